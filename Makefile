@@ -1,0 +1,45 @@
+# Millrace's commands. `make` lists them; each sets up what it needs first, which is quick when nothing changed.
+
+.DEFAULT_GOAL := help
+SHELL := bash
+BIN := .venv/bin
+# Test processes: one per core.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# More for pytest (`make test ARGS="-k join"`), for the demo or for the benchmarks.
+ARGS ?=
+
+.PHONY: help setup demo test check pytest bench lock pynq clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf 'make %-8s %s\n' "$$name" "$$text"; done
+
+setup: ## make .venv, and install what the system lacks
+	@bash tools/setup.sh
+
+demo: setup ## run the main job on what this machine has
+	@$(BIN)/millrace demo $(ARGS)
+
+test: setup check pytest ## everything that must pass: the checks, then the tests
+
+check: setup ## lint, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+pytest: setup ## the tests alone
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+bench: setup ## measure our work and its peers side by side
+	@$(BIN)/millrace bench $(ARGS)
+
+lock: ## renew constraints/*.txt from pyproject.toml (UPGRADE=1: newest versions)
+	@bash tools/lock.sh
+
+pynq: ## make .venv-pynq, for boards driven through PYNQ
+	@bash tools/setup.sh pynq
+	@.venv-pynq/bin/python -c 'import grpc, pynq; print("pynq", pynq.__version__, "grpcio", grpc.__version__)'
+
+clean: ## remove builds and caches (the environments stay)
+	@rm -rf build dist sdk/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,65 @@
+"""Every error that millrace raises on purpose; users see them as `mr.MillraceError` and its kinds.
+
+A message says what was given, what is allowed and what to do. A call that raises one of these changed no state.
+They live in `host` so that devices can raise them without importing the public operators.
+"""
+
+from __future__ import annotations
+
+
+class MillraceError(Exception):
+    """The base of every error that millrace raises on purpose."""
+
+
+class PredicateError(MillraceError):
+    """The `on` condition cannot be used; the message points at the place in its text."""
+
+    def __init__(self, reason: str, text: str = "", start: int = 0, end: int | None = None) -> None:
+        """`start:end` is the offending part of `text`; without `text` the reason stands alone."""
+        self.reason = reason
+        self.text = text
+        self.start = start
+        self.end = max(start + 1, len(text) if end is None else end)
+        super().__init__(self._render())
+
+    def __reduce__(self) -> tuple[type[PredicateError], tuple[str, str, int, int]]:
+        """Pickle by the parts, so that the error crosses a process boundary whole."""
+        return (type(self), (self.reason, self.text, self.start, self.end))
+
+    def _render(self) -> str:
+        if not self.text:
+            return self.reason
+        line_start = self.text.rfind("\n", 0, self.start) + 1
+        line_end = self.text.find("\n", self.start)
+        line = self.text[line_start : len(self.text) if line_end < 0 else line_end]
+        column = self.start - line_start
+        width = max(1, min(self.end, line_start + len(line)) - self.start)
+        return f"{self.reason}\n  {line}\n  {' ' * column}{'^' * width}"
+
+
+class KeyTypeError(MillraceError):
+    """A key column has a type that cannot be a key."""
+
+
+class SchemaError(MillraceError):
+    """A table's columns do not fit: unknown, doubled, changed since the first batch, or clashing in the output."""
+
+
+class ArgumentError(MillraceError, ValueError):
+    """An argument is not one of those allowed."""
+
+
+class DeviceUnavailable(MillraceError):
+    """The device cannot be used here, or cannot run what was asked; the message says what would mend it."""
+
+
+class DeviceFault(MillraceError):
+    """A device failed while it worked."""
+
+
+class BitstreamError(MillraceError):
+    """A bitstream image is damaged, for another board, or not the one the board runs."""
+
+
+class StateError(MillraceError):
+    """The operator is closed, its state cannot be restored, or too many rows wait for a silent source."""

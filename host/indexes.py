@@ -1,0 +1,130 @@
+"""What a join index is: the one seam between what a join means and how partners are found.
+
+The layers above number each side's taken tuples (*positions*, from 0) and work out, for each new tuple, which
+positions of the other side it may meet: a half-open interval that never moves back. What is left for an index is to
+find, inside that interval, the live tuples whose key word lies in one of the tuple's word ranges. An index answers
+one `Step` at a time: a run of new tuples of both sides, interleaved. All indexes give the same answer; only their
+speed differs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.condition import Side
+from millrace.host.device import Device
+from millrace.host.plan import Plan, PlanKind
+from millrace.host.words import Array, Mask
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SideStep:
+    """One side's new tuples, in order. Their positions are `first`, `first + 1`, …
+
+    `live` tuples can match: no null in the condition's columns, and every one-sided term holds. Tuple i looks for
+    partners at positions `begin[i] <= p < end[i]` of the other side whose word lies in `low[k, i] .. high[k, i]`
+    for some k (ranges of one tuple are disjoint; low > high is empty). Words are of the key of the side they
+    search.
+    """
+
+    first: int
+    words: Array
+    live: Mask
+    begin: Positions
+    end: Positions
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Step:
+    """New tuples of both sides; `order[i]` is the side of the i-th one taken: 0 for r, 1 for s.
+
+    In a self-join each tuple is there twice, as r and then as s, and its interval excludes itself. Positions below
+    `keep` (r's, s's) will not be asked for again after this step.
+    """
+
+    r: SideStep
+    s: SideStep
+    order: npt.NDArray[np.uint8]
+    keep: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The partners of one side's new tuples: `counts[i]` of them for tuple i, ascending, one tuple after the other.
+
+    `positions` is None where only counts were asked for.
+    """
+
+    counts: Positions
+    positions: Positions | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an index is built for: the plan, the device and its own share of threads."""
+
+    plan: Plan
+    device: Device
+    threads: int
+
+
+class JoinIndex(ABC):
+    """Finds partners. A step that raises leaves the index unusable: it is thrown away and built anew."""
+
+    needs: frozenset[str] = frozenset()
+    """The units a device must offer to run it; without any it runs on the CPU alone."""
+
+    def __init__(self, setting: Setting) -> None:
+        """An empty index, both sides at position 0."""
+        self.setting = setting
+
+    @staticmethod
+    @abstractmethod
+    def serves(kind: PlanKind) -> bool:
+        """Whether the index can search conditions of this kind."""
+
+    @abstractmethod
+    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
+        """Put in tuples that were taken earlier, at positions `first` on, without asking anything."""
+
+    @abstractmethod
+    def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
+        """Put new tuples in, forget old ones, and give the partners of r's and of s's new tuples."""
+
+    def counters(self) -> dict[str, int]:
+        """What the index has done; `boundaries` counts structural ones: splits, seals, merges, moves."""
+        return {}
+
+
+INDEXES: dict[str, str] = {
+    "btree": "millrace.host.btree:BTreeIndex",
+    "scan": "millrace.host.scan:ScanIndex",
+}
+"""Every index by name, in the order in which `auto` prefers them."""
+
+
+def load_index(name: str) -> type[JoinIndex]:
+    """The class behind a name."""
+    module, _, attribute = INDEXES[name].partition(":")
+    index: type[JoinIndex] = getattr(import_module(module), attribute)
+    return index
+
+
+def serving(kind: PlanKind) -> list[str]:
+    """The names of the indexes that can search conditions of a kind, best first."""
+    return [name for name in INDEXES if load_index(name).serves(kind)]
+
+
+def runs_on(name: str, device: Device) -> bool:
+    """Whether an index can run on a device."""
+    needs = load_index(name).needs
+    return device.kind == "cpu" if not needs else needs <= device.units

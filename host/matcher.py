@@ -1,0 +1,219 @@
+"""From new tuples to matching pairs: cuts steps, asks the index, checks again what the index could not settle.
+
+The matcher owns the index and can always build it anew from the windows: after a step that failed, after a restore,
+and on the CPU when a device is lost and the user allowed that (`fallback="cpu"`). It changes no window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.condition import SIDES, Comparison, Side, other
+from millrace.host.device import Device
+from millrace.host.errors import DeviceFault
+from millrace.host.indexes import JoinIndex, Matches, Positions, Setting, SideStep, Step, load_index
+from millrace.host.plan import Plan
+from millrace.host.tuples import Tuples
+from millrace.host.window import Window
+from millrace.host.words import Array
+
+STEP_ROWS = 1 << 16
+"""Most tuples of one step: what bounds the memory of a huge batch."""
+STEP_CANDIDATES = 1 << 24
+"""About the most candidate pairs of one step where the condition is not selective."""
+_SELECTIVE = ("equality", "band", "multi-band")
+Columns = dict[tuple[Side, str], Array]
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """New tuples of one side, already appended to its window, and the partners' positions each may meet."""
+
+    tuples: Tuples
+    first: int
+    begin: Positions
+    end: Positions
+
+
+@dataclass(frozen=True)
+class Found:
+    """Pairs of one block: for each, the newcomer's side and number, and the partner's position; counts per newcomer.
+
+    Pairs are ordered by newcomer, then partner. Without pairs (`output="count"` where the index is exact) only
+    counts.
+    """
+
+    counts: dict[Side, Positions]
+    newcomer: dict[Side, Positions]
+    partner: dict[Side, Positions]
+
+
+class Matcher:
+    """Finds the partners of newcomers with one index on one device."""
+
+    def __init__(self, plan: Plan, index: str, device: Device, threads: int, spare: Device | None) -> None:
+        """`spare`: the device to go on with after a `DeviceFault`, if the user allowed it."""
+        self.plan = plan
+        self.index_name = index
+        self.device = device
+        self.fell_back: str | None = None
+        self._threads = threads
+        self._spare = spare
+        self._index: JoinIndex | None = None
+        self._offset: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """Drop the index: it is built anew from the windows when next needed."""
+        if self._index is not None:
+            self._shift(self._index.counters(), +1)
+            self._index = None
+
+    def counters(self) -> dict[str, int]:
+        """What device and index have counted, over all devices and all times the index was built."""
+        raw = self._raw()
+        return {name: raw.get(name, 0) + self._offset.get(name, 0) for name in {**self._offset, **raw}}
+
+    def start_counters(self, past: dict[str, int]) -> None:
+        """Go on from the counters of an earlier life (a restored state)."""
+        self._offset = dict(past)
+
+    def _raw(self) -> dict[str, int]:
+        return self.device.counters() | ({} if self._index is None else self._index.counters())
+
+    def _shift(self, amounts: dict[str, int], sign: int) -> None:
+        for name, amount in amounts.items():
+            self._offset[name] = self._offset.get(name, 0) + sign * amount
+
+    def match(
+        self,
+        windows: dict[Side, Window],
+        new: dict[Side, Newcomers],
+        order: npt.NDArray[np.uint8],
+        keep: Callable[[int], tuple[int, int]],
+        want_pairs: bool,
+    ) -> Iterator[Found]:
+        """Partners of all newcomers, block by block in the order they were taken.
+
+        `keep(n)` gives the oldest positions (r's, s's) that tuples after the n-th can still meet.
+        """
+        numbers: dict[Side, Positions] = {"r": np.cumsum(order == 0), "s": np.cumsum(order == 1)}
+        size = self._block(windows)
+        old = {side: new[side].first for side in SIDES}
+        for start in range(0, len(order), size):
+            stop = min(start + size, len(order))
+            part: dict[Side, slice] = {
+                side: slice(int(n[start - 1]) if start else 0, int(n[stop - 1])) for side, n in numbers.items()
+            }
+            step = Step(
+                self._side_step("r", new["r"], part["r"]),
+                self._side_step("s", new["s"], part["s"]),
+                order[start:stop],
+                keep(stop),
+            )
+            first, last = self._step(windows, old, step, want_pairs)
+            old = {side: new[side].first + part[side].stop for side in SIDES}
+            yield self._checked(windows, new, part, {"r": first, "s": last})
+
+    def _block(self, windows: dict[Side, Window]) -> int:
+        if self.plan.kind in _SELECTIVE:
+            return STEP_ROWS
+        return min(STEP_ROWS, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
+
+    def _side_step(self, side: Side, new: Newcomers, part: slice) -> SideStep:
+        """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
+        live = new.tuples.live[part].copy()
+        rows = np.flatnonzero(live)
+        columns: Columns = {(side, name): c[part][rows] for name, c in new.tuples.columns.items()}
+        begin, end = new.begin[part], new.end[part]
+        probes, n = self.plan.probes, len(live)
+        if probes is None:
+            none = np.zeros((0, n), np.uint64)
+            return SideStep(new.first + part.start, np.zeros(n, np.uint64), live, begin, end, none, none)
+        own, searched = probes[side], probes[other(side)]
+        words = np.zeros(n, own.key.kind.word)
+        words[rows], known = own.key.words(columns, self.plan.types)
+        low = np.ones((len(searched.ranges), n), searched.key.kind.word)
+        high = np.zeros_like(low)
+        low[:, rows], high[:, rows] = searched.word_ranges(columns, self.plan.types, len(rows))
+        if known is not None:
+            live[rows[~known]] = False
+        return SideStep(new.first + part.start, words, live, begin, end, low, high)
+
+    def _step(
+        self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
+    ) -> tuple[Matches, Matches]:
+        """One step of the index; after a fault, the same step on the spare device."""
+        want = {s: want_pairs or bool(self.plan.recheck_of(other(s))) for s in SIDES}
+        try:
+            if self._index is None:
+                self._index = self._build(windows, old)
+            return self._index.step(step, any(want.values()))
+        except DeviceFault as fault:
+            self.forget()
+            if self._spare is None:
+                raise
+            self.fell_back = f"{self.device.name} -> {self._spare.name}: {fault}"
+            self._shift(self.device.counters(), +1)
+            self.device, self._spare = self._spare, None
+            return self._step(windows, old, step, want_pairs)
+
+    def _build(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
+        """An index that holds what is in the windows below positions `old`; building it counts for nothing."""
+        self._shift(self.device.counters(), +1)
+        index = load_index(self.index_name)(Setting(self.plan, self.device, self._threads))
+        for side, window in windows.items():
+            held = max(old[side] - window.first, 0)
+            live = window.live.view()[:held].copy()
+            rows = np.flatnonzero(live)
+            words = np.zeros(held, np.uint64)
+            if self.plan.probes is not None:
+                key = self.plan.probes[side].key
+                columns: Columns = {(side, n): c[:held][rows] for n, c in window.held_columns().items()}
+                words = np.zeros(held, key.kind.word)
+                words[rows], known = key.words(columns, self.plan.types)
+                if known is not None:
+                    live[rows[~known]] = False
+            index.load(side, window.first, words, live)
+        self._shift(self.device.counters() | index.counters(), -1)
+        return index
+
+    def _checked(
+        self, windows: dict[Side, Window], new: dict[Side, Newcomers], part: dict[Side, slice], raw: dict[Side, Matches]
+    ) -> Found:
+        """Drop the candidates that fail the comparisons the index could not settle."""
+        counts: dict[Side, Positions] = {}
+        newcomer: dict[Side, Positions] = {}
+        partner: dict[Side, Positions] = {}
+        for side in SIDES:
+            found = raw[side]
+            counts[side] = found.counts
+            if found.positions is None:
+                newcomer[side] = partner[side] = np.zeros(0, np.int64)
+                continue
+            who = np.repeat(np.arange(part[side].start, part[side].stop), found.counts)
+            whom = found.positions
+            terms = self.plan.recheck_of(other(side))
+            if terms and len(who):
+                keep = self._true(terms, side, new[side].tuples, windows[other(side)], who, whom)
+                who, whom = who[keep], whom[keep]
+                counts[side] = np.bincount(who - part[side].start, minlength=len(found.counts))
+            newcomer[side], partner[side] = who, whom
+        return Found(counts, newcomer, partner)
+
+    def _true(
+        self,
+        terms: tuple[tuple[Comparison, ...], ...],
+        side: Side,
+        tuples: Tuples,
+        window: Window,
+        who: Positions,
+        whom: Positions,
+    ) -> npt.NDArray[np.bool_]:
+        columns: Columns = {(side, name): c[who] for name, c in tuples.columns.items()}
+        for name, values in window.columns_at(whom).items():
+            columns[other(side), name] = values
+        return self.plan.matches(terms, columns, len(who))

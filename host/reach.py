@@ -1,0 +1,121 @@
+"""Who may meet whom: the window as intervals of positions.
+
+Each side's window has a length, in rows or in ticks of time. A newcomer meets the tuples of the other side that
+were taken before it and lie within that side's length. Taken tuples of a side are in time order, so these are
+always consecutive positions, and the interval never moves back from one newcomer to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.condition import SIDES, Side, other
+from millrace.host.exact import INT64_MAX, INT64_MIN
+from millrace.host.indexes import Positions
+from millrace.host.matcher import Newcomers
+from millrace.host.tuples import Longs, Tuples
+from millrace.host.window import Window
+from millrace.host.words import saturating_add
+
+Order = npt.NDArray[np.uint8]
+Windows = dict[Side, Window]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Newly taken tuples, per side in order, and how the sides interleave (0 for r, 1 for s).
+
+    In a self-join every tuple is there twice in a row, as r and as s.
+    """
+
+    sides: dict[Side, Tuples]
+    order: Order
+    self_join: bool = False
+
+    def numbers(self, side: Side) -> Positions:
+        """Where in `order` each tuple of a side stands."""
+        return np.flatnonzero(self.order == (side == "s"))
+
+    def times(self) -> Longs:
+        """All timestamps in the order the tuples were taken."""
+        times = np.zeros(len(self.order), np.int64)
+        for side, tuples in self.sides.items():
+            times[self.numbers(side)] = tuples.time
+        return times
+
+
+def arrival_order(r: int, s: int) -> Order:
+    """All of r's tuples, then all of s's."""
+    return np.repeat(np.array([0, 1], np.uint8), [r, s])
+
+
+def time_order(r: Longs, s: Longs) -> Order:
+    """How two sides, each in order, interleave by time, r before s where they are equal."""
+    order = np.zeros(len(r) + len(s), np.uint8)
+    order[np.arange(len(s)) + np.searchsorted(r, s, "right")] = 1
+    return order
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The lengths of r's and s's window: rows if `counts`, else ticks of time."""
+
+    counts: bool
+    lengths: dict[Side, int]
+
+    def newcomers(self, windows: Windows, taken: Taken) -> dict[Side, Newcomers]:
+        """For each newcomer (already at the end of its window) the positions it may meet."""
+        result: dict[Side, Newcomers] = {}
+        for side, tuples in taken.sides.items():
+            partner = other(side)
+            first = windows[side].end - len(tuples)
+            before = windows[partner].end - len(taken.sides[partner])
+            end = before + self._partners_before(taken, side)
+            begin = self._begin(windows[partner], self.lengths[partner], end, tuples.time)
+            result[side] = Newcomers(tuples, first, begin, end)
+        return result
+
+    def _partners_before(self, taken: Taken, side: Side) -> Positions:
+        """How many tuples of the other side were taken before each tuple, its own double not counted."""
+        at = taken.numbers(side)
+        count = at - np.arange(len(at))
+        return count - 1 if taken.self_join and side == "s" else count
+
+    def _begin(self, window: Window, length: int, end: Positions, times: Longs) -> Positions:
+        if self.counts:
+            return np.maximum(end - min(length, INT64_MAX), 0)
+        oldest = saturating_add(times, -length)
+        return np.minimum(window.first + np.searchsorted(window.time.view(), oldest), end)
+
+    def keeper(self, windows: Windows, taken: Taken) -> Callable[[int], tuple[int, int]]:
+        """A function that gives the oldest positions (r's, s's) that tuples after the n-th taken one can meet."""
+        times = None if self.counts else taken.times()
+        first = {side: windows[side].end - len(taken.sides[side]) for side in SIDES}
+        numbers = {side: taken.numbers(side) for side in SIDES}
+
+        def keep(n: int) -> tuple[int, int]:
+            oldest = []
+            for side in SIDES:
+                if times is None:
+                    oldest.append(first[side] + int(np.searchsorted(numbers[side], n)) - self.lengths[side])
+                else:
+                    oldest.append(self._oldest(windows[side], int(times[n - 1]) - self.lengths[side]))
+            return max(oldest[0], 0), max(oldest[1], 0)
+
+        return keep
+
+    def oldest_needed(self, side: Side, window: Window, frontier: int | None) -> int:
+        """The oldest position that a later tuple can meet, when all rows up to `frontier` have been taken."""
+        if self.counts:
+            return window.end - self.lengths[side]
+        return window.first if frontier is None else self._oldest(window, frontier - self.lengths[side])
+
+    def _oldest(self, window: Window, time: int) -> int:
+        """The first position at or after a time."""
+        if time > INT64_MAX:
+            return window.end
+        return window.first + int(np.searchsorted(window.time.view(), max(time, INT64_MIN)))

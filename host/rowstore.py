@@ -1,0 +1,90 @@
+"""Payload rows in Arrow, in immutable chunks addressed by position; chunks are also what is written as state.
+
+Small chunks are merged pairwise as they pile up (each row is copied a logarithmic number of times), whole chunks
+leave at the front, and a large chunk that is mostly dead is trimmed. A chunk that was written as state keeps its
+run's name until it is merged, so unchanged rows are never written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from millrace.host.words import Array
+
+MERGE_ROWS = 1 << 16
+TRIM_ROWS = 1 << 12
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows from position `start` on. `run` is the name it was written under, then from `run_start` on."""
+
+    start: int
+    table: pa.Table
+    run: str | None = None
+    run_start: int = 0
+
+    @property
+    def end(self) -> int:
+        """One past the last position."""
+        return self.start + int(self.table.num_rows)
+
+
+class RowStore:
+    """Chunks of rows, oldest first, without gaps."""
+
+    def __init__(self) -> None:
+        """No rows."""
+        self.chunks: list[Chunk] = []
+        self.merges = 0
+
+    def append(self, start: int, table: pa.Table, run: str | None = None) -> None:
+        """Add rows at the end; `start` is the position of the first."""
+        if table.num_rows:
+            self.chunks.append(Chunk(start, table, run, start))
+
+    def truncate(self, end: int) -> None:
+        """Undo appends from position `end` on (chunks are not yet merged then)."""
+        while self.chunks and self.chunks[-1].start >= end:
+            self.chunks.pop()
+
+    def gather(self, positions: Array) -> pa.Table:
+        """Rows at these positions, in their order."""
+        table = pa.concat_tables([c.table for c in self.chunks])
+        return table.take(pa.array(positions - self.chunks[0].start))
+
+    def settle(self, first: int) -> None:
+        """Forget rows below `first`, then merge and trim: what is done once a change is final."""
+        while self.chunks and self.chunks[0].end <= first:
+            self.chunks.pop(0)
+        if self.chunks:
+            self.chunks[0] = _trimmed(self.chunks[0], first)
+        while len(self.chunks) > 1 and self._unbalanced():
+            last, before = self.chunks.pop(), self.chunks.pop()
+            table = pa.concat_tables([before.table, last.table]).combine_chunks()
+            self.chunks.append(Chunk(before.start, table))
+            self.merges += 1
+
+    def _unbalanced(self) -> bool:
+        before, last = (int(c.table.num_rows) for c in self.chunks[-2:])
+        return before <= 2 * last and before + last <= MERGE_ROWS
+
+    def name_runs(self, first: int, write: Callable[[int, pa.Table], str]) -> None:
+        """Give every chunk that has none a run's name; `write(start, rows)` stores the live rows and names them."""
+        for i, chunk in enumerate(self.chunks):
+            if chunk.run is None:
+                start = max(chunk.start, first)
+                name = write(start, chunk.table.slice(start - chunk.start))
+                self.chunks[i] = replace(chunk, run=name, run_start=start)
+
+
+def _trimmed(chunk: Chunk, first: int) -> Chunk:
+    dead = first - chunk.start
+    if dead < TRIM_ROWS or dead * 2 < chunk.table.num_rows:
+        return chunk
+    live = chunk.table.slice(dead)
+    own = live.take(pa.array(range(live.num_rows), pa.int64())) if live.num_rows else live
+    return replace(chunk, start=first, table=own)

@@ -1,0 +1,72 @@
+"""The `scan_prober` unit on the CPU: partners by comparing each tuple with every word of its interval.
+
+Buffers: words of the searched run, begin and end of each prober's interval in it, low and high words (one line per
+range), counts (out), offsets, found (out). Scalars: number of probers, number of ranges, mode (0 counts, 1 writes
+what it found from `offsets` on). Rows through the unit are the probers. No index: the baseline that all others must
+agree with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from millrace.host import pool
+from millrace.host.jit import kernel
+from millrace.host.words import Array
+
+
+@kernel
+def _count(
+    words: Any, begin: Any, end: Any, low: Any, high: Any, ranges: int, probers: int, counts: Any, start: int, stop: int
+) -> None:
+    for i in range(start, stop):
+        total = 0
+        for k in range(ranges):
+            lo, hi = low[k * probers + i], high[k * probers + i]
+            if lo <= hi:
+                for p in range(begin[i], end[i]):
+                    total += (words[p] >= lo) & (words[p] <= hi)
+        counts[i] = total
+
+
+@kernel
+def _find(
+    words: Any,
+    begin: Any,
+    end: Any,
+    low: Any,
+    high: Any,
+    ranges: int,
+    probers: int,
+    offsets: Any,
+    found: Any,
+    start: int,
+    stop: int,
+) -> None:
+    for i in range(start, stop):
+        at = offsets[i]
+        for p in range(begin[i], end[i]):
+            for k in range(ranges):
+                if (words[p] >= low[k * probers + i]) & (words[p] <= high[k * probers + i]):
+                    found[at] = p
+                    at += 1
+                    break
+
+
+def scan_prober(arrays: Sequence[Array], scalars: Sequence[int], threads: int) -> int:
+    """Count or find, the probers shared out among the threads."""
+    words, begin, end, low, high, counts, offsets, found = arrays
+    probers, ranges, mode = scalars
+    share = -(-probers // max(threads, 1))
+    tasks: list[Callable[[], None]] = []
+    for start in range(0, probers, max(share, 1)):
+        stop = min(start + share, probers)
+        given = (words, begin, end, low, high, ranges, probers)
+        if mode == 0:
+            tasks.append(partial(_count, *given, counts, start, stop))
+        else:
+            tasks.append(partial(_find, *given, offsets, found, start, stop))
+    pool.run(tasks)
+    return probers

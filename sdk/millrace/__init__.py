@@ -1,0 +1,76 @@
+"""Millrace: ordered indexes and stream joins on CPUs, GPUs and FPGAs, with the same output on all of them.
+
+    >>> import millrace as mr, pyarrow as pa
+    >>> r, s = pa.table({"x": [1, 20]}), pa.table({"x": [3, 18, 40]})
+    >>> mr.join(r, s, on="abs(r.x - s.x) <= 5").to_pydict()
+    {'r_seq': [0, 1], 's_seq': [0, 1], 'r_x': [1, 20], 's_x': [3, 18]}
+
+Names are loaded when first used: `import millrace` alone loads no compiler, parser, device or thread.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from millrace._version import __version__
+from millrace.errors import (
+    ArgumentError,
+    BitstreamError,
+    DeviceFault,
+    DeviceUnavailable,
+    KeyTypeError,
+    MillraceError,
+    PredicateError,
+    SchemaError,
+    StateError,
+)
+
+if TYPE_CHECKING:
+    from millrace.host.device import DeviceInfo
+    from millrace.registry import device, devices
+    from millrace.state import StateDelta
+    from millrace.table_join import join
+    from millrace.window_join import WindowJoin
+
+_LAZY = {
+    "DeviceInfo": "millrace.host.device",
+    "StateDelta": "millrace.state",
+    "WindowJoin": "millrace.window_join",
+    "device": "millrace.registry",
+    "devices": "millrace.registry",
+    "join": "millrace.table_join",
+}
+
+__all__ = [
+    "ArgumentError",
+    "BitstreamError",
+    "DeviceFault",
+    "DeviceInfo",
+    "DeviceUnavailable",
+    "KeyTypeError",
+    "MillraceError",
+    "PredicateError",
+    "SchemaError",
+    "StateDelta",
+    "StateError",
+    "WindowJoin",
+    "__version__",
+    "device",
+    "devices",
+    "join",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+    value = getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

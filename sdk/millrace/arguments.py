@@ -1,0 +1,159 @@
+"""Reads and checks the arguments of joins, once, before anything else happens: a bad one is an `ArgumentError`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.host.condition import SIDES, Condition, Side
+from millrace.host.errors import ArgumentError
+from millrace.host.indexes import INDEXES, serving
+from millrace.host.plan import check_bands, plan_kind
+from millrace.registry import check_name
+from millrace.spans import Span, WindowSpec, parse_lateness, parse_window
+
+OUTPUTS = ("pairs", "seqs", "count")
+HOWS = ("inner", "left", "semi", "anti")
+FALLBACKS = (None, "cpu")
+MAX_PENDING = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a join is run: nothing here changes what it means."""
+
+    index: str
+    device: str
+    threads: int | None
+    fallback: str | None
+
+
+@dataclass(frozen=True)
+class WindowArguments:
+    """What a `WindowJoin` means. `given` are the arguments as written, for comparing with a stored state."""
+
+    condition: Condition
+    window: WindowSpec
+    time: dict[Side, str] | None
+    lateness: Span
+    sources: dict[Side, int]
+    self_join: bool
+    output: str
+    max_pending: int
+    engine: Engine
+    given: dict[str, Any]
+
+    @property
+    def several(self) -> bool:
+        """Whether some side has more than one source, so that the output names sources."""
+        return max(self.sources.values()) > 1
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The sides that are pushed."""
+        return ("r",) if self.self_join else SIDES
+
+
+def choice(name: str, given: Any, allowed: tuple[Any, ...]) -> Any:
+    """One of a few values."""
+    if given not in allowed:
+        raise ArgumentError(f"{name}={given!r} is unknown; allowed are {', '.join(repr(a) for a in allowed)}")
+    return given
+
+
+def whole(name: str, given: Any, least: int) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise ArgumentError(f"{name}={given!r}: must be a whole number of at least {least}")
+    return given
+
+
+def parse_condition(on: Any) -> Condition:
+    """The `on` argument."""
+    from millrace.predicate import parse  # sqlglot is loaded only where a condition is parsed
+
+    condition = parse(on)
+    check_bands(condition)
+    return condition
+
+
+def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fallback: Any) -> Engine:
+    """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the index that will serve."""
+    kind = plan_kind(condition)
+    able = serving(kind)
+    choice("index", index, ("auto", *INDEXES))
+    if index not in ("auto", *able):
+        raise ArgumentError(
+            f"index={index!r} cannot serve this condition (of the kind {kind!r}); those that can are {', '.join(able)}"
+        )
+    check_name(device) if device != "auto" else None
+    if threads is not None:
+        whole("threads", threads, 1)
+    choice("fallback", fallback, FALLBACKS)
+    return Engine(able[0] if index == "auto" else index, device, threads, fallback)
+
+
+def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
+    """All arguments of `WindowJoin`."""
+    condition = parse_condition(given["on"])
+    window = parse_window(given["window"])
+    self_join = choice("self_join", given["self_join"], (False, True))
+    time = _time(given["time"], self_join)
+    lateness = parse_lateness(given["lateness"])
+    sources = _sources(given["sources"], self_join)
+    if time is None:
+        if not window.counts:
+            raise ArgumentError(f"window={given['window']!r} is a length of time: name the time column with time='ts'")
+        if lateness.length:
+            raise ArgumentError(f"lateness={given['lateness']!r} needs time=: without it rows come in order of arrival")
+        if max(sources.values()) > 1:
+            raise ArgumentError(f"sources={given['sources']!r} needs time=: several sources are ordered by time")
+    elif not window.counts and lateness.length and window.r.measure != lateness.measure:
+        raise ArgumentError(
+            f"window={given['window']!r} and lateness={given['lateness']!r} differ in kind: both need a unit, or none"
+        )
+    engine = parse_engine(condition, given["index"], given["device"], given["threads"], given["fallback"])
+    return WindowArguments(
+        condition,
+        window,
+        time,
+        lateness,
+        sources,
+        self_join,
+        choice("output", given["output"], OUTPUTS),
+        whole("max_pending", given["max_pending"], 1),
+        engine,
+        given,
+    )
+
+
+def _time(given: Any, self_join: bool) -> dict[Side, str] | None:
+    if given is None:
+        return None
+    names = (given, given) if isinstance(given, str) else given
+    if not isinstance(names, tuple | list) or len(names) != 2 or not all(isinstance(n, str) for n in names):
+        raise ArgumentError(f"time={given!r}: allowed are a column name, or a pair (r's column, s's column)")
+    if self_join and names[0] != names[1]:
+        raise ArgumentError(f"time={given!r}: a self-join has one stream and so one time column")
+    return {"r": names[0], "s": names[1]}
+
+
+def _sources(given: Any, self_join: bool) -> dict[Side, int]:
+    if given is None:
+        return {"r": 1} if self_join else {"r": 1, "s": 1}
+    sides: tuple[Side, ...] = ("r",) if self_join else SIDES
+    if not isinstance(given, Mapping) or not set(given) <= set(sides):
+        raise ArgumentError(f"sources={given!r}: allowed is a mapping such as {{'r': 3}} over {', '.join(sides)}")
+    return {side: whole(f"sources[{side!r}]", given.get(side, 1), 1) for side in sides}
+
+
+def describe_arguments(args: WindowArguments, schemas: dict[Side, Any]) -> dict[str, str]:
+    """The arguments as comparable text: what a stored state must have been made with. Threads may differ."""
+    described = {name: repr(value) for name, value in args.given.items() if name != "threads"}
+    described["window"] = f"{args.window.r}, {args.window.s}"
+    described["lateness"] = str(args.lateness)
+    described["time"] = repr(args.time)
+    described["sources"] = repr(args.sources)
+    described["schemas"] = repr({side: str(schema) for side, schema in schemas.items()})
+    return described

@@ -1,0 +1,56 @@
+"""The benches by name; a bench's module is loaded only when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from millrace.bench.harness import Case, Progress, Result, measure
+from millrace.bench.options import Options
+from millrace.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A module with `cases(options)`, and what it measures in one line."""
+
+    module: str
+    title: str
+
+
+BENCHES: dict[str, Bench] = {
+    "window_join": Bench(
+        "millrace.bench.window_join",
+        "band join of two streams in count windows, against NumPy, DuckDB, Polars and a C++ std::multimap",
+    ),
+}
+
+
+def check_names(names: Sequence[str]) -> list[str]:
+    """The benches to run: those named, each once, or all."""
+    for name in names:
+        if name not in BENCHES:
+            raise ArgumentError(f"there is no bench {name!r}; there are: {', '.join(BENCHES)}")
+    return list(dict.fromkeys(names)) or list(BENCHES)
+
+
+def cases(name: str, options: Options) -> list[Case]:
+    """The cases of a bench that the options keep."""
+    every: list[Case] = list(import_module(BENCHES[name].module).cases(options))
+    kept = [case for case in every if options.only in case.name]
+    if not kept:
+        raise ArgumentError(f"no case of {name} contains {options.only!r}; there are: {', '.join(c.name for c in every)}")
+    return kept
+
+
+def run(name: str, options: Options, progress: Progress) -> Iterator[Result]:
+    """Measure a bench case by case; progress goes from 0 to 1 over all of them."""
+    chosen = cases(name, options)
+    for number, case in enumerate(chosen):
+
+        def within(what: str, share: float, number: int = number) -> None:
+            progress(what, (number + share) / len(chosen))
+
+        yield measure(case, options.effort, within)
+    progress(f"{name}: done", 1.0)

@@ -1,0 +1,104 @@
+"""What a result was measured on: the processor, cores, memory, and versions. No host name, no path, no user."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("numpy", "pyarrow", "numba", "duckdb", "polars")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: where it is, what it is called and its version."""
+
+    path: str
+    name: str
+    version: str
+
+
+@cache
+def cpu_model() -> str:
+    """The processor's own name for itself."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_gib() -> float | None:
+    """The machine's memory, where the system tells."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+@cache
+def find_compiler() -> Compiler | None:
+    """The compiler in `CXX`, or the first of g++, c++ and clang++ that answers."""
+    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
+        path = shutil.which(name) if name else None
+        if path is None:
+            continue
+        text = output_of([path, "--version"])
+        if text:
+            first = text.splitlines()[0]
+            found = re.findall(r"\d+\.\d+(?:\.\d+)?", first)
+            family = "clang++" if "clang" in first else "g++"
+            return Compiler(path, family, found[-1] if found else first)
+    return None
+
+
+def output_of(command: Sequence[str]) -> str | None:
+    """What a command says on either stream; nothing if it cannot be run or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if done.returncode else (done.stdout + done.stderr).strip()
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a distribution."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str | None]:
+    """What takes part, by name; null where it is not there."""
+    from millrace import __version__
+
+    found: dict[str, str | None] = {"millrace": __version__, **{name: package_version(name) for name in PACKAGES}}
+    compiler = find_compiler()
+    if compiler is not None:
+        found[compiler.name] = compiler.version
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The machine, in the few words that explain a number."""
+    return {
+        "cpu": cpu_model(),
+        "cores": cores(),
+        "memory_gib": memory_gib(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }

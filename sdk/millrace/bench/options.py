@@ -1,0 +1,27 @@
+"""What a user may choose about a bench."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.bench.harness import Effort
+
+_FULL = Effort()
+_QUICK = Effort(repeats=3, slice_seconds=0.05, most_seconds=2.0)
+
+
+@dataclass(frozen=True)
+class Options:
+    """`quick` takes small sizes and short slices; `repeats` overrides how often; `only` keeps cases that contain it."""
+
+    quick: bool = False
+    repeats: int | None = None
+    only: str = ""
+
+    @property
+    def effort(self) -> Effort:
+        """How long to measure."""
+        chosen = _QUICK if self.quick else _FULL
+        if self.repeats is None:
+            return chosen
+        return Effort(self.repeats, chosen.slice_seconds, chosen.most_seconds, chosen.check_steps)

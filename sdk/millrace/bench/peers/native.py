@@ -1,0 +1,44 @@
+"""Compiles a C++ peer with the machine's own compiler, once per source, flags, compiler and processor, and loads it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from millrace.bench.harness import PeerMissing
+from millrace.bench.machine import cpu_model, find_compiler
+from millrace.host.jit import cache_dir
+
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-Wall", "-Wextra")
+
+
+@cache
+def load(name: str) -> ctypes.CDLL:
+    """The library made from `<name>.cpp` beside this file."""
+    compiler = find_compiler()
+    if compiler is None:
+        raise PeerMissing("no C++ compiler was found: apt-get install g++ (or set CXX)")
+    source = Path(__file__).with_name(f"{name}.cpp")
+    parts = (source.read_text(), *FLAGS, compiler.path, compiler.version, cpu_model())
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    library = cache_dir() / f"{name}-{digest}.so"
+    if not library.exists():
+        _compile(compiler.path, source, library)
+    return ctypes.CDLL(str(library))
+
+
+def _compile(compiler: str, source: Path, library: Path) -> None:
+    """Into a file of its own first: two processes may compile at once."""
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / library.name
+        done = subprocess.run(
+            [compiler, *FLAGS, str(source), "-o", str(made)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise PeerMissing(f"{compiler} cannot compile {source.name}: {done.stderr.strip() or done.stdout.strip()}")
+        os.replace(made, library)

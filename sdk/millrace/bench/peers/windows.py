@@ -1,0 +1,42 @@
+"""What the micro-batch peers share: a side's window as plain arrays in order of arrival, and the newcomer's side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.bench.workload import Longs, Rows, Turn
+
+SIDES = ("r", "s")
+
+
+class ArrivalWindow:
+    """The last `window` rows of a side; `first` is the seq of the oldest."""
+
+    def __init__(self, window: int) -> None:
+        """Empty."""
+        self.window = window
+        self.first = 0
+        self.rows = Rows(np.zeros(0, np.int64), np.zeros(0))
+
+    @property
+    def end(self) -> int:
+        """The seq of the next row."""
+        return self.first + len(self.rows)
+
+    def seqs(self) -> Longs:
+        """The seq of each row held."""
+        return np.arange(self.first, self.end)
+
+    def append(self, rows: Rows) -> None:
+        """Take rows in, and forget those that no longer fit."""
+        end = self.end + len(rows)
+        x = np.concatenate([self.rows.x, rows.x])[-self.window :]
+        v = np.concatenate([self.rows.v, rows.v])[-self.window :]
+        self.rows, self.first = Rows(x, v), end - len(x)
+
+
+def newcomer(turn: Turn) -> tuple[int, Rows]:
+    """The one side that a micro-batch has rows of: 0 for r, 1 for s."""
+    if len(turn.r) and len(turn.s):
+        raise ValueError("a micro-batch has rows of one side only")
+    return (1, turn.s) if len(turn.s) else (0, turn.r)

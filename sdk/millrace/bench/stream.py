@@ -1,0 +1,82 @@
+"""Runs a session (ours or a peer's) over a workload, turn by turn, as a `Runner` of the harness.
+
+Only `push` is timed: making the rows and bringing them into the session's own input form is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from millrace.bench.harness import Answer
+from millrace.bench.workload import Rows, Turn, Workload
+
+
+class Session(Protocol):
+    """A join in progress. Inputs and results have whatever form is natural to the tool."""
+
+    def fill(self, r: Rows, s: Rows) -> None:
+        """Put a full window of each side in; nobody looks at the pairs."""
+
+    def prepare(self, turn: Turn) -> Any:
+        """A turn in the tool's own form (not timed)."""
+
+    def push(self, prepared: Any) -> Any:
+        """Push a turn; all pairs it completes, complete in memory."""
+
+    def answer(self, result: Any) -> Answer:
+        """A result's columns by name: `r_seq`, `s_seq`, and with payload `r_x`, `r_v`, `s_x`, `s_v`."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class Stream:
+    """A session at work on a workload; the unit of work is the tuple.
+
+    With `ordered` answers are compared as they come; without, after sorting them by the newcomer and then the partner,
+    which is the order of our own output.
+    """
+
+    def __init__(self, session: Session, workload: Workload, ordered: bool) -> None:
+        """Fills the windows."""
+        self._session = session
+        self._workload = workload
+        self._ordered = ordered
+        self._number = 0
+        self._last: Any = None
+        session.fill(*workload.fill())
+
+    def step(self) -> tuple[float, float]:
+        """Push one turn."""
+        turn = self._workload.turn(self._number)
+        prepared = self._session.prepare(turn)
+        self._last = None
+        start = time.perf_counter()
+        self._last = self._session.push(prepared)
+        seconds = time.perf_counter() - start
+        self._number += 1
+        return len(turn), seconds
+
+    def answer(self) -> Answer:
+        """The last turn's pairs."""
+        columns = self._session.answer(self._last)
+        if self._ordered:
+            return columns
+        newcomer = (self._number - 1) % 2
+        keys = (columns["r_seq"], columns["s_seq"])
+        order = np.lexsort((keys[1 - newcomer], keys[newcomer]))
+        return {name: column[order] for name, column in columns.items()}
+
+    def close(self) -> None:
+        """End the session."""
+        self._last = None
+        self._session.close()
+
+
+def starter(make: Callable[[Workload], Session], workload: Workload, ordered: bool) -> Callable[[], Stream]:
+    """What a `Contender` starts with."""
+    return lambda: Stream(make(workload), workload, ordered)

@@ -1,0 +1,25 @@
+"""The errors of the public API: `mr.MillraceError` and its kinds (defined in `millrace.host.errors`)."""
+
+from millrace.host.errors import (
+    ArgumentError,
+    BitstreamError,
+    DeviceFault,
+    DeviceUnavailable,
+    KeyTypeError,
+    MillraceError,
+    PredicateError,
+    SchemaError,
+    StateError,
+)
+
+__all__ = [
+    "ArgumentError",
+    "BitstreamError",
+    "DeviceFault",
+    "DeviceUnavailable",
+    "KeyTypeError",
+    "MillraceError",
+    "PredicateError",
+    "SchemaError",
+    "StateError",
+]

@@ -1,0 +1,70 @@
+"""Builds what a join returns: the columns, their order and their types.
+
+`r_seq`, `s_seq`, then `r_source`, `s_source` where a side has several sources, then every column as `r_<name>` and
+`s_<name>`. Payload is gathered here, once, at the very end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.condition import SIDES, Side
+from millrace.host.errors import SchemaError
+from millrace.host.indexes import Positions
+from millrace.host.reach import Taken
+from millrace.host.window import Window
+
+COUNT_SCHEMA = pa.schema([("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())])
+Schemas = dict[Side, pa.Schema]
+
+
+def pair_schema(schemas: Schemas, output: str, several: bool) -> pa.Schema:
+    """The schema of pairs; a side whose schema is not known yet has no payload columns."""
+    fields = [pa.field("r_seq", pa.int64()), pa.field("s_seq", pa.int64())]
+    if several:
+        fields += [pa.field("r_source", pa.int32()), pa.field("s_source", pa.int32())]
+    if output == "pairs":
+        for side in SIDES:
+            fields += [f.with_name(f"{side}_{f.name}").with_nullable(True) for f in schemas.get(side, ())]
+    return _distinct(fields)
+
+
+def _distinct(fields: list[pa.Field]) -> pa.Schema:
+    names = [f.name for f in fields]
+    clash = sorted({n for n in names if names.count(n) > 1})
+    if clash:
+        raise SchemaError(
+            f"the output would have several columns named {', '.join(clash)}: rename the input columns "
+            f"{', '.join(n[2:] for n in clash)} (r_seq, s_seq, r_source and s_source are taken)"
+        )
+    return pa.schema(fields)
+
+
+def pairs_table(
+    schema: pa.Schema, windows: dict[Side, Window], positions: dict[Side, Positions], several: bool
+) -> pa.Table:
+    """Pairs given by positions in the two windows."""
+    r, s = positions["r"], positions["s"]
+    columns: list[pa.Array | pa.ChunkedArray] = [
+        pa.array(windows["r"].seq.take(r)),
+        pa.array(windows["s"].seq.take(s)),
+    ]
+    if several:
+        columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
+    if len(schema) > len(columns):
+        for side in SIDES:
+            columns += windows[side].payload_at(positions[side]).columns
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def counts_table(taken: Taken, counts: Positions) -> pa.Table:
+    """One row per taken tuple, in order (in a self-join each tuple once, as r)."""
+    order = np.zeros(len(taken.sides["r"]), np.uint8) if taken.self_join else taken.order
+    source, seq = np.zeros(len(order), np.int32), np.zeros(len(order), np.int64)
+    for side in SIDES[:1] if taken.self_join else SIDES:
+        at = np.flatnonzero(order == (side == "s"))
+        source[at], seq[at] = taken.sides[side].source, taken.sides[side].seq
+    names = pa.DictionaryArray.from_arrays(pa.array(order, pa.int8()), pa.array(["r", "s"])).cast(pa.string())
+    arrays = [names, pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
+    return pa.Table.from_arrays(arrays, schema=COUNT_SCHEMA)

@@ -1,0 +1,1 @@
+"""RTL simulation: the Verilator builder, the in-process `rtl` device and the loopback board. Empty so far."""

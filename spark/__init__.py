@@ -1,0 +1,1 @@
+"""Millrace for Spark: lookups and joins on DataFrames, over the public API. Empty so far."""

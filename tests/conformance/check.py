@@ -1,0 +1,278 @@
+"""Runs a case on Millrace with one index on one device, and compares everything with the oracle's answer.
+
+Only the public API is used. Pushes are cut into pieces at random and handed over in different Arrow clothes;
+the pieces of one call together must give what the oracle gives for the call: equal rows in equal order, all
+columns and their types, and after every call equal stats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import millrace as mr
+from millrace.host.indexes import INDEXES
+from tests.conformance.cases import Advance, Call, Case, Checkpoint, Feed, Flush, Push, PushBoth
+from tests.conformance.expected import Expected
+
+STATS = ("rows", "late", "null_times", "null_keys", "pending", "held", "pairs")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`served` is false where the index cannot serve the condition and said so."""
+
+    served: bool
+    boundaries: int = 0
+
+
+class Mismatch(AssertionError):
+    """Millrace and the oracle differ."""
+
+
+class Capsule:
+    """Nothing but the Arrow PyCapsule interface."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def check_case(
+    case: Case, expected: Expected, index: str, device: str, threads: int = 1, split_seed: int = 0
+) -> Outcome:
+    """Raises `Mismatch` where the index differs from the oracle."""
+    return _Run(case, expected, index, device, threads, Random(split_seed)).check()
+
+
+def check_refusal(refusal: Exception, index: str) -> Outcome:
+    """An index may refuse a condition, if it names another that serves it; `scan` may not."""
+    if index == "scan":
+        raise Mismatch(f"scan serves every condition, but said: {refusal}") from refusal
+    if not any(name != index and name in str(refusal) for name in INDEXES):
+        raise Mismatch(f"no index that serves is named in: {refusal}") from refusal
+    return Outcome(False)
+
+
+class _Run:
+    def __init__(self, case: Case, expected: Expected, index: str, device: str, threads: int, rng: Random) -> None:
+        self.case, self.expected, self.rng = case, expected, rng
+        self.index = index
+        self.arguments = {**case.arguments, "index": index, "device": device, "threads": threads}
+        self.outputs: list[pa.Table] = []
+        self.known: set[str] = set("rs") if "schemas" in case.arguments else set()
+        self.runs: dict[str, bytes] = {}
+
+    def check(self) -> Outcome:
+        try:
+            self.join = mr.WindowJoin(**self.arguments)
+        except mr.ArgumentError as refusal:
+            return check_refusal(refusal, self.index)
+        for at, call in enumerate(self.case.calls):
+            bound = self.known == {"r", "s"}
+            try:
+                pieces = self._make(call)
+            except mr.ArgumentError as refusal:
+                if bound:  # an index refuses when the schemas are known, not later
+                    raise
+                return check_refusal(refusal, self.index)
+            self._compare_call(at, pieces)
+            self._compare_stats(at)
+        boundaries = int(self.join.stats.get("boundaries", 0))
+        self._compare_call(len(self.case.calls), [_table(self.join.close())])
+        self._compare_rows()
+        return Outcome(True, boundaries)
+
+    # Making the calls
+
+    def _make(self, call: Call) -> list[pa.Table]:
+        """The outputs of a call's pieces."""
+        if isinstance(call, Push):
+            return [_table(output) for output in self._push(call)]
+        if isinstance(call, PushBoth):
+            return [_table(output) for output in self._push_both(call)]
+        if isinstance(call, Advance):
+            ts = self._timestamp(call)
+            return [_table(self.join.advance(call.side, ts, **_source(call.source)))]
+        if isinstance(call, Flush):
+            return [_table(self.join.flush())]
+        self._checkpoint(call)
+        return []
+
+    def _push(self, call: Push) -> Iterator[Any]:
+        self.known |= {"r", "s"} if self.arguments.get("self_join") else {call.side}
+        for start, stop in self._cut(call.start, call.stop):
+            batch = self._dress(self.case.feeds[call.side], start, stop)
+            yield self.join.push(call.side, batch, **_source(call.source))
+
+    def _push_both(self, call: PushBoth) -> Iterator[Any]:
+        self.known |= {"r", "s"}
+        r, s = call.r[0], call.s[0]
+        for start, stop in self._cut(0, len(call.arrival)):
+            arrival = np.array(call.arrival[start:stop], np.uint8)
+            r_next, s_next = r + int((arrival == 0).sum()), s + int((arrival == 1).sum())
+            yield self.join.push_both(
+                self._dress(self.case.feeds["r"], r, r_next),
+                self._dress(self.case.feeds["s"], s, s_next),
+                arrival,
+            )
+            r, s = r_next, s_next
+
+    def _timestamp(self, call: Advance) -> Any:
+        kind = self.case.time_kind(call.side)
+        return pa.scalar(call.ts, kind.type) if kind.is_temporal else call.ts
+
+    def _checkpoint(self, call: Checkpoint) -> None:
+        delta = self.join.state()
+        self.runs |= delta.added
+        for name in delta.removed:
+            del self.runs[name]
+        if call.restore:
+            self.join = mr.WindowJoin.restore(delta.manifest, dict(self.runs), **self.arguments)
+
+    def _cut(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The range as it is, or in up to five pieces, empty ones among them."""
+        if self.rng.random() < (0.3 if stop - start > 1 else 0.95):
+            return [(start, stop)]
+        cuts = sorted(self.rng.randint(start, stop) for _ in range(self.rng.randrange(1, 5)))
+        return list(zip([start, *cuts], [*cuts, stop], strict=True))
+
+    def _dress(self, feed: Feed, start: int, stop: int) -> Any:
+        """Rows as a table, a record batch, a table in chunks, or a foreign object that speaks Arrow."""
+        assert feed.table is not None
+        table = feed.table.slice(start, stop - start)
+        clothes = self.rng.randrange(4)
+        if clothes == 0:
+            return table
+        if clothes == 1:
+            return table.to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], table.schema)
+        middle = self.rng.randint(0, len(table))
+        chunked = pa.concat_tables([table.slice(0, middle), table.slice(middle)])
+        return chunked if clothes == 2 else Capsule(chunked)
+
+    # Comparing
+
+    def _compare_call(self, at: int, pieces: list[pa.Table]) -> None:
+        """Right away only what is cheap: the schema and the number of rows."""
+        schema = output_schema(self.case, self.known)
+        for piece in pieces:
+            if list(zip(piece.schema.names, piece.schema.types, strict=True)) != schema:
+                raise Mismatch(f"{self._where(at)}: schema\n{piece.schema}\nbut it should be\n{schema}")
+        ends = self.expected.count_ends if self._counts else self.expected.pair_ends
+        before = ends[at - 1] if at else 0
+        found = sum(len(piece) for piece in pieces)
+        self.outputs += [piece for piece in pieces if len(piece)]
+        if found != ends[at] - before:
+            self._compare_rows(at)
+            raise Mismatch(f"{self._where(at)}: {found} rows, but it should be {ends[at] - before}")
+
+    @property
+    def _counts(self) -> bool:
+        return bool(self.arguments.get("output") == "count")
+
+    def _compare_stats(self, at: int) -> None:
+        stats, wanted = self.join.stats, self.expected.stats[at]
+        found = {name: stats[name] for name in STATS}
+        found["rows"] = {side: stats["rows"].get(side, 0) for side in "rs"}
+        if found != wanted:
+            raise Mismatch(f"{self._where(at)}: stats {found}, but they should be {wanted}")
+
+    def _compare_rows(self, upto: int | None = None) -> None:
+        """All rows of all calls so far, in order, bit by bit."""
+        end = len(self.case.calls) if upto is None else upto
+        if not self.outputs:
+            return
+        found = pa.concat_tables(self.outputs)
+        wanted = wanted_table(self.case, self.expected, end, found.schema)
+        at = first_difference(found, wanted)
+        if at is not None:
+            rows = f"{found.slice(at, 3).to_pylist()}\nbut they should be\n{wanted.slice(at, 3).to_pylist()}"
+            raise Mismatch(f"{self._where(end)} or before: rows from {at} on are\n{rows}")
+
+    def _where(self, at: int) -> str:
+        calls = self.case.calls
+        return f"call {at}, {calls[at] if at < len(calls) else 'close'}, index {self.index}, on {self.case.on!r}"
+
+
+def _source(source: int) -> dict[str, int]:
+    return {"source": source} if source else {}
+
+
+def _table(output: Any) -> pa.Table:
+    return pa.Table.from_batches([output]) if isinstance(output, pa.RecordBatch) else output
+
+
+# --- What the output must look like --------------------------------------------------------------
+
+
+def output_schema(case: Case, known: set[str]) -> list[tuple[str, pa.DataType]]:
+    """Names and types of the output; only the columns of sides whose schema is known."""
+    output = case.arguments.get("output", "pairs")
+    if output == "count":
+        return [("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())]
+    names = [("r_seq", pa.int64()), ("s_seq", pa.int64())]
+    if "sources" in case.arguments:
+        names += [("r_source", pa.int32()), ("s_source", pa.int32())]
+    if output == "seqs":
+        return names
+    for side in "rs":
+        table = case.feeds[side].table
+        if side in known and table is not None:
+            names += [(f"{side}_{field.name}", field.type) for field in table.schema]
+    return names
+
+
+def wanted_table(case: Case, expected: Expected, end: int, schema: pa.Schema) -> pa.Table:
+    """The oracle's answer up to a call as a table with these columns."""
+    if case.arguments.get("output") == "count":
+        rows = expected.counts[: expected.count_ends[end]]
+        columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 4
+        return pa.table([pa.array(c, t) for c, t in zip(columns, schema.types, strict=True)], schema=schema)
+    pairs = expected.pairs[: expected.pair_ends[end]]
+    columns = [_column(case, name, pairs, schema.field(i).type) for i, name in enumerate(schema.names)]
+    return pa.table(columns, schema=schema)
+
+
+def _column(case: Case, name: str, pairs: list[tuple[int, int, int, int]], type_: pa.DataType) -> Any:
+    place = {"r_source": 0, "r_seq": 1, "s_source": 2, "s_seq": 3}.get(name)
+    if place is not None:
+        return pa.array([pair[place] for pair in pairs], type_)
+    side = name[0]
+    table = case.feeds[side].table
+    assert table is not None
+    places, at = case.places, 0 if side == "r" else 2
+    home = "r" if case.arguments.get("self_join") else side
+    return table.column(name[2:]).take([places[home, pair[at]][pair[at + 1]] for pair in pairs])
+
+
+def first_difference(found: pa.Table, wanted: pa.Table) -> int | None:
+    """The first row in which two tables of one schema differ, bit by bit; None if they do not."""
+    firsts = [_first(found.column(i), wanted.column(i)) for i in range(found.num_columns)]
+    if len(found) != len(wanted):
+        firsts.append(min(len(found), len(wanted)))
+    return min((at for at in firsts if at is not None), default=None)
+
+
+def _first(found: pa.ChunkedArray, wanted: pa.ChunkedArray) -> int | None:
+    rows = min(len(found), len(wanted))
+    a, b = (_bits(column.slice(0, rows)) for column in (found, wanted))
+    if a.equals(b):
+        return None
+    return next((i for i in range(rows) if not a[i].equals(b[i])), None)
+
+
+def _bits(column: pa.ChunkedArray) -> pa.Array:
+    """One array, floats as the integers of their bits, so that NaN equals itself and -0.0 is not 0.0."""
+    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_floating(array.type):
+        array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    return array

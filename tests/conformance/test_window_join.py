@@ -1,0 +1,23 @@
+"""Every index on every device gives what the oracle gives, for drawn streams, conditions and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+import pytest
+
+from millrace.registry import join_pairs as pairs
+from tests.conformance.check import check_case
+from tests.conformance.suite import CASES, SEED, run_shard, shortfalls
+from tests.conformance.summary import PROPERTY
+
+SHARDS = 8
+QUOTA = ceil(CASES / SHARDS)
+
+
+@pytest.mark.parametrize("seed", [SEED * 1000 + 10 * shard for shard in range(SHARDS)])
+def test_window_join_equals_the_oracle(seed: int, record_property: Callable[[str, object], None]) -> None:
+    tally = run_shard(seed, QUOTA, pairs(), check_case)
+    record_property(PROPERTY, {"operator": "WindowJoin", **tally.report()})
+    assert shortfalls(tally, QUOTA, pairs()) == []

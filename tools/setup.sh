@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# Sets up what Millrace needs: `tools/setup.sh [main|pynq]`.
+#
+# main (the default) makes .venv from constraints/main.txt, and needs Java 17+ (Spark) and a C++17 compiler (simulators).
+# pynq makes .venv-pynq from constraints/pynq.txt. Millrace itself goes in as an editable install.
+#
+# What is missing on the system is installed with apt-get where that is allowed (root, or sudo without a password);
+# otherwise one line says what to install. A stamp in the environment, written last, holds a hash of everything the
+# environment was made from: when it matches there is nothing to do, and a set-up that was interrupted starts over.
+# PYTHON, CXX and JAVA_HOME choose the tools; pip's own configuration is honoured.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly FLAVOUR=${1:-main}
+case $FLAVOUR in
+main) readonly VENV=.venv ;;
+pynq) readonly VENV=.venv-pynq ;;
+*) echo "setup: unknown environment '$FLAVOUR'; use main or pynq" >&2 && exit 2 ;;
+esac
+readonly LOCK=constraints/$FLAVOUR.txt
+readonly STAMP=$VENV/millrace-setup-stamp
+readonly LOG=.cache/setup-$FLAVOUR.log
+
+say() { printf 'setup: %3d s  %s\n' "$SECONDS" "$*"; }
+fail() { echo "setup: $*" >&2 && exit 1; }
+
+# --- The stamp -------------------------------------------------------------------------------------------------------
+
+locked_hash() { # of the lock, the environment's Python and the place it stands at
+    { "$VENV/bin/python" -VV 2>/dev/null || echo none; pwd; cat "$LOCK"; } | sha256sum | cut -c1-64
+}
+project_hash() { sha256sum <pyproject.toml | cut -c1-64; }
+stamped() { [ ! -e "$STAMP" ] || sed -n "$1p" "$STAMP"; }
+
+# --- What the system must have ---------------------------------------------------------------------------------------
+
+python_ok() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+python_makes_venvs() { python_ok "$1" && "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
+find_python() { # find_python TEST: the first candidate that passes the test
+    local candidate
+    for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3.14 python3}; do
+        if "$1" "$candidate"; then command -v "$candidate" && return 0; fi
+    done
+    return 1
+}
+
+find_java() { # Java 17 or later
+    local java major
+    for java in "${JAVA_HOME:+$JAVA_HOME/bin/java}" java; do
+        [ -n "$java" ] || continue
+        major=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1) || continue
+        if [ "${major:-0}" -ge 17 ]; then command -v "$java" && return 0; fi
+    done
+    return 1
+}
+
+find_cxx() { # a compiler that takes C++17 and has its headers
+    local cxx program=$'#include <vector>\nint main() { if constexpr (true) return 0; }'
+    for cxx in ${CXX:-g++ c++ clang++}; do
+        if "$cxx" -std=c++17 -x c++ -fsyntax-only - <<<"$program" >/dev/null 2>&1; then
+            command -v "$cxx" && return 0
+        fi
+    done
+    return 1
+}
+
+missing() { # one word for each thing that is not there
+    if ! find_python python_makes_venvs >/dev/null; then
+        if find_python python_ok >/dev/null; then echo venv; else echo python; fi
+    fi
+    if [ "$FLAVOUR" = main ]; then
+        find_java >/dev/null || echo java
+        find_cxx >/dev/null || echo c++
+    fi
+}
+
+packages_for() { # Debian's packages for those words
+    local word
+    for word in "$@"; do
+        case $word in
+        venv) "$(find_python python_ok)" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])' ;;
+        python) echo python3 && echo python3-venv ;;
+        java) apt-cache show openjdk-17-jre-headless >/dev/null 2>&1 && echo openjdk-17-jre-headless || echo default-jre-headless ;;
+        c++) echo g++ ;;
+        esac
+    done
+}
+
+describe() {
+    local word text=()
+    for word in "$@"; do
+        case $word in
+        venv) text+=("Python's venv module (Debian: python3-venv)") ;;
+        python) text+=("Python 3.11 or later with venv (Debian: python3 python3-venv)") ;;
+        java) text+=("Java 17 or later (Debian: openjdk-17-jre-headless)") ;;
+        c++) text+=("a C++17 compiler (Debian: g++)") ;;
+        esac
+    done
+    local IFS=,
+    echo "${text[*]}" | sed 's/,/, /g'
+}
+
+run_apt() { # apt-get, as root; fails where that is not allowed
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" = 0 ]; then
+        DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@"
+    else
+        command -v sudo >/dev/null && sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@"
+    fi >>"$LOG" 2>&1
+}
+
+ensure_system() {
+    local lacking packages
+    lacking=$(missing)
+    [ -n "$lacking" ] || return 0
+    # shellcheck disable=SC2086  # one word each
+    if run_apt update; then
+        packages=$(packages_for $lacking | tr '\n' ' ')
+        say "apt-get install $packages"
+        run_apt install --no-install-recommends $packages || true
+        lacking=$(missing)
+    fi
+    # shellcheck disable=SC2086
+    [ -z "$lacking" ] || fail "please install $(describe $lacking), then run this again"
+}
+
+# --- The environment -------------------------------------------------------------------------------------------------
+
+pip_install() {
+    "$VENV/bin/python" -m pip --disable-pip-version-check --no-input install --progress-bar off "$@" 2>>"$LOG" | tee -a "$LOG"
+}
+
+pip_failed() { fail "pip failed: $(sed -n '/^ERROR/,$p' "$LOG" | head -n 3 | tr '\n' ' ') (all of it: $LOG)"; }
+
+report_progress() { # report_progress TOTAL: a line now and then from what pip says
+    local total=$1 line fetched=0
+    while IFS= read -r line; do
+        case $line in
+        Collecting* | Processing*)
+            fetched=$((fetched + 1))
+            if [ $((fetched % 15)) = 0 ]; then say "fetched $fetched of at most $total"; fi
+            ;;
+        "Installing collected"*) say "unpacking" ;;
+        esac
+    done
+}
+
+install_lock() { # install_lock PYTHON: a fresh environment with exactly what the lock names
+    local total
+    total=$(grep -c '==' "$LOCK")
+    say "making $VENV with $("$1" -V)"
+    rm -rf "$VENV"
+    "$1" -m venv "$VENV" >>"$LOG" 2>&1 || fail "cannot make $VENV; see $LOG"
+    say "installing the $total packages of $LOCK"
+    # Some packages are only to be had as source: they are built with the locked setuptools, not with one fetched aside.
+    awk '/^[^ #]/ { keep = /^setuptools==/ } keep' "$LOCK" >.cache/build-tools.txt
+    pip_install --require-hashes -r .cache/build-tools.txt >/dev/null || pip_failed
+    pip_install --require-hashes --no-build-isolation --use-pep517 -r "$LOCK" | report_progress "$total" || pip_failed
+}
+
+install_project() {
+    say "installing millrace, editable"
+    pip_install --no-deps --no-build-isolation --editable . >/dev/null || pip_failed
+}
+
+system_still_there() { # a quick look; the thorough one is ensure_system
+    [ "$FLAVOUR" = main ] || return 0
+    { [ -x "${JAVA_HOME:-}/bin/java" ] || command -v java; } >/dev/null || return 1
+    { command -v "${CXX:-g++}" || command -v c++ || command -v clang++; } >/dev/null
+}
+
+main() {
+    mkdir -p .cache
+    # Two makes in one tree take turns.
+    if command -v flock >/dev/null; then exec 9>".cache/setup-$FLAVOUR.lock" && flock 9; fi
+
+    local locked project python
+    locked=$(locked_hash)
+    project=$(project_hash)
+    if [ "$(stamped 1)" = "$locked" ] && [ "$(stamped 2)" = "$project" ] && system_still_there; then
+        return 0
+    fi
+    : >"$LOG"
+    ensure_system
+    if [ "$(stamped 1)" != "$locked" ]; then
+        python=$(find_python python_makes_venvs)
+        install_lock "$python"
+    fi
+    rm -f "$STAMP"
+    install_project
+    { locked_hash && echo "$project"; } >"$STAMP.new"
+    mv "$STAMP.new" "$STAMP"
+    say "done"
+}
+
+main

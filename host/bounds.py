@@ -93,7 +93,7 @@ def solve(term: Comparison, side: Side, kinds: Kinds) -> Solved | None:
         return None
     kind = kinds(top)
     rounding = any(p.kind == "double" and p.op not in ("negate", "abs") for p in path)
-    mixed = bool(path) and kind != "double" and kinds(value) == "double"
+    mixed = bool(path) and (kind == "double") != (kinds(value) == "double")
     is_exact = isinstance(key, Column) and lossless and not rounding and not mixed
     return Solved(term, key, op, value, kind, path, below, above, is_exact)
 

@@ -1,10 +1,9 @@
 """`index="btree"`: a B+-tree per side, tuple by tuple — the honest baseline that others are measured against.
 
 For each tuple in order: delete what it has outlived from the other side's tree, search that tree, insert into its
-own (the index-based window join of PIM-Tree, section 2, without batches or threads). Entries are `(word,
-position)`, all distinct, so equal keys need no special case. A node that becomes empty is freed; nodes are not
-merged when half empty. The kernels are in `millrace.host.btree_kernel`; here the arrays they work on are owned and
-grown.
+own (the index-based window join of PIM-Tree, section 2, without batches or threads). Entries are `(word, position)`,
+all distinct, so equal keys need no special case. A node that becomes empty is freed; nodes are not merged when half
+empty. The kernels are in `millrace.host.btree_kernel`; here the arrays they work on are owned and grown.
 """
 
 from __future__ import annotations
@@ -21,33 +20,76 @@ from millrace.host.words import Array, Mask
 _FIRST_NODES = 16
 
 
-class _Tree:
-    """One side: the tree's node arrays, and word and liveness by position for what is in it."""
+def _flipped(words: Array) -> Array:
+    """Words as signed numbers of the same order: the kernels keep all they have in one int64 array."""
+    signed: Array = (words.astype(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
+    return signed
+
+
+class _Side:
+    """One side: the tree, word and liveness by position of what is in it, and the table that kernels find them by."""
 
     def __init__(self) -> None:
-        self.nodes = bk.new_nodes(_FIRST_NODES)
-        self.words = Sliding(np.uint64)
-        self.live = Sliding(np.bool_)
-        self.oldest = np.zeros(1, np.int64)  # positions below it have been deleted
+        self.tree = bk.new_tree(_FIRST_NODES)
+        self.table = np.zeros(bk.SIDE, np.int64)
+        self._words = Sliding(np.int64)
+        self._live = Sliding(np.bool_)
+        self._part: tuple[Array, ...] = ()
 
-    def append(self, words: Array, live: Mask) -> None:
-        self.words.append(words.astype(np.uint64, copy=False))
-        self.live.append(live)
+    def append(self, first: int, words: Array, live: Mask) -> None:
+        """Hold new tuples' words; they enter the tree one by one."""
+        if len(self._words) == 0 and self._words.end != first:
+            self._words, self._live = Sliding(np.int64, first), Sliding(np.bool_, first)
+            self.tree[bk.OLDEST] = first
+        self._words.append(_flipped(words))
+        self._live.append(live)
+        self._address()
 
-    def start_at(self, position: int) -> None:
-        if len(self.words) == 0 and self.words.end != position:
-            self.words, self.live = Sliding(np.uint64, position), Sliding(np.bool_, position)
-            self.oldest[0] = position
+    def _address(self) -> None:
+        """Write the addresses of what may have moved into the table."""
+        held = self._words.view(), self._live.view()
+        self.table[bk.TREE] = self.tree.ctypes.data
+        self.table[bk.HELD_WORDS], self.table[bk.HELD_LIVE] = (a.ctypes.data for a in held)
+        self.table[bk.FIRST], self.table[bk.END] = self._words.first, self._words.end
 
-    def grow(self) -> None:
-        self.nodes = bk.grown(self.nodes)
+    def ask(self, part: SideStep, want_positions: bool) -> None:
+        """Set the new tuples' questions and make room for the answers."""
+        n = len(part.words)
+        low, high = (np.ascontiguousarray(_flipped(words).T) for words in (part.low, part.high))
+        begin, end = (np.ascontiguousarray(a, np.int64) for a in (part.begin, part.end))
+        live, counts = np.ascontiguousarray(part.live), np.zeros(n, np.int64)
+        self._part = (live, begin, end, low, high, counts)
+        self.counts = counts
+        self.out = np.empty(max(64, 2 * n) if want_positions else 0, np.int64)
+        columns = (bk.LIVE, bk.BEGIN, bk.STOP, bk.LOW, bk.HIGH, bk.COUNTS)
+        for column, array in zip(columns, self._part, strict=True):
+            self.table[column] = array.ctypes.data
+        self.table[bk.NEW], self.table[bk.RANGES] = part.first, len(part.low)
+        self.table[bk.OUT] = self.out.ctypes.data
+        self.table[bk.ROOM] = len(self.out) if want_positions else -1
+        self.table[bk.USED_ROOM] = self.table[bk.DONE_TUPLES] = 0
 
-    def drop_deleted(self) -> None:
-        self.words.drop_before(int(self.oldest[0]))
-        self.live.drop_before(int(self.oldest[0]))
+    def grow_tree(self) -> None:
+        """Twice the nodes."""
+        self.tree = bk.grown(self.tree)
+        self._address()
 
-    def arrays(self) -> tuple[bk.Nodes, Array, Mask, int, Array]:
-        return self.nodes, self.words.view(), self.live.view(), self.words.first, self.oldest
+    def grow_out(self) -> None:
+        """Twice the room for partners."""
+        self.out = np.concatenate([self.out, np.empty_like(self.out)])
+        self.table[bk.OUT], self.table[bk.ROOM] = self.out.ctypes.data, len(self.out)
+
+    def expire(self, before: int) -> None:
+        """Delete what no tuple will ask for again."""
+        bk.expire(self.table.ctypes.data, min(before, self._words.end))
+        self._words.drop_before(int(self.tree[bk.OLDEST]))
+        self._live.drop_before(int(self.tree[bk.OLDEST]))
+        self._address()
+
+    def matches(self) -> Matches:
+        """The answers."""
+        wanted = self.table[bk.ROOM] >= 0
+        return Matches(self.counts, self.out[: int(self.table[bk.USED_ROOM])] if wanted else None)
 
 
 class BTreeIndex(JoinIndex):
@@ -56,7 +98,7 @@ class BTreeIndex(JoinIndex):
     def __init__(self, setting: Setting) -> None:
         """Two empty trees."""
         super().__init__(setting)
-        self._trees = {side: _Tree() for side in SIDES}
+        self._sides = {side: _Side() for side in SIDES}
 
     @staticmethod
     def serves(kind: PlanKind) -> bool:
@@ -65,60 +107,32 @@ class BTreeIndex(JoinIndex):
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Insert earlier tuples one by one."""
-        tree = self._trees[side]
-        tree.start_at(first)
-        tree.append(words, live)
+        own = self._sides[side]
+        own.append(first, words, live)
         done, end = first, first + len(words)
         while done < end:
-            done = bk.insert_all(*tree.arrays(), done, end)
+            done = bk.insert_all(own.table.ctypes.data, done, end)
             if done < end:
-                tree.grow()
+                own.grow_tree()
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
         """Run the per-tuple kernel over the new tuples; it comes back whenever an array must grow."""
-        r, s = self._trees["r"], self._trees["s"]
-        for tree, part in ((r, step.r), (s, step.s)):
-            tree.start_at(part.first)
-            tree.append(part.words, part.live)
-        found = _Found(step.r, want_positions), _Found(step.s, want_positions)
-        progress = np.array([0, 0, 0], np.int64)
+        r, s = self._sides["r"], self._sides["s"]
+        for side, part in ((r, step.r), (s, step.s)):
+            side.append(part.first, part.words, part.live)
+            side.ask(part, want_positions)
+        grow = {bk.TREE_R: r.grow_tree, bk.TREE_S: s.grow_tree, bk.OUT_R: r.grow_out, bk.OUT_S: s.grow_out}
+        order = np.ascontiguousarray(step.order, np.uint8)
         while True:
-            reason = bk.run(
-                step.order, r.arrays(), s.arrays(), found[0].arrays(), found[1].arrays(), progress, want_positions
-            )
-            if reason == bk.DONE:
+            done = int(r.table[bk.DONE_TUPLES] + s.table[bk.DONE_TUPLES])
+            stop = bk.run(order.ctypes.data, len(order), done, r.table.ctypes.data, s.table.ctypes.data)
+            if stop == bk.DONE:
                 break
-            grow = {bk.NODES_R: r.grow, bk.NODES_S: s.grow, bk.OUT_R: found[0].grow, bk.OUT_S: found[1].grow}
-            grow[reason]()
-        for tree, keep in ((r, step.keep[0]), (s, step.keep[1])):
-            bk.expire(tree.arrays(), min(keep, tree.words.end))
-            tree.drop_deleted()
-        return found[0].matches(), found[1].matches()
+            grow[stop]()
+        r.expire(step.keep[0])
+        s.expire(step.keep[1])
+        return r.matches(), s.matches()
 
     def counters(self) -> dict[str, int]:
         """Node splits so far, of both trees."""
-        return {"boundaries": sum(int(t.nodes[-1][bk.SPLITS]) for t in self._trees.values())}
-
-
-class _Found:
-    """The output of one side's probes."""
-
-    def __init__(self, part: SideStep, want_positions: bool) -> None:
-        n = len(part.words)
-        self._want = want_positions
-        self._part = part
-        self._low = np.ascontiguousarray(part.low.T, dtype=np.uint64)
-        self._high = np.ascontiguousarray(part.high.T, dtype=np.uint64)
-        self._counts = np.zeros(n, np.int64)
-        self._positions = np.empty(max(64, 2 * n) if want_positions else 0, np.int64)
-        self._used = np.zeros(1, np.int64)
-
-    def grow(self) -> None:
-        self._positions = np.concatenate([self._positions, np.empty_like(self._positions)])
-
-    def arrays(self) -> bk.Probes:
-        p = self._part
-        return p.first, p.live, p.begin, p.end, self._low, self._high, self._counts, self._positions, self._used
-
-    def matches(self) -> Matches:
-        return Matches(self._counts, self._positions[: int(self._used[0])] if self._want else None)
+        return {"boundaries": sum(int(side.tree[bk.SPLITS]) for side in self._sides.values())}

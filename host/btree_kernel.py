@@ -1,326 +1,376 @@
-"""The kernels of `index="btree"`: a B+-tree in flat arrays, and the per-tuple join over two of them.
+"""The kernels of `index="btree"`: a B+-tree in one flat array, and the per-tuple join over two of them.
 
-A node has `SLOTS` slots of `(word, position)`; in an inner node slot j also has child j and holds a lower bound of
-what is under it (slot 0's is never read). Leaves are doubly linked. Kernels never allocate: when an array is too
-small they stop before the tuple in hand and say which one must grow, and are called again.
+A tree is an int64 array, given by its address `t`: a header, then nodes of `STRIDE` numbers: count, next and
+previous leaf, then the entries' words (sign bit flipped, so that signed order is the words' order), their positions
+and, in inner nodes, their children. Entry j of an inner node holds a lower bound of what is under child j, but for
+entry 0, whose bound goes stale as smaller keys come and is never read. Kernels never allocate: when an array is too
+small they stop before the tuple in hand, say which one must grow, and are called again. All arrays are passed in a
+table of addresses (`Side`, in this order), which `millrace.host.btree` fills.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from millrace.host.jit import inline, kernel
-from millrace.host.words import Array, Mask
+from millrace.host.jit import inline, kernel, load, load_byte, store
+from millrace.host.words import Array
 
-SLOTS = 64
+LEAF = 64
+"""Entries of a leaf."""
+INNER = 2 * LEAF // 3
+"""Entries of an inner node: three numbers each in the room of a leaf's two."""
+COUNT, NEXT, PREVIOUS, WORDS = 0, 1, 2, 4
+STRIDE = WORDS + 2 * LEAF
+ROOT, HEIGHT, FREE, USED, SPLITS, OLDEST, CAPACITY, PATH = 0, 1, 2, 3, 4, 5, 6, 8
 DEEPEST = 24
-ROOT, HEIGHT, FREE, USED, SPLITS = range(5)
-DONE, NODES_R, NODES_S, OUT_R, OUT_S = range(5)
+HEADER = PATH + 2 * DEEPEST
+DONE, TREE_R, TREE_S, OUT_R, OUT_S = range(5)
 
-Nodes = tuple[Array, Array, Array, Array, Array, Array, Array]
-"""words, positions, children, counts, next and previous leaf, path (scratch), meta."""
-Probes = tuple[int, Mask, Array, Array, Array, Array, Array, Array, Array]
+# The table of one side: its tree; words and liveness by position from FIRST on (END: one past the last); then its new
+# tuples: position of the first, liveness, intervals, ranges (K of each), counts (out), partners (out), room, used.
+TREE, HELD_WORDS, HELD_LIVE, FIRST, END = range(5)
+NEW, LIVE, BEGIN, STOP, LOW, HIGH, RANGES, COUNTS, OUT, ROOM, USED_ROOM, DONE_TUPLES, SIDE = range(5, 18)
 
 
-def new_nodes(capacity: int) -> Nodes:
+def new_tree(capacity: int) -> Array:
     """An empty tree: one leaf, and room for `capacity` nodes."""
-    meta = np.array([0, 0, -1, 1, 0], np.int64)
-    slots = capacity * SLOTS
-    links = np.full(2 * capacity, -1, np.int32)
-    return (
-        np.empty(slots, np.uint64),
-        np.empty(slots, np.int64),
-        np.empty(slots, np.int32),
-        np.zeros(capacity, np.int32),
-        links,
-        np.zeros(2 * DEEPEST, np.int32),
-        meta,
-    )
+    tree = np.zeros(HEADER + capacity * STRIDE, np.int64)
+    tree[ROOT], tree[FREE], tree[USED], tree[CAPACITY] = HEADER, -1, 1, capacity
+    tree[HEADER + NEXT] = tree[HEADER + PREVIOUS] = -1
+    return tree
 
 
-def grown(nodes: Nodes) -> Nodes:
-    """The same tree with twice the room."""
-    words, positions, children, counts, links, path, meta = nodes
-    bigger = [np.concatenate([a, np.empty_like(a)]) for a in (words, positions, children)]
-    counts = np.concatenate([counts, np.zeros_like(counts)])
-    return (bigger[0], bigger[1], bigger[2], counts, np.concatenate([links, np.full_like(links, -1)]), path, meta)
+def grown(tree: Array) -> Array:
+    """The same tree with twice the room (nodes are offsets, so they stay valid)."""
+    bigger = np.concatenate([tree, np.zeros(len(tree) - HEADER, np.int64)])
+    bigger[CAPACITY] *= 2
+    return bigger
 
 
 @inline
-def _before(words: Any, positions: Any, node: int, n: int, word: Any, position: int) -> int:
-    """How many slots of a node are below `(word, position)`; counting all words of a node is branch-free."""
-    at = node * SLOTS
-    below = 0
+def _upto(t: int, node: int, skip: int, size: int, word: int, position: int) -> int:
+    """How many entries of a node, from `skip` on, are at most `(word, position)`; counting its words is branch-free."""
+    at = node + WORDS + skip
+    n = load(t, node + COUNT) - skip
+    upto = 0
     for j in range(at, at + n):
-        below += words[j] < word
-    while below < n and words[at + below] == word and positions[at + below] < position:
-        below += 1
-    return below
+        upto += load(t, j) < word
+    while upto < n and load(t, at + upto) == word and load(t, at + size + upto) <= position:
+        upto += 1
+    return upto
 
 
 @inline
-def _descend(nodes: Any, word: Any, position: int) -> int:
-    """The leaf where `(word, position)` belongs; the path of nodes and slots is left in `path`."""
-    words, positions, children, counts, _, path, meta = nodes
-    node = meta[ROOT]
-    for level in range(meta[HEIGHT]):
-        slot = _before(words, positions, node, counts[node], word, position)
-        at = node * SLOTS
-        exact = slot < counts[node] and words[at + slot] == word and positions[at + slot] == position
-        slot = slot if exact else max(slot - 1, 0)
-        path[2 * level] = node
-        path[2 * level + 1] = slot
-        node = children[at + slot]
-    return int(node)
+def _descend(t: int, word: int, position: int) -> int:
+    """The leaf where `(word, position)` belongs; the inner nodes and entries on the way are left in the header."""
+    node = load(t, ROOT)
+    for level in range(load(t, HEIGHT)):
+        slot = _upto(t, node, 1, INNER, word, position)
+        store(t, PATH + 2 * level, node)
+        store(t, PATH + 2 * level + 1, slot)
+        node = load(t, node + WORDS + 2 * INNER + slot)
+    return node
 
 
 @inline
-def _take_node(nodes: Any) -> int:
-    counts, links, meta = nodes[3], nodes[4], nodes[6]
-    node = meta[FREE]
+def _take_node(t: int) -> int:
+    node = load(t, FREE)
     if node >= 0:
-        meta[FREE] = links[2 * node]
+        store(t, FREE, load(t, node + NEXT))
     else:
-        node = meta[USED]
-        meta[USED] += 1
-    counts[node] = 0
-    links[2 * node] = -1
-    links[2 * node + 1] = -1
-    return int(node)
+        node = HEADER + load(t, USED) * STRIDE
+        store(t, USED, load(t, USED) + 1)
+    store(t, node + COUNT, 0)
+    store(t, node + NEXT, -1)
+    store(t, node + PREVIOUS, -1)
+    return node
 
 
 @inline
-def _give_node(nodes: Any, node: int) -> None:
-    links, meta = nodes[4], nodes[6]
-    links[2 * node] = meta[FREE]
-    meta[FREE] = node
+def _give_node(t: int, node: int) -> None:
+    store(t, node + NEXT, load(t, FREE))
+    store(t, FREE, node)
 
 
 @inline
-def _put(nodes: Any, node: int, slot: int, word: Any, position: int, child: int) -> None:
-    """Open a slot and fill it."""
-    words, positions, children, counts, _, _, _ = nodes
-    at = node * SLOTS
-    for j in range(at + counts[node], at + slot, -1):
-        words[j] = words[j - 1]
-        positions[j] = positions[j - 1]
+def _open(t: int, start: int, stop: int, value: int) -> None:
+    """Move `start .. stop` up by one and put a value at its start."""
+    for j in range(stop, start, -1):
+        store(t, j, load(t, j - 1))
+    store(t, start, value)
+
+
+@inline
+def _close(t: int, start: int, stop: int) -> None:
+    """Drop the value at `start` and move the others of `start .. stop` down by one."""
+    for j in range(start, stop - 1):
+        store(t, j, load(t, j + 1))
+
+
+@inline
+def _put(t: int, node: int, slot: int, word: int, position: int, child: int) -> None:
+    """Put an entry into a node that has room; a leaf's has no child (-1)."""
+    at, n = node + WORDS, load(t, node + COUNT)
+    size = LEAF if child < 0 else INNER
+    _open(t, at + slot, at + n, word)
+    _open(t, at + size + slot, at + size + n, position)
     if child >= 0:
-        for j in range(at + counts[node], at + slot, -1):
-            children[j] = children[j - 1]
-        children[at + slot] = child
-    words[at + slot] = word
-    positions[at + slot] = position
-    counts[node] += 1
+        _open(t, at + 2 * size + slot, at + 2 * size + n, child)
+    store(t, node + COUNT, n + 1)
 
 
 @inline
-def _split(nodes: Any, node: int, leaf: bool, slot: int) -> int:
-    """Move the upper half into a new node on the right; appending at the end keeps the left one full."""
-    words, positions, children, counts, links, _, meta = nodes
-    right = _take_node(nodes)
-    n = counts[node]
+def _split(t: int, node: int, leaf: bool, slot: int) -> int:
+    """Move the upper half into a new node on the right; a split by appending leaves the left one full."""
+    right = _take_node(t)
+    n = load(t, node + COUNT)
     keep = n - 1 if slot == n else n // 2
-    for j in range(keep, n):
-        words[right * SLOTS + j - keep] = words[node * SLOTS + j]
-        positions[right * SLOTS + j - keep] = positions[node * SLOTS + j]
-        if not leaf:
-            children[right * SLOTS + j - keep] = children[node * SLOTS + j]
-    counts[right] = n - keep
-    counts[node] = keep
-    meta[SPLITS] += 1
+    size = LEAF if leaf else INNER
+    for part in range(2 if leaf else 3):
+        source, target = node + WORDS + part * size, right + WORDS + part * size
+        for j in range(keep, n):
+            store(t, target + j - keep, load(t, source + j))
+    store(t, right + COUNT, n - keep)
+    store(t, node + COUNT, keep)
+    store(t, SPLITS, load(t, SPLITS) + 1)
     if leaf:
-        after = links[2 * node]
-        links[2 * right], links[2 * right + 1], links[2 * node] = after, node, right
+        after = load(t, node + NEXT)
+        store(t, right + NEXT, after)
+        store(t, right + PREVIOUS, node)
+        store(t, node + NEXT, right)
         if after >= 0:
-            links[2 * after + 1] = right
+            store(t, after + PREVIOUS, right)
     return right
 
 
 @inline
-def _insert(nodes: Any, word: Any, position: int) -> None:
-    """Insert one entry; the caller made sure that enough nodes are free for a split on every level."""
-    words, positions, _, counts, _, path, meta = nodes
-    node = _descend(nodes, word, position)
-    slot = _before(words, positions, node, counts[node], word, position)
+def _insert(t: int, word: int, position: int) -> None:
+    """Insert one entry; the caller made sure that there is room for a split on every level."""
+    node = _descend(t, word, position)
+    slot = _upto(t, node, 0, LEAF, word, position)
     child = -1
-    level = meta[HEIGHT]
-    while counts[node] == SLOTS:
-        right = _split(nodes, node, child < 0, slot)
-        if slot > counts[node]:
-            _put(nodes, right, slot - counts[node], word, position, child)
+    level = load(t, HEIGHT)
+    size = LEAF
+    while load(t, node + COUNT) == size:
+        right = _split(t, node, child < 0, slot)
+        keep = load(t, node + COUNT)
+        if slot > keep:
+            _put(t, right, slot - keep, word, position, child)
         else:
-            _put(nodes, node, slot, word, position, child)
-        word, position, child = words[right * SLOTS], positions[right * SLOTS], right
+            _put(t, node, slot, word, position, child)
+        word, position, child = load(t, right + WORDS), load(t, right + WORDS + size), right
         if level == 0:
-            root = _take_node(nodes)
-            _put(nodes, root, 0, words[node * SLOTS], positions[node * SLOTS], node)
-            _put(nodes, root, 1, word, position, child)
-            meta[ROOT] = root
-            meta[HEIGHT] += 1
+            root = _take_node(t)
+            _put(t, root, 0, load(t, node + WORDS), load(t, node + WORDS + size), node)
+            _put(t, root, 1, word, position, child)
+            store(t, ROOT, root)
+            store(t, HEIGHT, load(t, HEIGHT) + 1)
             return
+        size = INNER
         level -= 1
-        node = path[2 * level]
-        slot = path[2 * level + 1] + 1
-    _put(nodes, node, slot, word, position, child)
+        node = load(t, PATH + 2 * level)
+        slot = load(t, PATH + 2 * level + 1) + 1
+    _put(t, node, slot, word, position, child)
 
 
 @inline
-def _delete(nodes: Any, word: Any, position: int) -> None:
+def _unlink(t: int, leaf: int) -> None:
+    after, before = load(t, leaf + NEXT), load(t, leaf + PREVIOUS)
+    if after >= 0:
+        store(t, after + PREVIOUS, before)
+    if before >= 0:
+        store(t, before + NEXT, after)
+
+
+@inline
+def _delete(t: int, word: int, position: int) -> None:
     """Delete an entry that is there; nodes that become empty are freed up to the root."""
-    words, positions, children, counts, links, path, meta = nodes
-    node = _descend(nodes, word, position)
-    slot = _before(words, positions, node, counts[node], word, position)
-    level = meta[HEIGHT]
+    node = _descend(t, word, position)
+    slot = _upto(t, node, 0, LEAF, word, position) - 1
+    level = load(t, HEIGHT)
+    size = LEAF
     while True:
-        at = node * SLOTS
-        counts[node] -= 1
-        for j in range(at + slot, at + counts[node]):
-            words[j] = words[j + 1]
-            positions[j] = positions[j + 1]
-        if level < meta[HEIGHT]:
-            for j in range(at + slot, at + counts[node]):
-                children[j] = children[j + 1]
-        if counts[node] > 0 or level == 0:
+        at, n = node + WORDS, load(t, node + COUNT)
+        for part in range(2 if size == LEAF else 3):
+            _close(t, at + part * size + slot, at + part * size + n)
+        store(t, node + COUNT, n - 1)
+        if n > 1 or level == 0:
             break
-        if level == meta[HEIGHT]:
-            after, before = links[2 * node], links[2 * node + 1]
-            if after >= 0:
-                links[2 * after + 1] = before
-            if before >= 0:
-                links[2 * before] = after
-        _give_node(nodes, node)
+        if size == LEAF:
+            _unlink(t, node)
+        _give_node(t, node)
+        size = INNER
         level -= 1
-        node = path[2 * level]
-        slot = path[2 * level + 1]
-    while meta[HEIGHT] > 0 and counts[meta[ROOT]] == 1:
-        old = meta[ROOT]
-        meta[ROOT] = children[old * SLOTS]
-        meta[HEIGHT] -= 1
-        _give_node(nodes, old)
+        node = load(t, PATH + 2 * level)
+        slot = load(t, PATH + 2 * level + 1)
+    while load(t, HEIGHT) > 0 and load(t, load(t, ROOT) + COUNT) == 1:
+        old = load(t, ROOT)
+        store(t, ROOT, load(t, old + WORDS + 2 * INNER))
+        store(t, HEIGHT, load(t, HEIGHT) - 1)
+        _give_node(t, old)
 
 
 @inline
-def _has_room(nodes: Any) -> bool:
+def _has_room(t: int) -> bool:
     """Whether an insertion that splits every level finds enough nodes without reusing freed ones."""
-    counts, meta = nodes[3], nodes[6]
-    return bool(meta[USED] + meta[HEIGHT] + 2 <= counts.shape[0])
+    return load(t, USED) + load(t, HEIGHT) + 2 <= load(t, CAPACITY)
 
 
 @inline
-def _probe(nodes: Any, low: Any, high: Any, begin: int, end: int, out: Any, used: int, want: bool) -> int:
-    """Partners with `low <= word <= high` and `begin <= position < end`; how many, or -1 if `out` is full."""
-    words, positions, _, counts, links, _, _ = nodes
-    node = _descend(nodes, low, -1)
-    slot = _before(words, positions, node, counts[node], low, -1)
+def _probe(t: int, low: int, high: int, begin: int, end: int, out: int, used: int, room: int) -> int:
+    """Partners with `low <= word <= high` and `begin <= position < end`; how many, or -1 if `out` is full.
+
+    `room` is -1 where only the number is wanted.
+    """
+    node = _descend(t, low, -1)
+    slot = _upto(t, node, 0, LEAF, low, -1)
     found = 0
     while node >= 0:
-        at = node * SLOTS
-        for j in range(at + slot, at + counts[node]):
-            if words[j] > high:
+        at = node + WORDS
+        for j in range(at + slot, at + load(t, node + COUNT)):
+            if load(t, j) > high:
                 return found
-            position = positions[j]
+            position = load(t, j + LEAF)
             if begin <= position < end:
-                if want:
-                    if used + found == out.shape[0]:
+                if room >= 0:
+                    if used + found == room:
                         return -1
-                    out[used + found] = position
+                    store(out, used + found, position)
                 found += 1
-        node = links[2 * node]
+        node = load(t, node + NEXT)
         slot = 0
     return found
 
 
 @inline
-def _sort(values: Any, start: int, stop: int) -> None:
-    """Ascending; few values (the usual case) by insertion."""
-    if stop - start > 24:
-        values[start:stop].sort()
+def _sort(out: int, start: int, stop: int) -> None:
+    """Ascending: by insertion where there are few (the usual case), else as a heap."""
+    if stop - start > 32:
+        _heap_sort(out, start, stop)
         return
     for i in range(start + 1, stop):
-        value = values[i]
+        value = load(out, i)
         j = i
-        while j > start and values[j - 1] > value:
-            values[j] = values[j - 1]
+        while j > start and load(out, j - 1) > value:
+            store(out, j, load(out, j - 1))
             j -= 1
-        values[j] = value
+        store(out, j, value)
 
 
 @inline
-def _expire(tree: Any, before: int) -> None:
-    """Delete everything below a position."""
-    nodes, words, live, first, oldest = tree
-    while oldest[0] < before:
-        at = oldest[0] - first
-        if live[at]:
-            _delete(nodes, words[at], oldest[0])
-        oldest[0] += 1
+def _sink(out: int, start: int, at: int, n: int) -> None:
+    """Let the value at `at` of a heap of `n` sink to its place."""
+    value = load(out, start + at)
+    while 2 * at + 1 < n:
+        child = 2 * at + 1
+        if child + 1 < n and load(out, start + child) < load(out, start + child + 1):
+            child += 1
+        if load(out, start + child) <= value:
+            break
+        store(out, start + at, load(out, start + child))
+        at = child
+    store(out, start + at, value)
 
 
 @inline
-def _partners(tree: Any, probes: Any, i: int, want: bool) -> bool:
-    """Search the other side's tree for tuple i; false if the output is full (nothing is kept then)."""
-    _, _, begin, end, low, high, counts, out, used = probes
-    total = 0
-    for k in range(low.shape[1]):
-        if low[i, k] <= high[i, k]:
-            found = _probe(tree[0], low[i, k], high[i, k], begin[i], end[i], out, used[0] + total, want)
-            if found < 0:
-                return False
-            total += found
-    counts[i] = total
-    if want:
-        _sort(out, used[0], used[0] + total)
-        used[0] += total
+def _heap_sort(out: int, start: int, stop: int) -> None:
+    n = stop - start
+    if all_ascending(out, start, stop):
+        return
+    for at in range(n // 2 - 1, -1, -1):
+        _sink(out, start, at, n)
+    for last in range(n - 1, 0, -1):
+        top = load(out, start)
+        store(out, start, load(out, start + last))
+        store(out, start + last, top)
+        _sink(out, start, 0, last)
+
+
+@inline
+def all_ascending(out: int, start: int, stop: int) -> bool:
+    """Whether values are in order already, as partners with equal keys are."""
+    for i in range(start + 1, stop):  # noqa: SIM110 - no generators in kernels
+        if load(out, i - 1) > load(out, i):
+            return False
     return True
 
 
 @inline
-def _one(own: Any, other: Any, probes: Any, i: int, want: bool) -> int:
-    """One tuple: expire, search, insert. 0 if done, 1 if nodes must grow first, 2 if the output must."""
-    first, live, begin = probes[0], probes[1], probes[2]
-    if not _has_room(own[0]):
+def _expire(side: int, before: int) -> None:
+    """Delete everything below a position."""
+    t, first = load(side, TREE), load(side, FIRST)
+    while load(t, OLDEST) < before:
+        position = load(t, OLDEST)
+        if load_byte(load(side, HELD_LIVE), position - first):
+            _delete(t, load(load(side, HELD_WORDS), position - first), position)
+        store(t, OLDEST, position + 1)
+
+
+@inline
+def _partners(t: int, side: int, i: int) -> bool:
+    """Search the other side's tree for tuple i; false if the output is full (nothing is kept then)."""
+    ranges, out, used, room = load(side, RANGES), load(side, OUT), load(side, USED_ROOM), load(side, ROOM)
+    begin, end = load(load(side, BEGIN), i), load(load(side, STOP), i)
+    total = 0
+    for k in range(ranges * i, ranges * i + ranges):
+        low, high = load(load(side, LOW), k), load(load(side, HIGH), k)
+        if low <= high:
+            found = _probe(t, low, high, begin, end, out, used + total, room)
+            if found < 0:
+                return False
+            total += found
+    store(load(side, COUNTS), i, total)
+    if room >= 0:
+        _sort(out, used, used + total)
+        store(side, USED_ROOM, used + total)
+    return True
+
+
+@inline
+def _one(own: int, other: int, i: int) -> int:
+    """One tuple: expire, search, insert. 0 if done, 1 if its tree must grow first, 2 if the output must."""
+    t = load(own, TREE)
+    if not _has_room(t):
         return 1
-    _expire(other, min(begin[i], other[3] + other[1].shape[0]))
-    if live[i]:
-        if not _partners(other, probes, i, want):
+    _expire(other, min(load(load(own, BEGIN), i), load(other, END)))
+    if load_byte(load(own, LIVE), i):
+        if not _partners(load(other, TREE), own, i):
             return 2
-        position = first + i
-        _insert(own[0], own[1][position - own[3]], position)
+        position = load(own, NEW) + i
+        _insert(t, load(load(own, HELD_WORDS), position - load(own, FIRST)), position)
     return 0
 
 
 @kernel
-def run(order: Any, r: Any, s: Any, from_r: Any, from_s: Any, progress: Any, want: bool) -> int:
-    """Take the tuples in order until all are done or an array must grow; `progress` is where to go on."""
-    while progress[0] < order.shape[0]:
-        if order[progress[0]] == 0:
-            stop = _one(r, s, from_r, progress[1], want)
-            if stop:
-                return NODES_R if stop == 1 else OUT_R
-            progress[1] += 1
-        else:
-            stop = _one(s, r, from_s, progress[2], want)
-            if stop:
-                return NODES_S if stop == 1 else OUT_S
-            progress[2] += 1
-        progress[0] += 1
+def run(order: int, tuples: int, done: int, r: int, s: int) -> int:
+    """Take tuples in order from the `done`-th on until all are done or an array must grow: says which.
+
+    `order` is the address of a byte per tuple, `r` and `s` those of the tables, whose DONE_TUPLES count on.
+    """
+    for at in range(done, tuples):
+        of_s = load_byte(order, at)
+        own, other = (s, r) if of_s else (r, s)
+        i = load(own, DONE_TUPLES)
+        stop = _one(own, other, i)
+        if stop:
+            return (TREE_S if of_s else TREE_R) if stop == 1 else (OUT_S if of_s else OUT_R)
+        store(own, DONE_TUPLES, i + 1)
     return DONE
 
 
 @kernel
-def insert_all(nodes: Any, words: Any, live: Any, first: int, oldest: Any, start: int, stop: int) -> int:
-    """Insert positions `start .. stop`; how far it came before nodes must grow."""
+def insert_all(side: int, start: int, stop: int) -> int:
+    """Insert positions `start .. stop`; how far it came before the tree must grow."""
+    t, first = load(side, TREE), load(side, FIRST)
     for position in range(start, stop):
-        if not _has_room(nodes):
+        if not _has_room(t):
             return position
-        if live[position - first]:
-            _insert(nodes, words[position - first], position)
+        if load_byte(load(side, HELD_LIVE), position - first):
+            _insert(t, load(load(side, HELD_WORDS), position - first), position)
     return stop
 
 
 @kernel
-def expire(tree: Any, before: int) -> None:
+def expire(side: int, before: int) -> None:
     """Delete everything below a position that no tuple will ask for again."""
-    _expire(tree, before)
+    _expire(side, before)

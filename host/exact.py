@@ -63,7 +63,9 @@ def numerators(x: Exact, scale: int = 1) -> Array:
         return np.zeros(0, np.int64)
     low, high = sorted((int(x.base.min()) * mul, int(x.base.max()) * mul))
     lowest, highest = min(low, low + off, int(x.base.min())), max(high, high + off, int(x.base.max()))
-    if lowest >= INT64_MIN and highest <= INT64_MAX and INT64_MIN <= mul <= INT64_MAX:
+    # Every intermediate number must fit too: the base, the factor, the product, the offset and the sum.
+    lowest, highest = min(lowest, mul, off), max(highest, mul, off)
+    if lowest >= INT64_MIN and highest <= INT64_MAX:
         result = x.base.astype(np.int64, copy=False)
         result = result if mul == 1 else result * np.int64(mul)
         return result if off == 0 else result + np.int64(off)

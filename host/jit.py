@@ -19,7 +19,10 @@ from typing import Any, TypeVar, cast
 
 import llvmlite
 import numba
+from llvmlite import ir
 from numba.core import config as numba_config
+from numba.core import types
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba_config  # its settings are made at run time, so no type checker knows them
@@ -69,3 +72,44 @@ def source_hash() -> str:
             digest.update(path.name.encode())
             digest.update(text)
     return digest.hexdigest()[:16]
+
+
+# Kernels that work on memory by address: an array as an argument of every helper would be counted in and out at each
+# call, and its index checked for being negative at each access. The caller keeps the arrays alive and in bounds.
+
+
+def _load(typing_context: Any, address: Any, index: Any) -> Any:
+    """The int64 at `address + 8 * index`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(builder, arguments, ir.IntType(64)))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def _store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
+    """Put an int64 at `address + 8 * index`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _pointer(builder, arguments, ir.IntType(64)))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _load_byte(typing_context: Any, address: Any, index: Any) -> Any:
+    """The byte at `address + index`, as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, arguments, ir.IntType(8))), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def _pointer(builder: Any, arguments: Any, element: Any) -> Any:
+    return builder.gep(builder.inttoptr(arguments[0], element.as_pointer()), [arguments[1]])
+
+
+load: Callable[[int, int], int] = cast(Any, intrinsic(_load))
+store: Callable[[int, int, int], None] = cast(Any, intrinsic(_store))
+load_byte: Callable[[int, int], int] = cast(Any, intrinsic(_load_byte))

@@ -28,6 +28,11 @@ class Key:
     kind: KeyType
     scale: Fraction
 
+    @property
+    def clamped(self) -> bool:
+        """Whether values beyond 64 bits are held at the ends."""
+        return self.kind.domain == "int" and not isinstance(self.expression, Column)
+
     @np.errstate(all="ignore")
     def words(self, columns: Columns, types: Types) -> tuple[Array, Mask | None]:
         """The words of the rows, and where there is one (an expression may come to NaN), or nothing if everywhere."""
@@ -66,7 +71,8 @@ def word_range(given: Ends, key: Key, rows: int) -> tuple[Array, Array]:
         if bound is not None:
             words, nothing = _end(bound, key, lower)
             (lo if lower else hi)[:] = words
-            empty |= nothing
+            # An expression's key was clamped as the bound is: what lies beyond the type's end stands at that end.
+            empty |= nothing & (not key.clamped)
     lo[empty], hi[empty] = 1, 0
     return lo, hi
 

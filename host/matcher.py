@@ -127,7 +127,6 @@ class Matcher:
         """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
         live = new.tuples.live[part].copy()
         rows = np.flatnonzero(live)
-        columns: Columns = {(side, name): c[part][rows] for name, c in new.tuples.columns.items()}
         begin, end = new.begin[part], new.end[part]
         probes, n = self.plan.probes, len(live)
         if probes is None:
@@ -135,9 +134,12 @@ class Matcher:
             return SideStep(new.first + part.start, np.zeros(n, np.uint64), live, begin, end, none, none)
         own, searched = probes[side], probes[other(side)]
         words = np.zeros(n, own.key.kind.word)
-        words[rows], known = own.key.words(columns, self.plan.types)
         low = np.ones((len(searched.ranges), n), searched.key.kind.word)
         high = np.zeros_like(low)
+        if len(rows) == 0:
+            return SideStep(new.first + part.start, words, live, begin, end, low, high)
+        columns: Columns = {(side, name): c[part][rows] for name, c in new.tuples.columns.items()}
+        words[rows], known = own.key.words(columns, self.plan.types)
         low[:, rows], high[:, rows] = searched.word_ranges(columns, self.plan.types, len(rows))
         if known is not None:
             live[rows[~known]] = False

@@ -72,10 +72,10 @@ class RowStore:
         before, last = (int(c.table.num_rows) for c in self.chunks[-2:])
         return before <= 2 * last and before + last <= MERGE_ROWS
 
-    def name_runs(self, first: int, write: Callable[[int, pa.Table], str]) -> None:
-        """Give every chunk that has none a run's name; `write(start, rows)` stores the live rows and names them."""
+    def name_runs(self, first: int, stored: frozenset[str], write: Callable[[int, pa.Table], str]) -> None:
+        """Write every chunk that is not among the `stored` runs; `write(start, rows)` names the live rows."""
         for i, chunk in enumerate(self.chunks):
-            if chunk.run is None:
+            if chunk.run not in stored:
                 start = max(chunk.start, first)
                 name = write(start, chunk.table.slice(start - chunk.start))
                 self.chunks[i] = replace(chunk, run=name, run_start=start)

@@ -130,13 +130,19 @@ class WaitingRun:
 
     def cut(self, frontier: Frontier, first_rank: int) -> tuple[Tuples, WaitingRun]:
         """The rows up to the frontier, and the rest."""
-        timestamp, rank = frontier
-        times = self.rows.time
-        start, stop = np.searchsorted(times, timestamp, "left"), np.searchsorted(times, timestamp, "right")
-        at = int(start) + int(np.searchsorted(self.rows.source[start:stop], rank - first_rank, "right"))
+        at = self._upto(frontier, first_rank)
         if at == 0:
             return self.rows.slice(0, 0), self
         rest = self.rows.slice(at, len(self.rows))
         if 0 < len(rest) < at:
             rest = rest.take(np.arange(len(rest)))  # lets go of the memory of what was taken
         return self.rows.slice(0, at), WaitingRun(rest, self.run)
+
+    def _upto(self, frontier: Frontier, first_rank: int) -> int:
+        """How many rows are at or below the frontier."""
+        timestamp, rank = frontier
+        if not INT64_MIN <= timestamp <= INT64_MAX:  # a clock may stand one tick past the last time there is
+            return len(self.rows) if timestamp > 0 else 0
+        times = self.rows.time
+        start, stop = np.searchsorted(times, timestamp, "left"), np.searchsorted(times, timestamp, "right")
+        return int(start) + int(np.searchsorted(self.rows.source[start:stop], rank - first_rank, "right"))

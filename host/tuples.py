@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.host.timescale import rescaled
 from millrace.host.words import Array, Mask
 
 Longs = npt.NDArray[np.int64]
@@ -51,7 +52,7 @@ class Tuples:
 
     def rescaled(self, factor: int) -> Tuples:
         """The same tuples with times in a unit `factor` times finer."""
-        return Tuples(self.seq, self.source, self.time * factor, self.live, self.columns, self.payload)
+        return Tuples(self.seq, self.source, rescaled(self.time, factor), self.live, self.columns, self.payload)
 
 
 def concat(parts: Sequence[Tuples]) -> Tuples:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millrace.host.rowstore import RowStore
 from millrace.host.sliding import Sliding
+from millrace.host.timescale import rescaled
 from millrace.host.tuples import Tuples
 from millrace.host.words import Array
 
@@ -67,7 +68,7 @@ class Window:
 
     def rescale(self, factor: int) -> None:
         """Times in a unit `factor` times finer."""
-        times = self.time.view().copy() * factor
+        times = rescaled(self.time.view(), factor)
         self.time = Sliding(np.int64, self.first)
         self.time.append(times)
 

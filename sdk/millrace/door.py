@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millrace.host.errors import ArgumentError, SchemaError
 
@@ -19,7 +20,57 @@ def as_table(given: Any, label: str) -> pa.Table:
     doubled = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if doubled:
         raise SchemaError(f"{label} has several columns named {', '.join(doubled)}: rename them, names must differ")
-    return _without_empty_chunks(table.replace_schema_metadata(None))
+    return _without_empty_chunks(_movable(_nullable(table), label))
+
+
+def _nullable(table: pa.Table) -> pa.Table:
+    """The same columns without metadata, all of them nullable, so that batches of one side always go together."""
+    if table.schema.metadata is None and all(f.nullable and f.metadata is None for f in table.schema):
+        return table
+    return pa.Table.from_arrays(table.columns, schema=_plain_schema(table.schema))
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, f.type) for f in schema])
+
+
+def _movable(table: pa.Table, label: str) -> pa.Table:
+    """The same rows in types whose values Arrow can gather; views and run-end encodings become plain columns."""
+    for i, column in enumerate(table.columns):
+        name, given = table.column_names[i], column.type
+        plain = plain_type(given)
+        if plain is None:
+            raise SchemaError(
+                f"{label}: column {name} has type {given}, which rows cannot be gathered from: drop or cast it"
+            )
+        if plain != given:
+            if pa.types.is_run_end_encoded(given):
+                column = pa.chunked_array([pc.run_end_decode(c) for c in column.chunks], given.value_type)
+            table = table.set_column(i, name, column.cast(plain))
+    return table
+
+
+def plain_type(given: pa.DataType) -> pa.DataType | None:
+    """The type a payload column is held in: mostly its own; nothing where Arrow cannot gather such values."""
+    if pa.types.is_string_view(given):
+        return pa.large_string()
+    if pa.types.is_binary_view(given):
+        return pa.large_binary()
+    if pa.types.is_union(given):
+        return None
+    if pa.types.is_run_end_encoded(given):
+        return plain_type(given.value_type)
+    if pa.types.is_dictionary(given):
+        values = plain_type(given.value_type)
+        return values and pa.dictionary(given.index_type, values, given.ordered)
+    if pa.types.is_struct(given):
+        fields = [(f, plain_type(f.type)) for f in given]
+        return None if any(t is None for _, t in fields) else pa.struct([f.with_type(t) for f, t in fields])
+    if pa.types.is_list(given) or pa.types.is_large_list(given):
+        inner = plain_type(given.value_type)
+        make = pa.list_ if pa.types.is_list(given) else pa.large_list
+        return inner and make(given.value_field.with_type(inner))
+    return given
 
 
 def _without_empty_chunks(table: pa.Table) -> pa.Table:
@@ -49,7 +100,7 @@ def _arrow(given: Any, label: str) -> pa.Table:
 
 def check_schema(table: pa.Table, known: pa.Schema, label: str) -> None:
     """Raise a `SchemaError` unless a batch has the columns of the first one."""
-    if table.schema.equals(known, check_metadata=False):
+    if table.schema.names == known.names and table.schema.types == known.types:
         return
     given = {f.name: f.type for f in table.schema}
     expected = {f.name: f.type for f in known}
@@ -62,11 +113,4 @@ def check_schema(table: pa.Table, known: pa.Schema, label: str) -> None:
 
 def as_schema(given: Any, label: str) -> pa.Schema:
     """A schema given by the user: a `pyarrow.Schema`, or a table whose schema counts."""
-    if isinstance(given, pa.Schema):
-        return given.remove_metadata()
-    return as_table(given, label).schema
-
-
-def without_nullability(schema: pa.Schema) -> pa.Schema:
-    """The same columns, all nullable: what batches are compared by."""
-    return pa.schema([f.with_nullable(True) for f in schema])
+    return as_table(given.empty_table() if isinstance(given, pa.Schema) else given, label).schema

@@ -7,8 +7,9 @@ imported, let alone opened, before it is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
@@ -26,8 +27,8 @@ BACKENDS: dict[str, str] = {
     "null": "millrace.host.null",
 }
 ENTRY_POINTS = "millrace.devices"
-_AUTO_KINDS = ("cuda", "opencl-gpu", "cpu")
-"""What `auto` may take, best first; never a simulator, a loopback board or an OpenCL CPU."""
+_AUTOMATIC = (("cuda", "cuda"), ("opencl", "opencl-gpu"), ("cpu", "cpu"))
+"""The backends and kinds of device that `auto` may take, best first: no simulator, loopback board or OpenCL CPU."""
 
 
 class Backend(Protocol):
@@ -48,7 +49,7 @@ def devices() -> list[DeviceInfo]:
     ['cpu']
     """
     found: list[DeviceInfo] = []
-    for family in _families():
+    for family in (*BACKENDS, *_plugins()):
         found.extend(_probe(family))
     return found
 
@@ -61,7 +62,7 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
     'cpu'
     """
     if name == "auto":
-        return device(_automatic(devices()), threads)
+        return _automatic(threads, lambda opened: True)
     family = check_name(name)
     backend = _backend(family)
     if backend is None:
@@ -74,15 +75,26 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
 
 def device_for(index: str, name: str, threads: int | None) -> Device:
     """Open a device that can run an index; `auto` picks among those that can."""
-    if name != "auto":
-        opened = device(name, threads)
-        if not runs_on(index, opened):
-            can = [n for i, n in join_pairs() if i == index]
-            opened.close()
-            raise DeviceUnavailable(f"device {name!r} cannot run index {index!r}; it runs on {', '.join(can)}")
+    if name == "auto":
+        return _automatic(threads, lambda opened: runs_on(index, opened))
+    opened = device(name, threads)
+    if runs_on(index, opened):
         return opened
-    able = {n for i, n in join_pairs() if i == index}
-    return device(_automatic([d for d in devices() if d.name in able]), threads)
+    opened.close()
+    can = [n for i, n in join_pairs() if i == index]
+    raise DeviceUnavailable(f"device {name!r} cannot run index {index!r}; it runs on {', '.join(can)}")
+
+
+def _automatic(threads: int | None, suits: Callable[[Device], bool]) -> Device:
+    """The best device that is there and suits; third parties' devices are taken by name only."""
+    for family, kind in _AUTOMATIC:
+        for info in _probe(family):
+            if info.available and info.kind == kind:
+                opened = device(info.name, threads)
+                if suits(opened):
+                    return opened
+                opened.close()
+    raise DeviceUnavailable(f"no device here can run this; {_usable()} (see `millrace devices`)")
 
 
 def join_pairs() -> list[tuple[str, str]]:
@@ -90,38 +102,53 @@ def join_pairs() -> list[tuple[str, str]]:
     pairs = []
     for info in devices():
         if info.available and info.kind != "null":
-            opened = device(info.name)
-            pairs += [(index, info.name) for index in INDEXES if runs_on(index, opened)]
-            opened.close()
+            pairs += [(index, info.name) for index in _indexes_on(info.name)]
     return pairs
+
+
+def _indexes_on(name: str) -> list[str]:
+    try:
+        opened = device(name)
+    except Exception:  # a device that does not open runs nothing; `devices()` is where its reason is told
+        return []
+    able = [index for index in INDEXES if runs_on(index, opened)]
+    opened.close()
+    return able
 
 
 def check_name(name: Any) -> str:
     """The family of a device name, or an `ArgumentError` that lists those there are."""
     family = name.partition(":")[0] if isinstance(name, str) else ""
-    if family not in _families():
-        raise ArgumentError(f"device={name!r} is unknown; known are auto, {', '.join(_families())}")
+    if family not in BACKENDS and family not in _plugins():
+        raise ArgumentError(f"device={name!r} is unknown; known are auto, {', '.join([*BACKENDS, *_plugins()])}")
     return family
 
 
-def _families() -> dict[str, Any]:
-    plugins = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-    return {**plugins, **BACKENDS}
+def _plugins() -> dict[str, EntryPoint]:
+    """Third parties' backends, by name; ours go first where names clash."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in BACKENDS}
 
 
 def _backend(family: str) -> Backend | None:
     """The module behind a family; nothing where this version of millrace does not have it."""
-    target = _families()[family]
-    if not isinstance(target, str):
-        loaded: Backend = target.load()
-        return loaded
-    return cast(Backend, import_module(target)) if find_spec(target) is not None else None
+    if family not in BACKENDS:
+        try:
+            return cast(Backend, _plugins()[family].load())
+        except Exception as error:  # whatever a third party's module raises
+            raise DeviceUnavailable(
+                f"the backend of device {family!r} cannot be loaded: {type(error).__name__}: {error}; reinstall the "
+                f"package that brings it"
+            ) from error
+    module = BACKENDS[family]
+    return cast(Backend, import_module(module)) if find_spec(module) is not None else None
 
 
 def _probe(family: str) -> list[DeviceInfo]:
     try:
         backend = _backend(family)
         return backend.probe() if backend else [DeviceInfo(family, family, False, _missing(family))]
+    except DeviceUnavailable as error:
+        return [DeviceInfo(family, family, False, str(error))]
     except Exception as error:  # a third party's fault must not hide the other devices
         return [DeviceInfo(family, family, False, f"its backend failed: {type(error).__name__}: {error}")]
 
@@ -132,14 +159,6 @@ def _missing(family: str) -> str:
     return f"millrace {__version__} has no {family} backend"
 
 
-def _automatic(candidates: list[DeviceInfo]) -> str:
-    for kind in _AUTO_KINDS:
-        for info in candidates:
-            if info.available and info.kind == kind:
-                return info.name
-    raise DeviceUnavailable(f"no device here can run this; known are {', '.join(_families())} (see `millrace devices`)")
-
-
 def _usable() -> str:
-    names = ", ".join(info.name for info in devices() if info.available)
+    names = ", ".join(info.name for info in devices() if info.available and info.kind != "null")
     return f"usable here: {names}"

@@ -12,29 +12,9 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from millrace.host.errors import ArgumentError
+from millrace.units import NANOSECONDS, UNIT_NAMES
 
 Measure = Literal["rows", "ns", "ticks"]
-_UNITS = {
-    "ns": ("ns", "nanosecond", "nanoseconds"),
-    "us": ("us", "µs", "microsecond", "microseconds"),
-    "ms": ("ms", "millisecond", "milliseconds"),
-    "s": ("s", "sec", "secs", "second", "seconds"),
-    "min": ("min", "mins", "minute", "minutes"),
-    "h": ("h", "hr", "hrs", "hour", "hours"),
-    "d": ("d", "day", "days"),
-    "w": ("w", "week", "weeks"),
-}
-_NS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "min": 60 * 10**9,
-    "h": 3600 * 10**9,
-    "d": 86_400 * 10**9,
-    "w": 7 * 86_400 * 10**9,
-}
-_NS_OF = {name: _NS[unit] for unit, names in _UNITS.items() for name in names}
 _TEXT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d]*)\s*")
 
 
@@ -100,9 +80,9 @@ def _span(given: Any, label: str) -> Span:
         if amount.denominator != 1:
             raise ArgumentError(f"{label}={given!r}: must be a whole number")
         return _positive(Span("rows" if word else "ticks", int(amount)), given, label)
-    if word not in _NS_OF:
+    if word not in NANOSECONDS:
         raise ArgumentError(f"{label}={given!r}: unknown unit {match[2]!r}; {_allowed(label)}")
-    ns = amount * _NS_OF[word]
+    ns = amount * NANOSECONDS[word]
     if ns.denominator != 1:
         raise ArgumentError(f"{label}={given!r} is not a whole number of nanoseconds")
     return _positive(Span("ns", int(ns)), given, label)
@@ -116,5 +96,5 @@ def _positive(span: Span, given: Any, label: str) -> Span:
 
 def _allowed(label: str) -> str:
     rows = "'1000 rows', " if label == "window" else ""
-    units = ", ".join(names[-1] for names in _UNITS.values())
+    units = ", ".join(f"{name}s" for name in UNIT_NAMES)
     return f"allowed are {rows}a length of time such as '10 minutes' (units: {units}), or '1000' for integer times"

@@ -77,10 +77,11 @@ class Snapshot:
     seqs: dict[str, int]
     totals: Totals
     counters: dict[str, int]
+    fell_back: str | None
 
 
 class StateWriter:
-    """Writes deltas; remembers which runs the last manifest named."""
+    """Writes deltas; remembers which runs the last delta left stored, and trusts no other name a chunk may bear."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         """`names`: runs that are stored already (after a restore)."""
@@ -95,7 +96,7 @@ class StateWriter:
         runs: dict[Side, tuple[WaitingRun, ...]] = {}
         queued: dict[str, list[str]] = {}
         for side in SIDES:
-            runs[side] = tuple(_named(run, written) for run in waiting.runs[side])
+            runs[side] = tuple(self._named(run, written) for run in waiting.runs[side])
             queued[side] = [str(run.run) for run in runs[side]]
         names = frozenset(name for w in layout.values() for name, _ in w["runs"]) | frozenset(
             name for side in SIDES for name in queued[side]
@@ -111,18 +112,17 @@ class StateWriter:
             positions = np.arange(start, start + rows.num_rows)
             return _write(rows, window.seq.take(positions), window.source.take(positions), written)
 
-        window.rows.name_runs(window.first, write)
+        window.rows.name_runs(window.first, self._names, write)
         return {
             "first": window.first,
             "end": window.end,
             "runs": [[chunk.run, chunk.run_start] for chunk in window.rows.chunks],
         }
 
-
-def _named(run: WaitingRun, written: dict[str, bytes]) -> WaitingRun:
-    if run.run is not None:
-        return run
-    return replace(run, run=_write(run.rows.payload, run.rows.seq, run.rows.source, written))
+    def _named(self, run: WaitingRun, written: dict[str, bytes]) -> WaitingRun:
+        if run.run in self._names:
+            return run
+        return replace(run, run=_write(run.rows.payload, run.rows.seq, run.rows.source, written))
 
 
 def _write(rows: pa.Table, seq: Array, source: Array, written: dict[str, bytes]) -> str:
@@ -149,6 +149,7 @@ def _packed(snapshot: Snapshot) -> dict[str, Any]:
         "seqs": snapshot.seqs,
         "totals": asdict(snapshot.totals),
         "counters": snapshot.counters,
+        "fell_back": snapshot.fell_back,
     }
 
 
@@ -165,6 +166,7 @@ def _unpacked(stored: dict[str, Any]) -> Snapshot:
         stored["seqs"],
         Totals(**stored["totals"]),
         stored["counters"],
+        stored["fell_back"],
     )
 
 

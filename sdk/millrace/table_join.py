@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from millrace import output as out
 from millrace.arguments import HOWS, OUTPUTS, choice, parse_condition, parse_engine
-from millrace.door import as_table, without_nullability
+from millrace.door import as_table
 from millrace.host import pool
 from millrace.host.condition import SIDES, Side
 from millrace.host.indexes import Positions
@@ -58,7 +58,7 @@ def join(
     choice("output", output, OUTPUTS)
     engine = parse_engine(condition, index, device, threads, fallback)
     tables: dict[Side, pa.Table] = {"r": as_table(r, "r"), "s": as_table(s, "s")}
-    schemas = {side: without_nullability(tables[side].schema) for side in SIDES}
+    schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
     plan = bind(condition, schemas)
     opened = device_for(engine.index, engine.device, engine.threads)

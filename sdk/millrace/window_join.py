@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millrace import output as out
 from millrace.arguments import MAX_PENDING, WindowArguments, describe_arguments, parse_window_arguments
-from millrace.door import as_schema, as_table, check_schema, without_nullability
+from millrace.door import as_schema, as_table, check_schema
 from millrace.host import pool
 from millrace.host.condition import SIDES, Side
 from millrace.host.errors import ArgumentError, SchemaError, StateError
@@ -95,6 +95,7 @@ class WindowJoin:
         ]
         self._windows: dict[Side, Window] = {}
         self._past_counters: dict[str, int] = {}
+        self._past_fallback: str | None = None
         self._progress = self._beginning()
         self._open_engine()
         self._writer = StateWriter()
@@ -128,7 +129,7 @@ class WindowJoin:
         fixed: dict[Side, pa.Schema] = {}
         for side in self._args.sides:
             if side in schemas:
-                fixed[side] = without_nullability(as_schema(schemas[side], f"schemas[{side!r}]"))
+                fixed[side] = as_schema(schemas[side], f"schemas[{side!r}]")
                 progress = self._learn(self._progress, side, fixed[side])
                 self._commit(progress, {})
         return fixed
@@ -172,7 +173,8 @@ class WindowJoin:
             value, domain, zoned = parse_instant(ts)
             scale = self._progress.scale.with_instant(value, domain, zoned, "the timestamp given to advance")
             progress = self._rescaled(self._progress, scale)
-            at = value // scale.unit if domain == "time" else value
+            self._check_measures(domain == "time", "the timestamp given to advance")
+            at = scale.ticks(value) if domain == "time" else value
             if not INT64_MIN <= at <= INT64_MAX:
                 raise ArgumentError("the timestamp given to advance is outside the range of 64-bit times")
             clocks = progress.clocks.moved(self._ranks.index((known, source)), at)
@@ -209,10 +211,15 @@ class WindowJoin:
                 "pairs": p.totals.pairs,
                 "device": device.name,
                 "index": self._args.engine.index,
-                "fallback": None if self._matcher is None else self._matcher.fell_back,
+                "fallback": self._fell_back(),
                 "boundaries": 0,
                 **self._counters(),
             }
+
+    def _fell_back(self) -> str | None:
+        """From which device the join fell back to which, and why; nothing if it did not."""
+        now = None if self._matcher is None else self._matcher.fell_back
+        return now or self._past_fallback
 
     def _counters(self) -> dict[str, int]:
         """What device and index have counted, in this life and in those before it."""
@@ -261,7 +268,7 @@ class WindowJoin:
         if side in progress.intakes:
             check_schema(table, progress.intakes[side].schema, side)
         else:
-            progress = self._learn(progress, side, without_nullability(table.schema))
+            progress = self._learn(progress, side, table.schema)
         first = progress.seqs[side, source]
         seq = np.arange(first, first + table.num_rows, dtype=np.int64)
         reading = progress.intakes[side].read(table, seq, source, progress.scale)
@@ -309,11 +316,11 @@ class WindowJoin:
             if span.measure == "rows" or (span.length == 0 and name == "lateness"):
                 continue
             if is_time != (span.measure == "ns"):
+                kind = "timestamps" if span.measure == "ns" else "integer times"
                 what = "a timestamp" if is_time else "an integer"
                 hint = f"'{span.length} seconds'" if is_time else "a plain number such as '1000'"
-                raise SchemaError(
-                    f"{name}={self._args.given[name]!r} does not fit {label}, {what} column: write {hint}"
-                )
+                given = self._args.given[name]
+                raise SchemaError(f"{name}={given!r} is for {kind}, but {label} is {what}: write {hint}")
 
     def _rescaled(self, progress: _Progress, scale: TimeScale) -> _Progress:
         """The same progress on a finer scale."""
@@ -466,6 +473,7 @@ class WindowJoin:
             seqs={f"{side}{source}": n for (side, source), n in p.seqs.items()},
             totals=p.totals,
             counters=self._counters(),
+            fell_back=self._fell_back(),
         )
 
     def _load(self, manifest: bytes, runs: Mapping[str, bytes]) -> None:
@@ -487,6 +495,9 @@ class WindowJoin:
         self._windows = windows
         self._progress = replace(progress, waiting=Waiting(waiting))
         self._past_counters = snapshot.counters
+        self._past_fallback = snapshot.fell_back
+        if snapshot.fell_back is not None and self._spare is not None:
+            self._device, self._spare = self._spare, None
         self._writer = StateWriter(stored.names())
 
 

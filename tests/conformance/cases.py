@@ -233,17 +233,21 @@ class _Builder:
         if of["r"].is_temporal:
             beat = max(kind.unit * kind.step for kind in of.values()) * self.rng.choice((1, 1, 2, 10))
             origin = self.rng.choice((0, 19843, 19843)) * 86400 * 10**9
-            unit, step = min((kind.unit, kind.step) for kind in of.values())
-            low = max(kind.low * kind.unit for kind in of.values())
-            high = min(kind.high * kind.unit for kind in of.values())
         else:
-            beat, unit, step = self.rng.choice((1, 1, 2, 5)), 1, 1
-            low, high = max(kind.low for kind in of.values()), min(kind.high for kind in of.values())
-            origin = self.rng.choice((0, 0, 1000, 100_000))
+            beat, origin = self.rng.choice((1, 1, 2, 5)), self.rng.choice((0, 0, 1000, 100_000))
         if self.shape.edge_of_time:
-            ends = (low + self.shape.disorder * beat, high - beats * beat)
-            origin = self.rng.choice(ends) // (unit * step) * unit * step
+            origin = self.rng.choice(self._ends_of_time(of, beat, beats))
         return Axis(of, origin, beat, beats)
+
+    def _ends_of_time(self, kinds: dict[str, Kind], beat: int, beats: int) -> tuple[int, int]:
+        """Origins at the two ends of what both types hold; with room, since a coarser type could reach beyond."""
+        units = {kind.unit * kind.step or 1 for kind in kinds.values()}
+        low = max(kind.low * (kind.unit or 1) for kind in kinds.values())
+        high = min(kind.high * (kind.unit or 1) for kind in kinds.values())
+        room = 6 * beat if len(units) > 1 else 0
+        coarse = max(units)
+        first, last = low + self.shape.disorder * beat + room, high - beats * beat - room
+        return -(-first // coarse) * coarse, last // coarse * coarse
 
     def _time(self, side: str, source: int, i: int) -> Raw:
         """The time of a source's i-th row: even progress through the same span, with noise and disorder."""
@@ -516,7 +520,7 @@ def random_shape(rng: Random) -> Shape:
 
 
 _BYTES = 48
-_ROW_SIZES = (1, 2, 5, 20, 64, 100, 150, 200, 1_000_000, 1_000_000)
+_ROW_SIZES = (1, 2, 5, 20, 100, 150, 200, 1_000_000, 1_000_000)
 _BEATS = (0, 1, 2, 5, 10, 20, 100, 100, 300, 300)
 
 
@@ -549,7 +553,7 @@ def _draw(dice: _Dice, families: Sequence[str]) -> Shape:
         time_term=pick((False,) * 9 + (True,)) and timed,
         lateness=pick((0, 0, 2, 5, 20)) if timed else 0,
         disorder=pick((0, 0, 2, 5, 10, 30)) if timed else 0,
-        density=pick((1.0, 1.0, 0.1, 0.5, 2.0)) if timed else 1.0,
+        density=pick((1.0, 0.5, 0.2, 0.1, 2.0)) if timed else 1.0,
         edge_of_time=(edge := pick((False,) * 19 + (True,)) and timed),
         uneven=pick((False,) * 19 + (True,)) and timed and not edge,
         sources=(pick((1, 1, 1, 2, 3)), 1 if self_join else pick((1, 1, 1, 2, 3))) if timed else (1, 1),
@@ -567,5 +571,5 @@ def _draw(dice: _Dice, families: Sequence[str]) -> Shape:
 
 
 def _row_count(dice: _Dice) -> int:
-    low, high = dice.pick(((0, 6), *[(20, 80)] * 4, *[(110, 190)] * 8, *[(200, 320)] * 3))
+    low, high = dice.pick(((0, 6), *[(20, 80)] * 3, *[(110, 190)] * 8, *[(200, 320)] * 3))
     return dice.number(low, high)

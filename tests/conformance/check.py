@@ -193,8 +193,7 @@ class _Run:
         wanted = wanted_table(self.case, self.expected, end, found.schema)
         at = first_difference(found, wanted)
         if at is not None:
-            rows = f"{found.slice(at, 3).to_pylist()}\nbut they should be\n{wanted.slice(at, 3).to_pylist()}"
-            raise Mismatch(f"{self._where(end)} or before: rows from {at} on are\n{rows}")
+            raise Mismatch(f"{self._where(end)} or before: {describe_difference(found, wanted, at)}")
 
     def _where(self, at: int) -> str:
         calls = self.case.calls
@@ -258,6 +257,21 @@ def first_difference(found: pa.Table, wanted: pa.Table) -> int | None:
     if len(found) != len(wanted):
         firsts.append(min(len(found), len(wanted)))
     return min((at for at in firsts if at is not None), default=None)
+
+
+def describe_difference(found: pa.Table, wanted: pa.Table, at: int) -> str:
+    """The rows around the first difference; times as plain numbers, since not all of them fit Python's."""
+    return f"rows from {at} on are\n{_rows(found, at)}\nbut they should be\n{_rows(wanted, at)}"
+
+
+def _rows(table: pa.Table, at: int) -> list[dict[str, Any]]:
+    part = table.slice(at, 3)
+    for i, field in enumerate(part.schema):
+        if pa.types.is_temporal(field.type):
+            numbers = part.column(i).cast(pa.int32() if pa.types.is_date32(field.type) else pa.int64())
+            part = part.set_column(i, field.name, numbers)
+    rows: list[dict[str, Any]] = part.to_pylist()
+    return rows
 
 
 def _first(found: pa.ChunkedArray, wanted: pa.ChunkedArray) -> int | None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ SEED = int(os.environ.get("MILLRACE_CONFORMANCE_SEED", "0"))
 
 LEAST = {"pairs": 0.60, "boundaries": 0.25, "late": 0.15, "edge": 0.15}
 """The share of cases that must yield pairs, cross a structural boundary, have late rows, tie at the edge."""
+SHRINK_SECONDS = 40
 ENFORCED_FROM = 50  # with fewer cases the shares say nothing
 
 Pair = tuple[str, str]
@@ -32,7 +34,8 @@ Check = Callable[[Case, Expected, str, str, int, int], Any]
 
 
 def draw_cases(seed: int, count: int, run: Callable[[Shape], None], families: Sequence[str] = ()) -> None:
-    """Runs `count` drawn shapes; Hypothesis shrinks one that fails and prints it."""
+    """Runs `count` drawn shapes; Hypothesis shrinks one that fails, for a limited time, and prints it."""
+    limited = _Limited(run)
 
     @hypothesis.seed(seed)
     @settings(
@@ -45,9 +48,28 @@ def draw_cases(seed: int, count: int, run: Callable[[Shape], None], families: Se
     )
     @hypothesis.given(shape=shapes(families or WEIGHTED_FAMILIES))
     def one(shape: Shape) -> None:
-        run(shape)
+        limited(shape)
 
     one()
+
+
+class _Limited:
+    """Ends the search for a smaller failing shape: after a time, only shapes that failed before are run again."""
+
+    def __init__(self, run: Callable[[Shape], None]) -> None:
+        self._run = run
+        self._failed: set[Shape] = set()
+        self._until = float("inf")
+
+    def __call__(self, shape: Shape) -> None:
+        if time.monotonic() > self._until and shape not in self._failed:
+            return
+        try:
+            self._run(shape)
+        except Exception:
+            self._failed.add(shape)
+            self._until = min(self._until, time.monotonic() + SHRINK_SECONDS)
+            raise
 
 
 @dataclass

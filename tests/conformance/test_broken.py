@@ -15,7 +15,7 @@ from tests.conformance.check import Mismatch, check_case, first_difference
 from tests.conformance.expected import Expected, expect
 from tests.conformance.suite import Tally, shortfalls
 
-LIMIT = 150
+LIMIT = 40
 """How many cases the suite may need to catch a broken index; a run has a thousand."""
 
 
@@ -44,13 +44,13 @@ def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ty
 
 @pytest.mark.parametrize("index", BROKEN, indirect=True, ids=lambda chosen: chosen.__name__)
 def test_a_broken_index_is_caught(index: type[JoinIndex]) -> None:
-    with pytest.raises(Mismatch):
+    with pytest.raises((Mismatch, IndexError)):  # a partner that has left its window cannot even be looked up
         run_many(LIMIT)
 
 
 @pytest.mark.parametrize("index", [Honest, HonestScan], indirect=True, ids=lambda chosen: chosen.__name__)
 def test_an_honest_one_is_not(index: type[JoinIndex]) -> None:
-    assert run_many(40) >= 30
+    assert run_many(LIMIT) >= 30
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import millrace as mr
 from millrace.registry import join_pairs as pairs
 from tests import oracle
 from tests.conformance.cases import Case, Shape, build
-from tests.conformance.check import Mismatch, Outcome, check_refusal, first_difference
+from tests.conformance.check import Mismatch, Outcome, check_refusal, describe_difference, first_difference
 from tests.conformance.suite import CASES, SEED, Pair, Tally, draw_cases
 from tests.conformance.summary import PROPERTY
 
@@ -58,8 +58,7 @@ def check_join(case: Case, wanted: pa.Table, pair: Pair, threads: int, how: str,
         raise Mismatch(f"{what}: schema\n{found.schema}\nbut it should be\n{wanted.schema}")
     at = first_difference(found, wanted)
     if at is not None:
-        rows = f"{found.slice(at, 3).to_pylist()}\nbut they should be\n{wanted.slice(at, 3).to_pylist()}"
-        raise Mismatch(f"{what}: rows from {at} on are\n{rows}")
+        raise Mismatch(f"{what}: {describe_difference(found, wanted, at)}")
     return Outcome(True)
 
 

@@ -12,7 +12,7 @@ from tests.conformance.check import check_case
 from tests.conformance.suite import CASES, SEED, run_shard, shortfalls
 from tests.conformance.summary import PROPERTY
 
-SHARDS = 8
+SHARDS = 4
 QUOTA = ceil(CASES / SHARDS)
 
 

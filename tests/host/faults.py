@@ -1,6 +1,6 @@
 """A device backend for tests: the CPU under another name, which fails when it is told to.
 
-`arm("launch", 3)` makes the third launch from now on raise a `DeviceFault` (after that it works again). Tests put it into
+`arm("launch", 3)` makes the third launch from now on raise a `DeviceFault` (then it works again). Tests put it into
 `millrace.registry.BACKENDS` under the name `faulty`.
 """
 

@@ -60,7 +60,9 @@ def numbers(draw: st.DrawFn, rows: int = 5) -> Rows:
     for name in ("x", "y"):
         kind = draw(st.sampled_from(list(NUMBERS)))
         raw[name] = draw(st.lists(values_of(kind), min_size=rows, max_size=rows))
-        columns[name] = pa.array(raw[name], pa.type_for_alias(kind.replace("float32", "float").replace("float64", "double")))
+        columns[name] = pa.array(
+            raw[name], pa.type_for_alias(kind.replace("float32", "float").replace("float64", "double"))
+        )
     return Rows(pa.table(columns), [{n: raw[n][i] for n in raw} for i in range(rows)])
 
 
@@ -72,10 +74,8 @@ def instants(draw: st.DrawFn, rows: int = 5) -> Rows:
         unit = draw(st.sampled_from([*UNITS, "day"]))
         ns = 86_400 * 10**9 if unit == "day" else UNITS[unit]
         bits = 31 if unit == "day" else 63
-        near = st.integers(-5, 5) | st.integers(-5, 5).map(lambda n, ns=ns: n * 60 * 10**9 // ns)
-        ticks = draw(
-            st.lists(near | st.sampled_from([-(2**bits), 2**bits - 1]), min_size=rows, max_size=rows)
-        )
+        near = st.integers(-5, 5) | st.sampled_from([n * 60 * 10**9 // ns for n in range(-5, 6)])
+        ticks = draw(st.lists(near | st.sampled_from([-(2**bits), 2**bits - 1]), min_size=rows, max_size=rows))
         plain = pa.array(ticks, pa.int32() if unit == "day" else pa.int64())
         columns[name] = plain.view(pa.date32() if unit == "day" else pa.timestamp(unit))
         raw[name] = [oracle.Instant(t * ns) for t in ticks]
@@ -204,7 +204,9 @@ def check(text: str, r: Rows, s: Rows) -> None:
             pairs |= {k: c[whom] for k, c in cells(searched, plan, sides[searched]).items()}
             found = found & plan.matches(recheck, pairs, len(who)).reshape(found.shape)
         wrong = np.argwhere(found & ~true)
-        assert not len(wrong), f"{text}: searching {searched} gives {describe(wrong, prober, sides)} (recheck: {bool(recheck)})"
+        assert not len(wrong), (
+            f"{text}: searching {searched} gives {describe(wrong, prober, sides)} (recheck: {bool(recheck)})"
+        )
 
 
 def describe(at: Any, prober: Side, sides: dict[Side, Rows]) -> str:

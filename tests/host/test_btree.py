@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millrace.host import btree_kernel as bk
 from millrace.host.btree import BTreeIndex
-from millrace.host.condition import Side
+from millrace.host.condition import SIDES, Side, other
 from millrace.host.indexes import Matches, Setting, SideStep, Step
 
 TOP = 2**64 - 1
@@ -24,35 +24,40 @@ def new_index() -> BTreeIndex:
 
 def entries(index: BTreeIndex, side: Side) -> list[tuple[int, int]]:
     """Every (word, position) of a side's tree in order; checks the tree's structure on the way."""
-    words, positions, children, counts, links, _, meta = index._trees[side].nodes
+    tree = index._sides[side].tree
     leaves: list[int] = []
     inner: list[int] = []
 
     def walk(node: int, level: int) -> None:
-        if level == meta[bk.HEIGHT]:
+        if level == tree[bk.HEIGHT]:
             leaves.append(node)
             return
         inner.append(node)
-        assert counts[node] > 0, "an inner node without children"
-        for slot in range(counts[node]):
-            walk(int(children[node * bk.SLOTS + slot]), level + 1)
+        assert 0 < tree[node + bk.COUNT] <= bk.INNER, "an inner node without children, or with too many"
+        for slot in range(tree[node + bk.COUNT]):
+            walk(int(tree[node + bk.WORDS + 2 * bk.INNER + slot]), level + 1)
 
-    walk(int(meta[bk.ROOT]), 0)
-    assert len(leaves) == 1 or all(counts[leaf] > 0 for leaf in leaves), "an empty leaf was not freed"
+    walk(int(tree[bk.ROOT]), 0)
+    sizes = [int(tree[leaf + bk.COUNT]) for leaf in leaves]
+    assert len(leaves) == 1 or min(sizes) > 0, "an empty leaf was not freed"
+    assert max(sizes) <= bk.LEAF, "a leaf is too full"
     for before, after in zip([-1, *leaves], [*leaves, -1], strict=True):
-        assert before < 0 or links[2 * before] == after, "the chain of leaves does not follow the tree"
-        assert after < 0 or links[2 * after + 1] == before, "the chain of leaves has no way back"
+        assert before < 0 or tree[before + bk.NEXT] == after, "the chain of leaves does not follow the tree"
+        assert after < 0 or tree[after + bk.PREVIOUS] == before, "the chain of leaves has no way back"
     free = []
-    node = int(meta[bk.FREE])
+    node = int(tree[bk.FREE])
     while node >= 0:
         free.append(node)
-        node = int(links[2 * node])
-    assert sorted([*leaves, *inner, *free]) == list(range(meta[bk.USED])), "a node is lost or used twice"
-    found = [
-        (int(words[leaf * bk.SLOTS + slot]), int(positions[leaf * bk.SLOTS + slot]))
-        for leaf in leaves
-        for slot in range(counts[leaf])
-    ]
+        node = int(tree[node + bk.NEXT])
+    used = [bk.HEADER + n * bk.STRIDE for n in range(tree[bk.USED])]
+    assert sorted([*leaves, *inner, *free]) == used, "a node is lost or used twice"
+    assert tree[bk.USED] <= tree[bk.CAPACITY]
+    assert len(tree) == bk.HEADER + tree[bk.CAPACITY] * bk.STRIDE
+    found = []
+    for leaf, size in zip(leaves, sizes, strict=True):
+        at = leaf + bk.WORDS
+        words, positions = tree[at : at + size], tree[at + bk.LEAF : at + bk.LEAF + size]
+        found += [(int(w) + 2**63, int(p)) for w, p in zip(words, positions, strict=True)]
     assert found == sorted(found), "entries are out of order"
     return found
 
@@ -84,22 +89,28 @@ class Stream:
     index: BTreeIndex = field(default_factory=new_index)
     model: Model = field(default_factory=Model)
 
-    def step(self, order: list[int], words: list[int], live: list[bool], reach: list[list[tuple[int, int]]], want: bool) -> None:
+    def step(
+        self, order: list[int], words: list[int], live: list[bool], reach: list[list[tuple[int, int]]], want: bool
+    ) -> None:
         """Tuples in order, with the side, word and liveness of each, and the ranges each searches."""
         ranges = max((len(r) for r in reach), default=1)
-        parts: dict[Side, list[int]] = {"r": [i for i, o in enumerate(order) if o == 0], "s": [i for i, o in enumerate(order) if o]}
+        parts: dict[Side, list[int]] = {
+            "r": [i for i, o in enumerate(order) if o == 0],
+            "s": [i for i, o in enumerate(order) if o],
+        }
         first = {side: len(self.model.words[side]) for side in parts}
         wanted: dict[Side, list[list[int]]] = {"r": [], "s": []}
         limits: dict[Side, list[tuple[int, int]]] = {"r": [], "s": []}
         for i, which in enumerate(order):
-            side, partner = cast(tuple[Side, Side], ("s", "r") if which else ("r", "s"))
+            side: Side = "s" if which else "r"
+            partner = other(side)
             end = len(self.model.words[partner])
             begin = max(end - self.window, 0)
             limits[side].append((begin, end))
             wanted[side].append(self.model.partners(partner, begin, end, reach[i]) if live[i] else [])
             self.model.words[side].append(words[i])
             self.model.live[side].append(live[i])
-        sides = {}
+        sides: dict[Side, SideStep] = {}
         for side, at in parts.items():
             low = np.array([[([*reach[i], *[(1, 0)] * ranges])[k][0] for i in at] for k in range(ranges)], np.uint64)
             high = np.array([[([*reach[i], *[(1, 0)] * ranges])[k][1] for i in at] for k in range(ranges)], np.uint64)
@@ -112,12 +123,12 @@ class Stream:
                 low.reshape(ranges, len(at)),
                 high.reshape(ranges, len(at)),
             )
-        keep = tuple(max(len(self.model.words[cast(Side, side)]) - self.window, 0) for side in ("r", "s"))
-        found = self.index.step(Step(sides["r"], sides["s"], np.array(order, np.uint8), cast(tuple[int, int], keep)), want)
-        for side, matches in zip(("r", "s"), found, strict=True):
-            check(matches, wanted[cast(Side, side)], want)
-        for side, oldest in zip(("r", "s"), keep, strict=True):
-            assert entries(self.index, cast(Side, side)) == self.model.held(cast(Side, side), oldest)
+        r, s = (max(len(self.model.words[one]) - self.window, 0) for one in SIDES)
+        found = self.index.step(Step(sides["r"], sides["s"], np.array(order, np.uint8), (r, s)), want)
+        for one, matches in zip(SIDES, found, strict=True):
+            check(matches, wanted[one], want)
+        for one, oldest in zip(SIDES, (r, s), strict=True):
+            assert entries(self.index, one) == self.model.held(one, oldest)
 
 
 def check(matches: Matches, wanted: list[list[int]], want: bool) -> None:
@@ -184,7 +195,15 @@ def test_any_order_of_keys_is_searched_and_expired(name: str, window: int) -> No
         low = np.where(probes > 40, probes - np.uint64(40), np.uint64(0))
         low[:4] = probes[:4]
         high = np.where(probes < TOP - 40, probes + np.uint64(rng.integers(0, 80)), np.uint64(TOP))
-        r = SideStep(start, fresh, np.ones(n, np.bool_), np.zeros(n, np.int64), np.zeros(n, np.int64), np.ones((1, n), np.uint64), np.zeros((1, n), np.uint64))
+        r = SideStep(
+            start,
+            fresh,
+            np.ones(n, np.bool_),
+            np.zeros(n, np.int64),
+            np.zeros(n, np.int64),
+            np.ones((1, n), np.uint64),
+            np.zeros((1, n), np.uint64),
+        )
         s = SideStep(
             held, probes, np.zeros(12, np.bool_) | True, np.full(12, oldest), np.full(12, end), low[None], high[None]
         )
@@ -205,11 +224,19 @@ def test_nodes_are_given_back_so_that_memory_stays_flat(name: str) -> None:
     for start in range(0, len(keys), 1000):
         fresh, n = keys[start : start + 1000], 1000
         longs, none = np.zeros(n, np.int64), np.zeros((0, 0), np.uint64)
-        nothing = SideStep(0, np.zeros(0, np.uint64), np.zeros(0, np.bool_), longs[:0], longs[:0], none.reshape(0, 0), none.reshape(0, 0))
+        nothing = SideStep(
+            0,
+            np.zeros(0, np.uint64),
+            np.zeros(0, np.bool_),
+            longs[:0],
+            longs[:0],
+            none.reshape(0, 0),
+            none.reshape(0, 0),
+        )
         never = np.ones((1, n), np.uint64), np.zeros((1, n), np.uint64)
         r = SideStep(start, fresh, np.ones(n, np.bool_), longs, longs, *never)
         index.step(Step(r, nothing, np.zeros(n, np.uint8), (max(start + n - window, 0), 0)), True)
-        sizes.append(sum(a.nbytes for a in index._trees["r"].nodes) + index._trees["r"].words._data.nbytes)
+        sizes.append(index._sides["r"].tree.nbytes + index._sides["r"]._words._data.nbytes)
     assert len(entries(index, "r")) == window
     assert max(sizes) == max(sizes[: len(sizes) // 3]), "memory still grows long after the window is full"
 
@@ -222,7 +249,7 @@ def test_an_emptied_tree_is_one_empty_leaf_and_goes_on() -> None:
         # Three hundred dead tuples push every live one out.
         stream.step([0] * n, [0] * n, [False] * n, [[(0, TOP)]] * n, True)
         assert entries(stream.index, "r") == []
-        assert stream.index._trees["r"].nodes[-1][bk.HEIGHT] == 0
+        assert stream.index._sides["r"].tree[bk.HEIGHT] == 0
 
 
 def test_loading_is_the_same_as_having_taken_the_tuples() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -110,10 +112,10 @@ def test_every_unavailable_device_says_why_how_to_mend_it_and_what_is_usable() -
         assert "cpu" in message.partition("usable here: ")[2]
 
 
-def test_a_backend_that_this_version_lacks_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_this_version_lacks_says_so_and_what_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.BACKENDS, "future", "millrace.host.no_such_module")
     assert not by_name()["future"].available
-    with pytest.raises(mr.DeviceUnavailable, match=r"'future'.*pip install --upgrade millrace"):
+    with pytest.raises(mr.DeviceUnavailable, match=r"'future:0'.*has no future backend.*usable here: .*cpu"):
         mr.device("future:0")
 
 
@@ -162,21 +164,61 @@ def test_a_third_party_whose_device_does_not_open_hides_no_other_device(plugin) 
     assert registry.device_for("scan", "auto", None).name == "cpu"
     table = pa.table({"x": [1]})
     assert mr.join(table, table, on="r.x = s.x").num_rows == 1
+    with pytest.raises(mr.DeviceUnavailable, match="cpu"):
+        mr.join(table, table, on="r.x = s.x", device="null")
 
 
-def test_auto_takes_cuda_then_an_opencl_gpu_then_the_cpu() -> None:
-    def info(name: str, kind: str, available: bool = True) -> DeviceInfo:
-        return DeviceInfo(name, kind, available, "")
+BUILT_IN = '''
+"""A backend of ours, as it might be."""
+from millrace.host.cpu import CpuDevice
+from millrace.host.device import DeviceInfo
 
-    cpu, null = info("cpu", "cpu"), info("null", "null")
-    pocl, gpu = info("opencl:0", "opencl-cpu"), info("opencl:1", "opencl-gpu")
-    cuda, dead = info("cuda:0", "cuda"), info("cuda:0", "cuda", False)
-    simulators = [info("rtl", "rtl"), info("hls", "hls"), info("fpga:loopback", "loopback")]
-    assert registry._automatic([cpu, *simulators, pocl, gpu, cuda]) == "cuda:0"
-    assert registry._automatic([cpu, pocl, gpu, dead]) == "opencl:1"
-    assert registry._automatic([null, *simulators, pocl, dead, cpu]) == "cpu"
+def probe():
+    return [{infos}]
+
+def open_device(name, threads):
+    device = CpuDevice(threads)
+    device.name = name
+    device.kind = {{info.name: info.kind for info in probe()}}[name]
+    return device
+'''
+
+
+@pytest.fixture
+def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a backend of ours in place: its devices as (name, kind, available)."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(family: str, *infos: tuple[str, str, bool]) -> None:
+        text = ", ".join(f"DeviceInfo({n!r}, {k!r}, {a}, 'a test: mend it')" for n, k, a in infos)
+        module = f"built_in_{family}"
+        (tmp_path / f"{module}.py").write_text(BUILT_IN.format(infos=text))
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        importlib.invalidate_caches()
+        monkeypatch.setitem(registry.BACKENDS, family, module)
+
+    return install
+
+
+def test_auto_takes_cuda_then_an_opencl_gpu_then_the_cpu(built_in) -> None:
+    built_in("cuda", ("cuda:0", "cuda", False))
+    built_in("opencl", ("opencl:0", "opencl-cpu", True))
+    for family in ("hls", "rtl"):
+        built_in(family, (family, family, True))
+    built_in("fpga", ("fpga:loopback", "loopback", True))
+    assert mr.device("auto").name == "cpu"
+    built_in("opencl", ("opencl:0", "opencl-cpu", True), ("opencl:1", "opencl-gpu", True))
+    assert mr.device("auto").name == "opencl:1"
+    assert mr.device().name == "opencl:1"
+    built_in("cuda", ("cuda:0", "cuda", False), ("cuda:1", "cuda", True))
+    assert mr.device("auto").name == "cuda:1"
+
+
+def test_where_nothing_suits_auto_says_where_to_look(built_in) -> None:
+    for family in ("cpu", "cuda", "opencl"):
+        built_in(family, (family, "opencl-cpu", True))
     with pytest.raises(mr.DeviceUnavailable, match="millrace devices"):
-        registry._automatic([null, pocl, *simulators])
+        mr.device("auto")
 
 
 @pytest.mark.parametrize("kind", ["toy", "opencl-cpu", "rtl", "null"])
@@ -264,7 +306,7 @@ def test_the_scan_unit_counts_and_finds_on_any_number_of_threads(threads: int) -
     low[1], high[1] = high[0] + np.uint64(1), high[0] + np.uint64(4)
     low[:, 0], high[:, 0] = 1, 0
 
-    def send(array):
+    def send(array: Any) -> Any:
         buffer = device.alloc(len(array), array.dtype)
         device.write(buffer, 0, array)
         return buffer

@@ -180,14 +180,14 @@ def test_a_decimal_literal_is_exact_against_integers_and_a_double_against_floats
 
 def test_the_offset_may_be_wider_than_64_bits_where_the_sum_is_not() -> None:
     x = exact.add(Exact(np.array([-(2**63)], np.int64)), Exact.constant(2**63 + 5))
-    assert exact.numerators(x).tolist() == [5]
+    assert read(x)[0] == 5
 
 
 def test_sums_of_columns_beyond_64_bits_stay_exact() -> None:
     x = Exact(np.array([2**63 - 1, -(2**63)], np.int64))
-    assert [int(n) for n in exact.numerators(exact.add(x, x))] == [2**64 - 2, -(2**64)]
-    assert [int(n) for n in exact.numerators(exact.multiply(x, x))] == [(2**63 - 1) ** 2, 2**126]
-    assert [int(n) for n in exact.numerators(exact.absolute(x))] == [2**63 - 1, 2**63]
+    assert read(exact.add(x, x)) == [2**64 - 2, -(2**64)]
+    assert read(exact.multiply(x, x)) == [(2**63 - 1) ** 2, 2**126]
+    assert read(exact.absolute(x)) == [2**63 - 1, 2**63]
 
 
 @pytest.mark.parametrize("operation", [exact.add, exact.subtract, exact.multiply])

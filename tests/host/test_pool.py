@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -65,8 +66,9 @@ def test_an_interrupt_in_the_callers_own_task_waits_for_the_others() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
+    tasks: list[Callable[[], None]] = [interrupted, *(partial(done.append, n) for n in range(20))]
     with pytest.raises(KeyboardInterrupt):
-        pool.run([interrupted, *(partial(done.append, n) for n in range(20))])
+        pool.run(tasks)
     assert sorted(done) == list(range(20))
 
 
@@ -84,14 +86,14 @@ def test_many_callers_at_once_share_the_pool() -> None:
     assert results == {n: [n**k for k in range(20)] for n in range(8)}
 
 
-def in_child(body: object) -> int:
+def in_child(body: Callable[[], bool]) -> int:
     """Fork, call `body` in the child, and give the child's exit code (0: it returned true)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
         child = os.fork()
     if child == 0:
         try:
-            os._exit(0 if body() else 1)  # type: ignore[operator]
+            os._exit(0 if body() else 1)
         except BaseException:
             os._exit(2)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -98,7 +98,7 @@ pushes = st.lists(
 def test_rows_are_taken_in_the_total_order_up_to_the_frontier(
     pushes: list[tuple[Any, int, list[int]]], stops: list[tuple[int, int]]
 ) -> None:
-    waiting, model, seqs = Waiting(), list[tuple[int, int, int]](), {}
+    waiting, model, seqs = Waiting(), list[tuple[int, int, int]](), dict[tuple[str, int], int]()
     ranks: dict[Any, int] = {"r": 0, "s": 2}
     frontiers = sorted(stops)
     for i, (side, source, times) in enumerate(pushes):

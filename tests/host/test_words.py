@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ def integers(bits: int, signed: bool) -> st.SearchStrategy[int]:
     return st.sampled_from(near) | st.integers(low, high) | st.integers(max(low, -3), 3)
 
 
-def floats(width: int) -> st.SearchStrategy[float]:
+def floats(width: Literal[32, 64]) -> st.SearchStrategy[float]:
     tiny, huge = (1.401298464324817e-45, 3.4028234663852886e38) if width == 32 else (5e-324, 1.7976931348623157e308)
     special = [0.0, -0.0, math.inf, -math.inf, tiny, -tiny, huge, -huge, 1.0, -1.0]
     return st.sampled_from(special) | st.floats(allow_nan=False, width=width)
@@ -191,7 +191,7 @@ def test_saturating_add_is_python_addition_held_at_the_ends(dtype: type, data: s
     low, high = int(info.min), int(info.max)
     values = [low, 0, high, *data.draw(st.lists(integers(info.bits, info.kind == "i"), max_size=10))]
     deltas = [0, 1, -1, high, -high, high - low, low - high, 2**64, -(2**64), 2**200]
-    array = np.array(values, dtype)
+    array: Any = np.array(values, dtype)
     for delta in [*deltas, data.draw(st.integers(-(2**66), 2**66) | st.integers(-3, 3))]:
         result = saturating_add(array, delta)
         assert result.dtype == array.dtype

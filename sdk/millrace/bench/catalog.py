@@ -40,7 +40,9 @@ def cases(name: str, options: Options) -> list[Case]:
     every: list[Case] = list(import_module(BENCHES[name].module).cases(options))
     kept = [case for case in every if options.only in case.name]
     if not kept:
-        raise ArgumentError(f"no case of {name} contains {options.only!r}; there are: {', '.join(c.name for c in every)}")
+        raise ArgumentError(
+            f"no case of {name} contains {options.only!r}; there are: {', '.join(c.name for c in every)}"
+        )
     return kept
 
 

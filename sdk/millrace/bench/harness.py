@@ -53,7 +53,6 @@ class Contender:
     start: Callable[[], Runner]
     index: str | None = None
     device: str | None = None
-    runs_on: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ours(self) -> bool:

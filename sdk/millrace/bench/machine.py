@@ -49,6 +49,14 @@ def memory_gib() -> float | None:
         return None
 
 
+def load() -> float | None:
+    """How many processes wanted a core over the last minute, where the system tells."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (OSError, AttributeError):
+        return None
+
+
 @cache
 def find_compiler() -> Compiler | None:
     """The compiler in `CXX`, or the first of g++, c++ and clang++ that answers."""
@@ -101,4 +109,6 @@ def machine() -> dict[str, Any]:
         "memory_gib": memory_gib(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        # Other work on the machine when the run began: a number well above 0 says that it was not alone.
+        "load_before": load(),
     }

@@ -58,7 +58,9 @@ def results_file(folder: Path, bench: str, date: str, quick: bool) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     except OSError as error:
-        raise ArgumentError(f"results cannot be written to {path}: {error.strerror}; choose a folder with --out") from error
+        raise ArgumentError(
+            f"results cannot be written to {path}: {error.strerror}; choose a folder with --out"
+        ) from error
     return path
 
 

@@ -1,9 +1,9 @@
 """Bench `window_join`: two streams of random keys, a band condition with about two matches a tuple, pairs emitted.
 
-Two kinds of arrival. `batches`: batches of 64 Ki rows of r and s by turns, against NumPy, DuckDB and Polars, which join a
-batch with the other window at once. `tuples`: both sides interleaved tuple by tuple in random order, against a C++
-`std::multimap` that does the same, tuple by tuple. To add an index, add its largest window to `LARGEST_WINDOW`; to add a
-peer, add it to `BATCH_PEERS` or `TUPLE_PEERS`.
+Two kinds of arrival. `batches`: batches of 64 Ki rows of r and s by turns, against NumPy, DuckDB and Polars, which join
+a batch with the other window at once. `tuples`: both sides interleaved tuple by tuple in random order, against a C++
+`std::multimap` that does the same, tuple by tuple. To add an index, add its largest window to `LARGEST_WINDOW`; to add
+a peer, add it to `BATCH_PEERS` or `TUPLE_PEERS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millrace.bench.peers.duckdb_batches import DuckdbSession
 from millrace.bench.peers.multimap import MultimapSession
 from millrace.bench.peers.numpy_batches import NumpySession
 from millrace.bench.peers.polars_batches import PolarsSession
-from millrace.bench.stream import Session, starter
+from millrace.bench.stream import Session, Stream, starter
 from millrace.bench.workload import Arrival, Output, Workload
 from millrace.registry import join_pairs
 
@@ -76,5 +76,5 @@ def case_name(arrival: Arrival, window: int, output: Output) -> str:
     return f"{arrival}-2^{window.bit_length() - 1}-{output}"
 
 
-def _ours(workload: Workload, index: str, device: str) -> Callable[[], object]:
+def _ours(workload: Workload, index: str, device: str) -> Callable[[], Stream]:
     return starter(partial(OurSession, index=index, device=device), workload, ordered=True)

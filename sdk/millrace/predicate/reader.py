@@ -1,0 +1,249 @@
+"""The walk over sqlglot's tree in the order of the text: every node takes the tokens that it is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, NoReturn
+
+from sqlglot import TokenType, exp
+
+from millrace.host.condition import Absolute, Arithmetic, Comparison, Duration, Expression, Negate, Number
+from millrace.predicate.columns import read_column
+from millrace.predicate.cursor import Cursor
+from millrace.predicate.literals import read_duration, read_instant, read_number
+from millrace.predicate.refusals import ALLOWED, BITWISE, PREFIX_REASONS
+from millrace.predicate.tokens import COMPARE
+
+MAX_DEPTH = 200
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_OPERATORS: dict[type[exp.Expr], tuple[TokenType, Literal["+", "-", "*"]]] = {
+    exp.Add: (TokenType.PLUS, "+"),
+    exp.Sub: (TokenType.DASH, "-"),
+    exp.Mul: (TokenType.STAR, "*"),
+}
+
+Band = list[Comparison]
+
+
+def read(cursor: Cursor, tree: exp.Expr) -> list[Band]:
+    """The whole text: one conjunction, or an OR of them."""
+    bands = _disjunction(cursor, tree)
+    if cursor.kind() is not None:
+        cursor.misfit()
+    return bands
+
+
+def _chain(node: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> tuple[exp.Expr, list[exp.Expr]]:
+    """A tree that leans to the left: its leftmost operand, then the nodes of `kinds` from the inside out."""
+    links: list[exp.Expr] = []
+    while type(node) in kinds:
+        links.append(node)
+        node = node.this
+    return node, links[::-1]
+
+
+# --- terms ------------------------------------------------------------------------------------------------
+
+
+def _disjunction(cursor: Cursor, node: exp.Expr) -> list[Band]:
+    """An OR at the top, in any parentheses."""
+    if type(node) is exp.Paren:
+        cursor.take(TokenType.L_PAREN)
+        bands = _disjunction(cursor, node.this)
+        cursor.take(TokenType.R_PAREN)
+        return bands
+    leftmost, rest = _chain(node, (exp.Or,))
+    if not rest:
+        return [_conjunction(cursor, node)]
+    bands = _disjunction(cursor, leftmost)
+    for link in rest:
+        cursor.take(TokenType.OR)
+        bands += _disjunction(cursor, link.args["expression"])
+    return bands
+
+
+def _conjunction(cursor: Cursor, node: exp.Expr) -> Band:
+    """The comparisons of an AND, in any parentheses."""
+    if type(node) is exp.Paren:
+        cursor.take(TokenType.L_PAREN)
+        terms = _conjunction(cursor, node.this)
+        cursor.take(TokenType.R_PAREN)
+        return terms
+    leftmost, rest = _chain(node, (exp.And,))
+    if not rest:
+        return _term(cursor, node)
+    terms = _conjunction(cursor, leftmost)
+    for link in rest:
+        cursor.take(TokenType.AND)
+        terms += _conjunction(cursor, link.args["expression"])
+    return terms
+
+
+def _term(cursor: Cursor, node: exp.Expr) -> Band:
+    """One comparison (two for a BETWEEN)."""
+    if type(node) is exp.Or:
+        _conjunction(cursor, _chain(node, (exp.Or,))[0])
+        reason = "stands below an AND, but joins whole bands only: write a AND (b OR c) as a AND b OR a AND c"
+        cursor.fail(f"OR {reason}", cursor.here())
+    if type(node) in _COMPARISONS:
+        return [_comparison(cursor, node)]
+    if type(node) is exp.Between:
+        return _between(cursor, node)
+    if type(node) not in _RULES:
+        _refuse(cursor, node, 0)
+    span = _expression(cursor, node, 0).span
+    cursor.fail(f"`{cursor.written(span)}` is not a comparison: compare it with something, as in r.x < s.x", span)
+
+
+def _comparison(cursor: Cursor, node: exp.Expr) -> Comparison:
+    """`left op right`."""
+    start = cursor.at
+    if type(node.this) in _COMPARISONS:
+        _comparison(cursor, _chain(node, _COMPARISONS)[1][0])
+        _refuse_chained(cursor)
+    left = _expression(cursor, node.this, 1)
+    written = cursor.word()
+    if written not in COMPARE:
+        cursor.misfit()
+    cursor.take()
+    right = _expression(cursor, node.args["expression"], 1)
+    return Comparison(COMPARE[written], left, right, cursor.since(start))
+
+
+def _between(cursor: Cursor, node: exp.Expr) -> Band:
+    """`x BETWEEN low AND high`, as two comparisons."""
+    start = cursor.at
+    value = _expression(cursor, node.this, 1)
+    cursor.take(TokenType.BETWEEN)
+    low = _expression(cursor, node.args["low"], 1)
+    cursor.take(TokenType.AND)
+    high = _expression(cursor, node.args["high"], 1)
+    span = cursor.since(start)
+    return [Comparison(">=", value, low, span), Comparison("<=", value, high, span)]
+
+
+# --- operands ---------------------------------------------------------------------------------------------
+
+
+def _expression(cursor: Cursor, node: exp.Expr, depth: int) -> Expression:
+    """One operand; `depth` is its level in the tree of the comparison."""
+    if depth > MAX_DEPTH:
+        reason = f"the expression has more than {MAX_DEPTH} levels: shorten it, or group it with parentheses"
+        cursor.fail(reason, cursor.here())
+    while cursor.kind() is TokenType.PLUS:
+        cursor.at += 1
+    rule = _RULES.get(type(node))
+    found = rule(cursor, node, depth) if rule else None
+    return _refuse(cursor, node, depth) if found is None else found
+
+
+def _arithmetic(cursor: Cursor, node: exp.Expr, depth: int) -> Expression:
+    """A chain of `+ - *`, iteratively: sqlglot's tree leans to the left."""
+    start = cursor.at
+    leftmost, rest = _chain(node, tuple(_OPERATORS))
+    found = _expression(cursor, leftmost, depth + len(rest))
+    for i, link in enumerate(rest):
+        kind, op = _OPERATORS[type(link)]
+        cursor.take(kind)
+        right = _expression(cursor, link.args["expression"], depth + len(rest) - i)
+        found = Arithmetic(op, found, right, cursor.since(start))
+    return found
+
+
+def _parentheses(cursor: Cursor, node: exp.Expr, depth: int) -> Expression:
+    """`( … )`."""
+    start = cursor.at
+    cursor.take(TokenType.L_PAREN)
+    inner = _expression(cursor, node.this, depth)
+    cursor.take(TokenType.R_PAREN)
+    return replace(inner, span=cursor.since(start)) if isinstance(inner, Arithmetic | Negate) else inner
+
+
+def _negate(cursor: Cursor, node: exp.Expr, depth: int) -> Expression:
+    """`-x`, folded into a literal."""
+    start = cursor.at
+    cursor.take(TokenType.DASH)
+    inner = _expression(cursor, node.this, depth + 1)
+    span = cursor.since(start)
+    if isinstance(inner, Number):
+        return replace(inner, value=-inner.value, span=span)
+    if isinstance(inner, Duration):
+        return replace(inner, ns=-inner.ns, span=span)
+    return Negate(inner, span)
+
+
+def _absolute(cursor: Cursor, node: exp.Expr, depth: int) -> Expression:
+    """`abs(x)`."""
+    start = cursor.at
+    if cursor.word() != "ABS":
+        cursor.misfit()
+    cursor.take()
+    cursor.take(TokenType.L_PAREN)
+    inner = _expression(cursor, node.this, depth + 1)
+    cursor.take(TokenType.R_PAREN)
+    return Absolute(inner, cursor.since(start))
+
+
+# A rule returns None where the node, though of its kind, is not written as a condition may have it.
+_Rule = Callable[[Cursor, exp.Expr, int], Expression | None]
+_RULES: dict[type[exp.Expr], _Rule] = {
+    exp.Add: _arithmetic,
+    exp.Sub: _arithmetic,
+    exp.Mul: _arithmetic,
+    exp.Paren: _parentheses,
+    exp.Neg: _negate,
+    exp.Abs: _absolute,
+    exp.Column: lambda cursor, node, depth: read_column(cursor, node),
+    exp.Literal: lambda cursor, node, depth: read_number(cursor),
+    exp.Cast: lambda cursor, node, depth: read_instant(cursor, node),
+    exp.Interval: lambda cursor, node, depth: read_duration(cursor, node),
+}
+
+
+# --- refusals ---------------------------------------------------------------------------------------------
+
+
+def _refuse(cursor: Cursor, node: exp.Expr, depth: int) -> NoReturn:
+    """Say why this kind of node is not allowed, at the leftmost place that shows it."""
+    kind, word = cursor.kind(), cursor.word()
+    if kind is None:
+        cursor.misfit()
+    if kind in PREFIX_REASONS:
+        cursor.fail(PREFIX_REASONS[kind], cursor.here())
+    if cursor.kind(1) is TokenType.L_PAREN and word.isidentifier() and word not in ("ABS", "CAST", "INTERVAL"):
+        hint = f"write {word} '…'" if word in ("DATE", "TIMESTAMP") else "compute the column before the join"
+        name = cursor.written(cursor.here())
+        cursor.fail(f"the function {name} is not allowed, only abs is: {hint}", cursor.call())
+    if kind is TokenType.L_PAREN and cursor.word(1) in ("SELECT", "WITH", "VALUES", "FROM"):
+        cursor.fail("a subquery is not allowed: join with its result instead", cursor.call())
+    if type(node) is exp.Tuple:
+        cursor.fail("a list is not allowed: compare one value at a time", cursor.call())
+    while type(node.args.get("this")) is type(node):
+        node = node.this
+    operand = node.args.get("this")
+    if not isinstance(operand, exp.Expression):
+        cursor.misfit()
+    if isinstance(operand, exp.Predicate | exp.Connector | exp.Not):
+        _conjunction(cursor, operand)
+    else:
+        _expression(cursor, operand, min(depth, MAX_DEPTH))
+    _refuse_infix(cursor, node)
+
+
+def _refuse_infix(cursor: Cursor, node: exp.Expr) -> NoReturn:
+    """The operator after a left operand that was fine."""
+    if type(node) in _COMPARISONS and cursor.word() in COMPARE:
+        _refuse_chained(cursor)
+    if isinstance(node, exp.Connector) or type(node) is exp.Between:
+        cursor.fail(f"{cursor.word()} gives no value to compare or compute with: {ALLOWED}", cursor.here())
+    if type(node) in (exp.BitwiseLeftShift, exp.BitwiseRightShift):
+        cursor.fail(BITWISE, cursor.here())
+    cursor.misfit()
+
+
+def _refuse_chained(cursor: Cursor) -> NoReturn:
+    """A comparison is an operand of another one."""
+    reason = "a comparison cannot be an operand: write a < b AND b < c for a < b < c"
+    cursor.fail(reason, cursor.here())

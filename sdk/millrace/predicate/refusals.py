@@ -1,0 +1,80 @@
+"""The words for what is not allowed: by the token that shows it, and those that several modules say."""
+
+from __future__ import annotations
+
+from sqlglot import TokenType
+
+ALLOWED = (
+    "a condition is comparisons (= < <= > >= <> BETWEEN) joined by AND, or an OR of bands, "
+    "of columns r.x and s.x, numbers, + - *, abs(…), TIMESTAMP '…', DATE '…' and INTERVAL '…'"
+)
+BITWISE = "of the operators only + - * are allowed: compute the column before the join"
+CAST = "only CAST('…' AS TIMESTAMP) and CAST('…' AS DATE) are allowed: cast columns before the join"
+TEXT_LITERAL = "a text literal cannot be compared: use a number, TIMESTAMP '…' or DATE '…'"
+_PARAMETER = "a parameter cannot be filled in: write the value itself"
+_NULL_TEST = "is not allowed, only = < <= > >= <> BETWEEN are: nulls never match; filter them before the join"
+_DIVISION = "division is not allowed, only + - *: multiply both sides, or compute the column before the join"
+_LIKE = "LIKE is not allowed: text cannot be compared; filter before the join"
+
+# Where an operand or a term should begin.
+PREFIX_REASONS: dict[TokenType, str] = {
+    TokenType.STRING: TEXT_LITERAL,
+    TokenType.NATIONAL_STRING: TEXT_LITERAL,
+    TokenType.NULL: "a comparison with NULL is never true: leave the term out",
+    TokenType.TRUE: "TRUE cannot be an operand or a term: leave it out",
+    TokenType.FALSE: "FALSE cannot be an operand or a term: leave it out",
+    TokenType.NOT: "NOT is not allowed: write the opposite comparison, such as >= for NOT <",
+    TokenType.CASE: f"CASE is not allowed: {ALLOWED}; compute the column before the join",
+    TokenType.TILDE: BITWISE,
+    TokenType.STAR: "`*` does not name a column: write one, such as r.x",
+    TokenType.PLACEHOLDER: _PARAMETER,
+    TokenType.PARAMETER: _PARAMETER,
+}
+
+# Where an operand or a term has just ended.
+INFIX_REASONS: dict[str, str] = {
+    "/": _DIVISION,
+    "DIV": _DIVISION,
+    "%": "the remainder `%` is not allowed, only + - *: compute the column before the join",
+    "IS": f"IS {_NULL_TEST}",
+    "ISNULL": f"ISNULL {_NULL_TEST}",
+    "NOTNULL": f"NOTNULL {_NULL_TEST}",
+    "<=>": f"`<=>` {_NULL_TEST}",
+    "IN": "IN is not allowed: write an OR such as s.x = r.x + 1 OR s.x = r.x + 2, or filter before the join",
+    "LIKE": _LIKE,
+    "ILIKE": _LIKE,
+    "NOT": "NOT is not allowed: write the opposite comparison, or filter before the join",
+    "::": CAST,
+    "==": "`==` is not allowed: write = for equality",
+    "AT": "AT TIME ZONE is not allowed: write TIMESTAMP '… +02:00', or convert the column before the join",
+    **dict.fromkeys(("&", "|", "^", "<<", ">>", "||"), BITWISE),
+    "AS": "a name cannot be given here: leave AS out",
+    "ESCAPE": _LIKE,
+}
+
+# Refused before sqlglot parses: it would split the text, or log warnings of its own about JSON paths. Empty: no advice.
+BANNED: dict[TokenType, str] = {
+    TokenType.SEMICOLON: "`;` is not allowed: give one condition without it",
+    TokenType.L_BRACKET: "a column's elements cannot be compared: compute the column before the join",
+    TokenType.COLON: _PARAMETER,
+    TokenType.L_BRACE: "",
+    TokenType.ARROW: "",
+    TokenType.DARROW: "",
+    TokenType.HASH_ARROW: "",
+    TokenType.DHASH_ARROW: "",
+}
+
+
+def cannot_stand(written: str, hint: str = "") -> str:
+    """This text is nothing that a condition may have here."""
+    return f"`{written}` cannot stand here{hint}: {ALLOWED}"
+
+
+def not_a_number(written: str) -> str:
+    """This text begins like a number but is none."""
+    return f"`{written}` is not a number: write one such as 1000, 1.5, .5 or 1e3"
+
+
+def quote_advice(name: str) -> str:
+    """This name is no name for SQL unless it is quoted."""
+    return f'`{name}` cannot stand here: if it is a column, write its name in double quotes, r."{name}"'

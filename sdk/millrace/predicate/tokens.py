@@ -1,0 +1,88 @@
+"""The text to sqlglot's tokens, refusing early what sqlglot's parser would skip or recurse into too deeply."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from sqlglot import Dialect, Token, TokenType
+from sqlglot.errors import TokenError
+
+from millrace.host.condition import CompareOp, Span
+from millrace.host.errors import PredicateError
+from millrace.predicate.refusals import ALLOWED, BANNED, cannot_stand
+
+MAX_NESTING = 32
+
+COMPARE: dict[str, CompareOp] = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<>": "<>", "!=": "<>"}
+"""The comparisons as they are written, each with its normal form."""
+
+QUOTED = {TokenType.IDENTIFIER, TokenType.STRING, TokenType.NATIONAL_STRING}
+_SIGNS = {TokenType.DASH, TokenType.PLUS, TokenType.NOT, TokenType.TILDE}
+
+
+def span_of(first: Token, last: Token | None = None) -> Span:
+    """The text from one token to the end of another."""
+    return first.start, (last or first).end + 1
+
+
+def tokenize(text: str) -> list[Token]:
+    """sqlglot's tokens of a text without comments, banned tokens or too deep nesting."""
+    if not text.strip():
+        raise PredicateError(f"the condition is empty: {ALLOWED}; write one such as r.x < s.x", text)
+    try:
+        tokens = Dialect.get_or_raise(None).tokenize(text)
+    except TokenError:
+        start = _open_quote(text)
+        what = "something here never ends" if start is None else f"the quote {text[start]} is never closed"
+        raise PredicateError(f"{what}: close it, or remove it", text, start or 0) from None
+    _refuse_gaps(text, tokens)
+    for token in tokens:
+        if token.token_type in BANNED:
+            raise PredicateError(BANNED[token.token_type] or cannot_stand(token.text), text, *span_of(token))
+    _refuse_nesting(text, tokens)
+    for dot, token in pairwise(tokens):
+        # After a dot every word is a name, but sqlglot would take some (r.select) for keywords.
+        if dot.token_type is TokenType.DOT and token.text.isidentifier() and token.token_type not in QUOTED:
+            token.token_type = TokenType.VAR
+    return tokens
+
+
+def _open_quote(text: str) -> int | None:
+    """Where the quote that is still open at the end of the text was opened."""
+    opened: int | None = None
+    closed = start = -2
+    for i, char in enumerate(text):
+        if opened is None and char in "'\"":
+            doubled = closed == i - 1 and text[closed] == char
+            opened = start = start if doubled else i
+        elif opened is not None and char == text[opened]:
+            opened, closed = None, i
+    return opened
+
+
+def _refuse_gaps(text: str, tokens: list[Token]) -> None:
+    """Comments are the only text that sqlglot puts into no token."""
+    end = 0
+    for start, after in [*(span_of(token) for token in tokens), (len(text), len(text))]:
+        if gap := text[end:start].strip():
+            at = text.index(gap, end)
+            hint = "put a space between two minus signs, or remove it" if gap.startswith("--") else "remove it"
+            raise PredicateError(f"a comment is not allowed in a condition: {hint}", text, at, at + len(gap))
+        end = after
+
+
+def _refuse_nesting(text: str, tokens: list[Token]) -> None:
+    """Bound how deeply parentheses and signs stand inside each other: sqlglot's parser recurses for each."""
+    outer: list[int] = []
+    depth = signs = 0
+    for token in tokens:
+        if token.token_type is TokenType.L_PAREN:
+            outer.append(depth)
+            depth, signs = depth + signs + 1, 0
+        elif token.token_type is TokenType.R_PAREN:
+            depth, signs = outer.pop() if outer else 0, 0
+        else:
+            signs = signs + 1 if token.token_type in _SIGNS else 0
+        if depth + signs > MAX_NESTING:
+            reason = f"more than {MAX_NESTING} parentheses and signs inside each other: leave out those not needed"
+            raise PredicateError(reason, text, *span_of(token))

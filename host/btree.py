@@ -60,7 +60,7 @@ class _Side:
         live, counts = np.ascontiguousarray(part.live), np.zeros(n, np.int64)
         self._part = (live, begin, end, low, high, counts)
         self.counts = counts
-        self.out = np.empty(max(64, 2 * n) if want_positions else 0, np.int64)
+        self.out = np.empty(max(64, 4 * n) if want_positions else 0, np.int64)
         columns = (bk.LIVE, bk.BEGIN, bk.STOP, bk.LOW, bk.HIGH, bk.COUNTS)
         for column, array in zip(columns, self._part, strict=True):
             self.table[column] = array.ctypes.data

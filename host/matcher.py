@@ -43,10 +43,12 @@ class Newcomers:
 class Found:
     """Pairs of one block: for each, the newcomer's side and number, and the partner's position; counts per newcomer.
 
+    A side's newcomers in the block are those from number `first` on.
     Pairs are ordered by newcomer, then partner. Without pairs (`output="count"` where the index is exact) only
     counts.
     """
 
+    first: dict[Side, int]
     counts: dict[Side, Positions]
     newcomer: dict[Side, Positions]
     partner: dict[Side, Positions]
@@ -126,7 +128,6 @@ class Matcher:
     def _side_step(self, side: Side, new: Newcomers, part: slice) -> SideStep:
         """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
         live = new.tuples.live[part].copy()
-        rows = np.flatnonzero(live)
         begin, end = new.begin[part], new.end[part]
         probes, n = self.plan.probes, len(live)
         if probes is None:
@@ -136,13 +137,19 @@ class Matcher:
         words = np.zeros(n, own.key.kind.word)
         low = np.ones((len(searched.ranges), n), searched.key.kind.word)
         high = np.zeros_like(low)
-        if len(rows) == 0:
-            return SideStep(new.first + part.start, words, live, begin, end, low, high)
-        columns: Columns = {(side, name): c[part][rows] for name, c in new.tuples.columns.items()}
-        words[rows], known = own.key.words(columns, self.plan.types)
-        low[:, rows], high[:, rows] = searched.word_ranges(columns, self.plan.types, len(rows))
-        if known is not None:
-            live[rows[~known]] = False
+        rows = np.flatnonzero(live)
+        columns: Columns = {(side, name): c[part] for name, c in new.tuples.columns.items()}
+        if 0 < len(rows) < n:
+            columns = {name: c[rows] for name, c in columns.items()}
+        if len(rows):
+            own_words, known = own.key.words(columns, self.plan.types)
+            ranges = searched.word_ranges(columns, self.plan.types, len(rows))
+            if len(rows) == n:
+                words, (low, high) = own_words, ranges
+            else:
+                words[rows], (low[:, rows], high[:, rows]) = own_words, ranges
+            if known is not None:
+                live[rows[~known]] = False
         return SideStep(new.first + part.start, words, live, begin, end, low, high)
 
     def _step(
@@ -204,7 +211,7 @@ class Matcher:
                 who, whom = who[keep], whom[keep]
                 counts[side] = np.bincount(who - part[side].start, minlength=len(found.counts))
             newcomer[side], partner[side] = who, whom
-        return Found(counts, newcomer, partner)
+        return Found({side: part[side].start for side in SIDES}, counts, newcomer, partner)
 
     def _true(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -36,15 +37,16 @@ class Taken:
     order: Order
     self_join: bool = False
 
-    def numbers(self, side: Side) -> Positions:
-        """Where in `order` each tuple of a side stands."""
-        return np.flatnonzero(self.order == (side == "s"))
+    @cached_property
+    def numbers(self) -> dict[Side, Positions]:
+        """Where in `order` each side's tuples stand."""
+        return {"r": np.flatnonzero(self.order == 0), "s": np.flatnonzero(self.order)}
 
     def times(self) -> Longs:
         """All timestamps in the order the tuples were taken."""
         times = np.zeros(len(self.order), np.int64)
         for side, tuples in self.sides.items():
-            times[self.numbers(side)] = tuples.time
+            times[self.numbers[side]] = tuples.time
         return times
 
 
@@ -81,7 +83,7 @@ class Reach:
 
     def _partners_before(self, taken: Taken, side: Side) -> Positions:
         """How many tuples of the other side were taken before each tuple, its own double not counted."""
-        at = taken.numbers(side)
+        at = taken.numbers[side]
         count = at - np.arange(len(at))
         return count - 1 if taken.self_join and side == "s" else count
 
@@ -95,13 +97,12 @@ class Reach:
         """A function that gives the oldest positions (r's, s's) that tuples after the n-th taken one can meet."""
         times = None if self.counts else taken.times()
         first = {side: windows[side].end - len(taken.sides[side]) for side in SIDES}
-        numbers = {side: taken.numbers(side) for side in SIDES}
 
         def keep(n: int) -> tuple[int, int]:
             oldest = []
             for side in SIDES:
                 if times is None:
-                    oldest.append(first[side] + int(np.searchsorted(numbers[side], n)) - self.lengths[side])
+                    oldest.append(first[side] + int(np.searchsorted(taken.numbers[side], n)) - self.lengths[side])
                 else:
                     oldest.append(self._oldest(windows[side], int(times[n - 1]) - self.lengths[side]))
             return max(oldest[0], 0), max(oldest[1], 0)

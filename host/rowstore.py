@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.host.words import Array
@@ -86,5 +87,5 @@ def _trimmed(chunk: Chunk, first: int) -> Chunk:
     if dead < TRIM_ROWS or dead * 2 < chunk.table.num_rows:
         return chunk
     live = chunk.table.slice(dead)
-    own = live.take(pa.array(range(live.num_rows), pa.int64())) if live.num_rows else live
+    own = live.take(pa.array(np.arange(live.num_rows)))  # a copy: a slice would keep the dead rows' memory
     return replace(chunk, start=first, table=own)

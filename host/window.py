@@ -23,6 +23,7 @@ class Window:
 
     def __init__(self, dtypes: dict[str, np.dtype[Any]], start: int = 0) -> None:
         """Empty; `dtypes` are those of the columns that the condition reads."""
+        self._in_sequence = True
         self.seq = Sliding(np.int64, start)
         self.source = Sliding(np.int32, start)
         self.time = Sliding(np.int64, start)
@@ -46,6 +47,7 @@ class Window:
 
     def append(self, tuples: Tuples, run: str | None = None) -> None:
         """Take tuples in; `run` names the stored run that they came from."""
+        self._in_sequence = self._in_sequence and _counts_from(tuples.seq, self.end)
         self.rows.append(self.end, tuples.payload, run)
         self.seq.append(tuples.seq)
         self.source.append(tuples.source)
@@ -80,9 +82,18 @@ class Window:
         """The condition's columns at positions."""
         return {name: column.take(positions) for name, column in self.columns.items()}
 
+    def seq_at(self, positions: Array) -> Array:
+        """Seqs at positions: the positions themselves where every row was taken as it came."""
+        return positions if self._in_sequence else self.seq.take(positions)
+
     def payload_at(self, positions: Array) -> pa.Table:
         """Payload rows at positions."""
         return self.rows.gather(positions)
 
     def _parts(self) -> list[Sliding]:
         return [self.seq, self.source, self.time, self.live, *self.columns.values()]
+
+
+def _counts_from(seq: Array, first: int) -> bool:
+    """Whether seqs are `first`, `first + 1`, …"""
+    return len(seq) == 0 or bool(seq[0] == first and (np.diff(seq) == 1).all())

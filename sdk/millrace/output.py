@@ -47,8 +47,8 @@ def pairs_table(
     """Pairs given by positions in the two windows."""
     r, s = positions["r"], positions["s"]
     columns: list[pa.Array | pa.ChunkedArray] = [
-        pa.array(windows["r"].seq.take(r)),
-        pa.array(windows["s"].seq.take(s)),
+        pa.array(windows["r"].seq_at(r)),
+        pa.array(windows["s"].seq_at(s)),
     ]
     if several:
         columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]

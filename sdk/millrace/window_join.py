@@ -441,10 +441,9 @@ class WindowJoin:
         keep = reach.keeper(self._windows, taken)
         matcher = self._matcher_for(progress.plan)
         found = list(matcher.match(self._windows, new, taken.order, keep, want_pairs=not counting))
-        counts = counts_in_order(taken, found)
-        pairs = int(counts.sum())
+        pairs = sum(int(block.counts[side].sum()) for block in found for side in SIDES)
         if counting:
-            return out.counts_table(taken, counts), pairs
+            return out.counts_table(taken, counts_in_order(taken, found)), pairs
         if pairs == 0:
             return schema.empty_table(), 0
         positions = pair_positions(taken, new, found)
@@ -508,7 +507,7 @@ def _arrival(given: Any, r_rows: int, s_rows: int) -> Order:
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"arrival cannot be read as an array: {error}") from error
     numeric = order.ndim == 1 and (order.dtype.kind in "iub" or len(order) == 0)
-    if not numeric or not np.isin(order, (0, 1)).all():
+    if not numeric or not ((order == 0) | (order == 1)).all():
         raise ArgumentError("arrival must be a one-dimensional array of 0 (next r row) and 1 (next s row)")
     ones = int((order == 1).sum())
     if (len(order) - ones, ones) != (r_rows, s_rows):

@@ -16,7 +16,7 @@ SHARDS = 4
 QUOTA = ceil(CASES / SHARDS)
 
 
-@pytest.mark.parametrize("seed", [SEED * 1000 + 10 * shard for shard in range(SHARDS)])
+@pytest.mark.parametrize("seed", [SEED * 1000 + 10 * shard for shard in range(SHARDS)], ids="seed={}".format)
 def test_window_join_equals_the_oracle(seed: int, record_property: Callable[[str, object], None]) -> None:
     tally = run_shard(seed, QUOTA, pairs(), check_case)
     record_property(PROPERTY, {"operator": "WindowJoin", **tally.report()})

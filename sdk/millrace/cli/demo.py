@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 import typer
@@ -53,4 +54,7 @@ def _line(run: demo.Run) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else value.isoformat(" ") if hasattr(value, "isoformat") else str(value)
+    """Times without their date, so that a row fits a terminal."""
+    if isinstance(value, datetime):
+        return value.strftime("%H:%M:%S.%f")[:-3]
+    return "" if value is None else str(value)

@@ -12,9 +12,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from millrace.host import pool
-from millrace.host.jit import kernel
+from millrace.host.jit import inline, kernel
 from millrace.host.words import Array
+
+
+BLOCK = 64
+"""Words looked at together: only a block that holds a partner is gone through word by word."""
+
+
+@inline
+def _hits(words: Any, lo: Any, hi: Any) -> int:
+    """How many words lie in a range that is not empty: one unsigned comparison each, in vector code."""
+    total = np.uint64(0)
+    span = hi - lo
+    for p in range(words.shape[0]):
+        total += np.uint64(words[p] - lo <= span)
+    return int(total)
 
 
 @kernel
@@ -26,8 +42,7 @@ def _count(
         for k in range(ranges):
             lo, hi = low[k * probers + i], high[k * probers + i]
             if lo <= hi:
-                for p in range(begin[i], end[i]):
-                    total += (words[p] >= lo) & (words[p] <= hi)
+                total += _hits(words[begin[i] : end[i]], lo, hi)
         counts[i] = total
 
 
@@ -47,12 +62,20 @@ def _find(
 ) -> None:
     for i in range(start, stop):
         at = offsets[i]
-        for p in range(begin[i], end[i]):
+        for first in range(begin[i], end[i], BLOCK):
+            block = words[first : min(first + BLOCK, end[i])]
+            hits = 0
             for k in range(ranges):
-                if (words[p] >= low[k * probers + i]) & (words[p] <= high[k * probers + i]):
-                    found[at] = p
-                    at += 1
-                    break
+                lo, hi = low[k * probers + i], high[k * probers + i]
+                if lo <= hi:
+                    hits += _hits(block, lo, hi)
+            if hits > 0:
+                for p in range(block.shape[0]):
+                    for k in range(ranges):
+                        if (block[p] >= low[k * probers + i]) & (block[p] <= high[k * probers + i]):
+                            found[at] = first + p
+                            at += 1
+                            break
 
 
 def scan_prober(arrays: Sequence[Array], scalars: Sequence[int], threads: int) -> int:

@@ -259,6 +259,10 @@ def rows_of(**columns: pa.Array) -> Rows:
         # Infinity is beyond any integer, however large the factor that it is divided by.
         ("1e300 * s.i <= r.f", {"f": [math.inf, 1e301]}, {"i": [2, 11]}),
         ("-1e300 * s.i <= r.f", {"f": [math.inf, -math.inf]}, {"i": [2, -2]}),
+        # The integers of a key that is an expression may count in halves, or in units of 1e-300.
+        ("0.5 * s.a + s.b <= r.f", {"f": [2.5, 1.5, 2.0]}, {"a": [4], "b": [0]}),
+        ("0.5 * s.a + s.b > r.f", {"f": [2.5, 1.5, 2.0]}, {"a": [4], "b": [0]}),
+        ("1e-300 * s.a + s.b = r.f", {"f": [3.0, -4e16]}, {"a": [0, 1], "b": [3, 3]}),
         # Infinity minus infinity is NaN, and NaN is null.
         ("r.f - s.f <= 1", {"f": [math.inf]}, {"f": [math.inf, -math.inf, 1.0]}),
         ("abs(r.f - s.f) <= 1e308", {"f": [HUGE, -HUGE]}, {"f": [HUGE, -HUGE]}),

@@ -27,9 +27,9 @@ LARGEST_WINDOW = {"scan": 1 << 12, "btree": 1 << 20}
 WINDOWS = (1 << 12, 1 << 16, 1 << 20)
 PAYLOAD_WINDOW = 1 << 16
 BATCH = 1 << 16
-QUICK_WINDOWS = (1 << 10, 1 << 13)
-QUICK_PAYLOAD_WINDOW = 1 << 10
-QUICK_BATCH = 1 << 11
+QUICK_WINDOWS = (1 << 12, 1 << 16)
+QUICK_PAYLOAD_WINDOW = 1 << 12
+QUICK_BATCH = 1 << 15
 
 BATCH_PEERS: dict[str, Callable[[Workload], Session]] = {
     "numpy": partial(NumpySession, sort_batch=False),

@@ -30,7 +30,7 @@ from millrace.host.condition import (
 )
 from millrace.host.evaluate import Columns, Kind, Types, evaluate
 from millrace.host.exact import Double, Exact, Value
-from millrace.host.words import Array
+from millrace.host.words import Array, Mask
 
 Kinds = Callable[[Expression], Kind]
 _MIRROR: dict[CompareOp, CompareOp] = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -42,7 +42,6 @@ _BOUNDS: dict[CompareOp, tuple[bool, bool]] = {
     ">": (True, False),
     ">=": (True, False),
 }
-_BEYOND = 2**200  # stands for infinity among integers: further out than any key, so it saturates
 
 
 @dataclass(frozen=True)
@@ -143,31 +142,49 @@ def _reach(op: CompareOp, path: tuple[Inversion, ...]) -> tuple[bool, bool, bool
 
 @dataclass(frozen=True)
 class Bound:
-    """One end of a range: `strict` leaves the value itself out."""
+    """One end of a range: `strict` leaves the value itself out.
+
+    Where `infinite` is 1 or -1 the end is plus or minus infinity, whatever `value` is: integers have none of their own.
+    """
 
     value: Value
     strict: bool
+    infinite: Array | None = None
 
 
 Ends = tuple[Bound | None, Bound | None]
 
 
-def ends(solved: Solved, op: CompareOp, columns: Columns, types: Types) -> Ends:
-    """The range of the key that `expression op value` allows, for each row of `columns`.
+def ends(solved: Solved, op: CompareOp, columns: Columns, types: Types) -> tuple[Ends, Mask | None]:
+    """The range of the key that `expression op value` allows, for each row of `columns`, and where there is none.
 
-    `op` is the solved one, or one of the two halves of a `<>`.
+    `op` is the solved one, or one of the two halves of a `<>`. An operand that comes to NaN is a null: no key matches. (A
+    NaN that appears only while undoing operators, infinity minus infinity, is no operand, and bounds nothing.)
     """
-    bound = Bound(evaluate(solved.value, columns, types), strict=op in ("<", ">"))
+    value = evaluate(solved.value, columns, types)
+    null = _nan(value, None)
+    bound = Bound(value, strict=op in ("<", ">"))
     low, high = _BOUNDS[op]
     result: Ends = (bound if low else None, bound if high else None)
     if solved.path:
         result = _enter(result, solved.kind)
     for step in solved.path:
         beside = None if step.beside is None else evaluate(step.beside, columns, types)
+        null = _nan(beside, null)
         result = _invert(step, beside, result)
         if step.kind == "double" and step.inner != "double":
             result = _enter(_outward(result), step.inner)
-    return result
+    return result, null
+
+
+def _nan(value: Value | None, null: Mask | None) -> Mask | None:
+    """Where a value, or one before it, is NaN; nothing if nowhere."""
+    if not isinstance(value, Double):
+        return null
+    found = np.isnan(value.array)
+    if not found.any():
+        return null
+    return found if null is None else found | null
 
 
 def _enter(given: Ends, kind: Kind) -> Ends:
@@ -175,7 +192,7 @@ def _enter(given: Ends, kind: Kind) -> Ends:
     low, high = given
     if kind == "double":
         return _rounded(low, -np.inf), _rounded(high, np.inf)
-    return _whole(low, lower=True), _whole(high, lower=False)
+    return low and whole(low, lower=True), high and whole(high, lower=False)
 
 
 def _rounded(bound: Bound | None, outward: float) -> Bound | None:
@@ -187,19 +204,17 @@ def _rounded(bound: Bound | None, outward: float) -> Bound | None:
     return Bound(Double(np.nextafter(doubles, outward)), strict=False)
 
 
-def _whole(bound: Bound | None, lower: bool) -> Bound | None:
+def whole(bound: Bound, lower: bool) -> Bound:
     """The whole number next to a double, outwards; NaN (infinity minus infinity on the way) bounds nothing."""
-    if bound is None or isinstance(bound.value, Exact):
+    if isinstance(bound.value, Exact):
         return bound
     doubles = np.floor(bound.value.array) if lower else np.ceil(bound.value.array)
     doubles = np.where(np.isnan(doubles), -np.inf if lower else np.inf, doubles)
+    infinite = np.where(np.isinf(doubles), np.sign(doubles), 0).astype(np.int8)
+    doubles = np.where(infinite != 0, 0.0, doubles)
     if len(doubles) == 0 or np.abs(doubles).max() < 2.0**62:
-        return Bound(Exact(doubles.astype(np.int64)), strict=False)
-    return Bound(Exact(np.array([_integer(float(f)) for f in doubles], dtype=object)), strict=False)
-
-
-def _integer(f: float) -> int:
-    return (_BEYOND if f > 0 else -_BEYOND) if np.isinf(f) else int(f)
+        return Bound(Exact(doubles.astype(np.int64)), False, infinite)
+    return Bound(Exact(np.array([int(f) for f in doubles], dtype=object)), False, infinite)
 
 
 def _outward(given: Ends) -> Ends:
@@ -217,19 +232,26 @@ def _step(bound: Bound | None, direction: float) -> Bound | None:
 def _invert(step: Inversion, beside: Value | None, given: Ends) -> Ends:
     low, high = given
     if step.op == "abs":
-        return _map(exact.negate, high), high
+        return _map(exact.negate, _turned(high)), high
     if step.op == "negate":
-        return _map(exact.negate, high), _map(exact.negate, low)
+        return _map(exact.negate, _turned(high)), _map(exact.negate, _turned(low))
     assert beside is not None
     rounding = step.kind == "double"
     if rounding:
         low, high = _outward((low, high))
     flips = step.op == "a - key" or (step.op == "a * key" and _factor(step) < 0)
     if flips:
-        low, high = high, low
+        low, high = _turned(high), _turned(low)
     undo = _undo(step, beside)
     result = _map(undo, low), _map(undo, high)
     return _outward(result) if rounding else result
+
+
+def _turned(bound: Bound | None) -> Bound | None:
+    """With infinity's sign turned round, for an operator that turns the order round."""
+    if bound is None or bound.infinite is None:
+        return bound
+    return replace(bound, infinite=-bound.infinite)
 
 
 def _undo(step: Inversion, beside: Value) -> Callable[[Value], Value]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from millrace.host import exact
-from millrace.host.bounds import Bound, Ends
+from millrace.host.bounds import Bound, Ends, whole
 from millrace.host.condition import Column, Expression, columns_of
 from millrace.host.evaluate import Columns, Types, evaluate
 from millrace.host.exact import INT64_MAX, INT64_MIN, Double, Exact
@@ -61,18 +61,24 @@ def make_key(expression: Expression, types: Types) -> Key:
     return Key(expression, KeyType("expression", "int", np.dtype(np.int64)), Fraction(1, value.den))
 
 
-def word_range(given: Ends, key: Key, rows: int) -> tuple[Array, Array]:
+def word_range(given: tuple[Ends, Mask | None], key: Key, rows: int) -> tuple[Array, Array]:
     """The lowest and the highest word of each row's range, both inside it; low > high where it is empty."""
-    low, high = given
+    (low, high), null = given
     top = np.iinfo(key.kind.word).max
     lo, hi = np.zeros(rows, key.kind.word), np.full(rows, top, key.kind.word)
-    empty = np.zeros(rows, np.bool_)
+    empty = np.zeros(rows, np.bool_) if null is None else np.broadcast_to(null, (rows,)).copy()
     for bound, lower in ((low, True), (high, False)):
         if bound is not None:
+            bound = whole(bound, lower) if key.clamped else bound  # an expression's unit need not be 1
             words, nothing = _end(bound, key, lower)
-            (lo if lower else hi)[:] = words
+            ends = lo if lower else hi
+            ends[:] = words
             # An expression's key was clamped as the bound is: what lies beyond the type's end stands at that end.
-            empty |= nothing & (not key.clamped)
+            nothing = nothing & (not key.clamped)
+            if bound.infinite is not None:
+                ends[bound.infinite != 0] = 0 if lower else top
+                nothing = np.where(bound.infinite == 0, nothing, bound.infinite == (1 if lower else -1))
+            empty |= nothing
     lo[empty], hi[empty] = 1, 0
     return lo, hi
 

@@ -81,7 +81,8 @@ class Matcher:
 
     def start_counters(self, past: dict[str, int]) -> None:
         """Go on from the counters of an earlier life (a restored state)."""
-        self._offset = dict(past)
+        raw = self._raw()
+        self._offset = {name: past.get(name, 0) - raw.get(name, 0) for name in {**past, **raw}}
 
     def _raw(self) -> dict[str, int]:
         return self.device.counters() | ({} if self._index is None else self._index.counters())

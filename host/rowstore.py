@@ -64,9 +64,9 @@ class RowStore:
         if self.chunks:
             self.chunks[0] = _trimmed(self.chunks[0], first)
         while len(self.chunks) > 1 and self._unbalanced():
-            last, before = self.chunks.pop(), self.chunks.pop()
+            before, last = self.chunks[-2:]
             table = pa.concat_tables([before.table, last.table]).combine_chunks()
-            self.chunks.append(Chunk(before.start, table))
+            self.chunks[-2:] = [Chunk(before.start, table)]
             self.merges += 1
 
     def _unbalanced(self) -> bool:

@@ -18,7 +18,6 @@ from millrace.host import pool
 from millrace.host.jit import inline, kernel
 from millrace.host.words import Array
 
-
 BLOCK = 64
 """Words looked at together: only a block that holds a partner is gone through word by word."""
 

@@ -46,7 +46,11 @@ def timing_lines(seconds: Mapping[str, float]) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Writes the tables below pytest's own summary."""
+    """Writes the tables below pytest's own summary, and what the conformance cases cover."""
+    # Under xdist the main process does not load tests/conformance/conftest.py, so its summary is asked for here.
+    from tests.conformance.summary import write_summary
+
+    write_summary(terminalreporter)
     seconds = seconds_by_test(report for kind in terminalreporter.stats.values() for report in kind)
     if not seconds:
         return

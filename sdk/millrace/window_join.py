@@ -452,11 +452,12 @@ class WindowJoin:
     def _matcher_for(self, plan: Plan) -> Matcher:
         """The matcher, made when both sides are known, and anew in a forked process."""
         if self._pid != os.getpid():
+            self._past_counters, self._past_fallback = self._counters(), self._fell_back()
             self._open_engine()
-        if self._matcher is None:
+        if self._matcher is None or self._matcher.plan is not plan:
+            # The plan differs where a first push failed after it was planned and the next one has other columns.
             engine = self._args.engine
-            threads = engine.threads or pool.cores()
-            self._matcher = Matcher(plan, engine.index, self._device, threads, self._spare)
+            self._matcher = Matcher(plan, engine.index, self._device, engine.threads or pool.cores(), self._spare)
             self._matcher.start_counters(self._past_counters)
         return self._matcher
 

@@ -854,7 +854,8 @@ def test_an_interrupt_inside_a_step_leaves_the_join_usable(
 def test_an_interrupt_after_the_match_leaves_the_join_usable(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     from millrace import output, window_join
 
-    hit, spared = mr.WindowJoin(**COUNT), mr.WindowJoin(**COUNT)
+    arguments = {**COUNT, "output": "count" if where == "counts_in_order" else "pairs"}
+    hit, spared = mr.WindowJoin(**arguments), mr.WindowJoin(**arguments)
     for join in (hit, spared):
         feed(join, 0)
 

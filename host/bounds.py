@@ -144,7 +144,8 @@ def _reach(op: CompareOp, path: tuple[Inversion, ...]) -> tuple[bool, bool, bool
 class Bound:
     """One end of a range: `strict` leaves the value itself out.
 
-    Where `infinite` is 1 or -1 the end is plus or minus infinity, whatever `value` is: integers have none of their own.
+    Where `infinite` is 1 or -1 the end is plus or minus infinity, whatever `value` is: integers have none of their
+    own.
     """
 
     value: Value
@@ -158,8 +159,9 @@ Ends = tuple[Bound | None, Bound | None]
 def ends(solved: Solved, op: CompareOp, columns: Columns, types: Types) -> tuple[Ends, Mask | None]:
     """The range of the key that `expression op value` allows, for each row of `columns`, and where there is none.
 
-    `op` is the solved one, or one of the two halves of a `<>`. An operand that comes to NaN is a null: no key matches. (A
-    NaN that appears only while undoing operators, infinity minus infinity, is no operand, and bounds nothing.)
+    `op` is the solved one, or one of the two halves of a `<>`. An operand that comes to NaN is a null: no key
+    matches. (A NaN that appears only while undoing operators, infinity minus infinity, is no operand, and bounds
+    nothing.)
     """
     value = evaluate(solved.value, columns, types)
     null = _nan(value, None)

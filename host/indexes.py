@@ -70,11 +70,10 @@ class Matches:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an index is built for: the plan, the device and its own share of threads."""
+    """What an index is built for."""
 
     plan: Plan
     device: Device
-    threads: int
 
 
 class JoinIndex(ABC):

@@ -43,9 +43,8 @@ class Newcomers:
 class Found:
     """Pairs of one block: for each, the newcomer's side and number, and the partner's position; counts per newcomer.
 
-    A side's newcomers in the block are those from number `first` on.
-    Pairs are ordered by newcomer, then partner. Without pairs (`output="count"` where the index is exact) only
-    counts.
+    A side's newcomers in the block are those from number `first` on. Pairs are ordered by newcomer, then partner;
+    where only counts were wanted and the index is exact there are none.
     """
 
     first: dict[Side, int]
@@ -57,13 +56,12 @@ class Found:
 class Matcher:
     """Finds the partners of newcomers with one index on one device."""
 
-    def __init__(self, plan: Plan, index: str, device: Device, threads: int, spare: Device | None) -> None:
+    def __init__(self, plan: Plan, index: str, device: Device, spare: Device | None) -> None:
         """`spare`: the device to go on with after a `DeviceFault`, if the user allowed it."""
         self.plan = plan
         self.index_name = index
         self.device = device
         self.fell_back: str | None = None
-        self._threads = threads
         self._spare = spare
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
@@ -157,11 +155,11 @@ class Matcher:
         self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
     ) -> tuple[Matches, Matches]:
         """One step of the index; after a fault, the same step on the spare device."""
-        want = {s: want_pairs or bool(self.plan.recheck_of(other(s))) for s in SIDES}
+        want = want_pairs or any(self.plan.recheck_of(side) for side in SIDES)
         try:
             if self._index is None:
                 self._index = self._build(windows, old)
-            return self._index.step(step, any(want.values()))
+            return self._index.step(step, want)
         except DeviceFault as fault:
             self.forget()
             if self._spare is None:
@@ -174,7 +172,7 @@ class Matcher:
     def _build(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
         """An index that holds what is in the windows below positions `old`; building it counts for nothing."""
         self._shift(self.device.counters(), +1)
-        index = load_index(self.index_name)(Setting(self.plan, self.device, self._threads))
+        index = load_index(self.index_name)(Setting(self.plan, self.device))
         for side, window in windows.items():
             held = max(old[side] - window.first, 0)
             live = window.live.view()[:held].copy()

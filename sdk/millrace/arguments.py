@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.host.condition import SIDES, Condition, Side
+from millrace.host.device import Device
 from millrace.host.errors import ArgumentError
 from millrace.host.indexes import INDEXES, serving
 from millrace.host.plan import check_bands, plan_kind
-from millrace.registry import check_name
+from millrace.registry import check_name, device_for
+from millrace.registry import device as open_device
 from millrace.spans import Span, WindowSpec, parse_lateness, parse_window
 
 OUTPUTS = ("pairs", "seqs", "count")
@@ -27,6 +29,13 @@ class Engine:
     device: str
     threads: int | None
     fallback: str | None
+
+    def open(self) -> tuple[Device, Device | None]:
+        """The device to work on and, where the user allowed it, the one to go on with after a fault."""
+        chosen = device_for(self.index, self.device, self.threads)
+        if self.fallback is None or self.fallback == chosen.name:
+            return chosen, None
+        return chosen, open_device(self.fallback, self.threads)
 
 
 @dataclass(frozen=True)

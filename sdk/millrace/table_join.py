@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from millrace import output as out
 from millrace.arguments import HOWS, OUTPUTS, choice, parse_condition, parse_engine
 from millrace.door import as_table
-from millrace.host import pool
 from millrace.host.condition import SIDES, Side
 from millrace.host.indexes import Positions
 from millrace.host.intake import make_intake
@@ -25,8 +24,6 @@ from millrace.host.reach import Reach, Taken, arrival_order
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
-from millrace.registry import device as open_device
-from millrace.registry import device_for
 
 
 def join(
@@ -61,9 +58,8 @@ def join(
     schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
     plan = bind(condition, schemas)
-    opened = device_for(engine.index, engine.device, engine.threads)
-    spare = open_device(engine.fallback) if engine.fallback and engine.fallback != opened.name else None
-    matcher = Matcher(plan, engine.index, opened, engine.threads or pool.cores(), spare)
+    opened, spare = engine.open()
+    matcher = Matcher(plan, engine.index, opened, spare)
     sides: dict[Side, Tuples] = {}
     for side in SIDES:
         intake = make_intake(side, condition, schemas[side], None)

@@ -19,7 +19,6 @@ import pyarrow as pa
 from millrace import output as out
 from millrace.arguments import MAX_PENDING, WindowArguments, describe_arguments, parse_window_arguments
 from millrace.door import as_schema, as_table, check_schema
-from millrace.host import pool
 from millrace.host.condition import SIDES, Side
 from millrace.host.errors import ArgumentError, SchemaError, StateError
 from millrace.host.exact import INT64_MAX, INT64_MIN
@@ -34,8 +33,6 @@ from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
 from millrace.instants import parse_instant
-from millrace.registry import device as open_device
-from millrace.registry import device_for
 from millrace.state import Snapshot, StateDelta, StateWriter, Totals, read_state
 
 
@@ -111,11 +108,7 @@ class WindowJoin:
 
     def _open_engine(self) -> None:
         """Open the devices in this process; the index follows with the first match."""
-        engine = self._args.engine
-        self._device = device_for(engine.index, engine.device, engine.threads)
-        self._spare = None
-        if engine.fallback is not None and self._device.name != engine.fallback:
-            self._spare = open_device(engine.fallback, engine.threads)
+        self._device, self._spare = self._args.engine.open()
         self._pid = os.getpid()
         self._matcher: Matcher | None = None
 
@@ -456,8 +449,7 @@ class WindowJoin:
             self._open_engine()
         if self._matcher is None or self._matcher.plan is not plan:
             # The plan differs where a first push failed after it was planned and the next one has other columns.
-            engine = self._args.engine
-            self._matcher = Matcher(plan, engine.index, self._device, engine.threads or pool.cores(), self._spare)
+            self._matcher = Matcher(plan, self._args.engine.index, self._device, self._spare)
             self._matcher.start_counters(self._past_counters)
         return self._matcher
 

@@ -19,7 +19,7 @@ TOP = 2**64 - 1
 
 
 def new_index() -> BTreeIndex:
-    return BTreeIndex(Setting(cast(Any, None), cast(Any, None), 1))
+    return BTreeIndex(Setting(cast(Any, None), cast(Any, None)))
 
 
 def entries(index: BTreeIndex, side: Side) -> list[tuple[int, int]]:

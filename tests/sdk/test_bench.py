@@ -235,7 +235,7 @@ def test_names_and_cases_are_checked() -> None:
     assert catalog.check_names([]) == list(catalog.BENCHES)
     with pytest.raises(ArgumentError, match="no bench 'x'; there are: window_join"):
         catalog.check_names(["x"])
-    with pytest.raises(ArgumentError, match=r"contains 'zzz'; there are: tuples-2\^10-seqs, "):
+    with pytest.raises(ArgumentError, match=r"contains 'zzz'; there are: tuples-2\^12-seqs, "):
         catalog.cases("window_join", Options(quick=True, only="zzz"))
 
 
@@ -265,7 +265,7 @@ def test_a_result_names_no_host_and_no_path() -> None:
 
 
 def test_the_command_prints_and_keeps_rows(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "millrace.cli", "bench", "window_join", "--quick", "--json", "--case", "2^10"]
+    command = [sys.executable, "-m", "millrace.cli", "bench", "window_join", "--quick", "--json", "--case", "2^12"]
     done = subprocess.run(
         [*command, "--repeat", "2", "--out", "kept"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -292,11 +292,10 @@ class WindowJoin:
         for one in sides:
             time = None if self._args.time is None else self._args.time[one]
             intakes[one] = make_intake(one, self._args.condition, schema, time)
-            if intakes[one].time is not None:
-                name, kind = intakes[one].time or ("", None)
-                assert kind is not None
-                scale = scale.with_column(kind, f"{one}.{name}")
-                self._check_measures(kind.domain == "time", f"{one}.{name}")
+            timed = intakes[one].time
+            if timed is not None:
+                scale = scale.with_column(timed[1], f"{one}.{timed[0]}")
+                self._check_measures(timed[1].domain == "time", f"{one}.{timed[0]}")
         schemas = {s: i.schema for s, i in intakes.items()}
         out.pair_schema(schemas, self._args.output, self._args.several)
         plan = bind(self._args.condition, schemas) if len(schemas) == 2 else None

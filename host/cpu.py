@@ -57,9 +57,9 @@ class CpuDevice(Device):
     units = frozenset(UNITS)
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads`: how many work on one launch (default: as many as there are cores)."""
+        """`threads`: how many work on one launch (default: as many as there are cores; no more than the pool has)."""
         self.name = "cpu"
-        self.threads = threads or pool.cores()
+        self.threads = min(threads or pool.cores(), pool.size())
         self._tally = Tally()
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> CpuBuffer:

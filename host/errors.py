@@ -63,3 +63,7 @@ class BitstreamError(MillraceError):
 
 class StateError(MillraceError):
     """The operator is closed, its state cannot be restored, or too many rows wait for a silent source."""
+
+
+for _kind in (MillraceError, *MillraceError.__subclasses__()):
+    _kind.__module__ = "millrace"  # what users import and see in a traceback

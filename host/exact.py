@@ -18,7 +18,7 @@ import numpy as np
 from millrace.host.condition import CompareOp
 from millrace.host.words import Array, Mask
 
-INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _EXACT_DOUBLE = 2**53
 
 

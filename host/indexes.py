@@ -104,6 +104,8 @@ class JoinIndex(ABC):
         return {}
 
 
+SELECTIVE: tuple[PlanKind, ...] = ("equality", "band", "multi-band")
+"""Kinds of condition that leave a tuple few partners, as a rule."""
 INDEXES: dict[str, str] = {
     "btree": "millrace.host.btree:BTreeIndex",
     "scan": "millrace.host.scan:ScanIndex",
@@ -119,8 +121,12 @@ def load_index(name: str) -> type[JoinIndex]:
 
 
 def serving(kind: PlanKind) -> list[str]:
-    """The names of the indexes that can search conditions of a kind, best first."""
-    return [name for name in INDEXES if load_index(name).serves(kind)]
+    """The names of the indexes that can search conditions of a kind, best first.
+
+    Where a tuple meets much of its window anyway, looking at all of it in vector code beats any tree.
+    """
+    able = [name for name in INDEXES if load_index(name).serves(kind)]
+    return able if kind in SELECTIVE else sorted(able, key=lambda name: name != "scan")
 
 
 def runs_on(name: str, device: Device) -> bool:

@@ -22,10 +22,9 @@ from millrace.host.window import Window
 from millrace.host.words import Array
 
 STEP_ROWS = 1 << 16
-"""Most tuples of one step: what bounds the memory of a huge batch."""
-STEP_CANDIDATES = 1 << 24
-"""About the most candidate pairs of one step where the condition is not selective."""
-_SELECTIVE = ("equality", "band", "multi-band")
+"""Most tuples of one step."""
+STEP_CANDIDATES = 1 << 22
+"""About the most candidate pairs of one step where candidates are checked again: what bounds their memory."""
 Columns = dict[tuple[Side, str], Array]
 
 
@@ -102,10 +101,11 @@ class Matcher:
         `keep(n)` gives the oldest positions (r's, s's) that tuples after the n-th can still meet.
         """
         numbers: dict[Side, Positions] = {"r": np.cumsum(order == 0), "s": np.cumsum(order == 1)}
-        size = self._block(windows)
+        size = self._first_block(windows)
         old = {side: new[side].first for side in SIDES}
-        for start in range(0, len(order), size):
-            stop = min(start + size, len(order))
+        stop = 0
+        while stop < len(order):
+            start, stop = stop, min(stop + size, len(order))
             part: dict[Side, slice] = {
                 side: slice(int(n[start - 1]) if start else 0, int(n[stop - 1])) for side, n in numbers.items()
             }
@@ -117,12 +117,25 @@ class Matcher:
             )
             first, last = self._step(windows, old, step, want_pairs)
             old = {side: new[side].first + part[side].stop for side in SIDES}
-            yield self._checked(windows, new, part, {"r": first, "s": last})
+            size = self._next_block(size, int(first.counts.sum() + last.counts.sum()))
+            yield self._checked(windows, new, part, {"r": first, "s": last}, want_pairs)
 
-    def _block(self, windows: dict[Side, Window]) -> int:
-        if self.plan.kind in _SELECTIVE:
+    def _rechecks(self) -> bool:
+        return any(self.plan.recheck_of(side) for side in SIDES)
+
+    def _first_block(self, windows: dict[Side, Window]) -> int:
+        """How many tuples to begin with: so few that even meeting the whole window each would not be too much."""
+        if not self._rechecks():
             return STEP_ROWS
         return min(STEP_ROWS, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
+
+    def _next_block(self, size: int, candidates: int) -> int:
+        """More or fewer tuples than before, by how many candidates those had."""
+        if not self._rechecks():
+            return size
+        if candidates > STEP_CANDIDATES:
+            return max(1, size * STEP_CANDIDATES // candidates)
+        return min(STEP_ROWS, size * min(8, STEP_CANDIDATES // max(1, candidates)))
 
     def _side_step(self, side: Side, new: Newcomers, part: slice) -> SideStep:
         """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
@@ -155,7 +168,7 @@ class Matcher:
         self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
     ) -> tuple[Matches, Matches]:
         """One step of the index; after a fault, the same step on the spare device."""
-        want = want_pairs or any(self.plan.recheck_of(side) for side in SIDES)
+        want = want_pairs or self._rechecks()
         try:
             if self._index is None:
                 self._index = self._build(windows, old)
@@ -171,7 +184,16 @@ class Matcher:
 
     def _build(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
         """An index that holds what is in the windows below positions `old`; building it counts for nothing."""
-        self._shift(self.device.counters(), +1)
+        before = self.device.counters()
+        try:
+            index = self._loaded(windows, old)
+        finally:
+            self._shift(before, +1)
+            self._shift(self.device.counters(), -1)
+        self._shift(index.counters(), -1)
+        return index
+
+    def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
         index = load_index(self.index_name)(Setting(self.plan, self.device))
         for side, window in windows.items():
             held = max(old[side] - window.first, 0)
@@ -186,21 +208,25 @@ class Matcher:
                 if known is not None:
                     live[rows[~known]] = False
             index.load(side, window.first, words, live)
-        self._shift(self.device.counters() | index.counters(), -1)
         return index
 
     def _checked(
-        self, windows: dict[Side, Window], new: dict[Side, Newcomers], part: dict[Side, slice], raw: dict[Side, Matches]
+        self,
+        windows: dict[Side, Window],
+        new: dict[Side, Newcomers],
+        part: dict[Side, slice],
+        raw: dict[Side, Matches],
+        want_pairs: bool,
     ) -> Found:
-        """Drop the candidates that fail the comparisons the index could not settle."""
+        """Drop the candidates that fail the comparisons the index could not settle; keep pairs only if wanted."""
         counts: dict[Side, Positions] = {}
         newcomer: dict[Side, Positions] = {}
         partner: dict[Side, Positions] = {}
         for side in SIDES:
             found = raw[side]
             counts[side] = found.counts
+            newcomer[side] = partner[side] = np.zeros(0, np.int64)
             if found.positions is None:
-                newcomer[side] = partner[side] = np.zeros(0, np.int64)
                 continue
             who = np.repeat(np.arange(part[side].start, part[side].stop), found.counts)
             whom = found.positions
@@ -209,7 +235,8 @@ class Matcher:
                 keep = self._true(terms, side, new[side].tuples, windows[other(side)], who, whom)
                 who, whom = who[keep], whom[keep]
                 counts[side] = np.bincount(who - part[side].start, minlength=len(found.counts))
-            newcomer[side], partner[side] = who, whom
+            if want_pairs:
+                newcomer[side], partner[side] = who, whom
         return Found({side: part[side].start for side in SIDES}, counts, newcomer, partner)
 
     def _true(

@@ -160,8 +160,10 @@ def plan_kind(condition: Condition) -> PlanKind:
 
 
 def _two_sided(condition: Condition) -> tuple[tuple[Comparison, ...], ...]:
-    """The terms that relate both sides (every term of an OR does)."""
-    return tuple(tuple(t for t in band if len(sides_of(t)) == 2) for band in condition.bands)
+    """The terms that relate both sides; in an OR all terms, since a one-sided one holds for its own band only."""
+    if len(condition.bands) > 1:
+        return condition.bands
+    return (tuple(t for t in condition.bands[0] if len(sides_of(t)) == 2),)
 
 
 def _plan(condition: Condition, types: Types) -> Plan:

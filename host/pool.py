@@ -22,6 +22,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def size() -> int:
+    """The threads of the pool: one per core, and at least two, so that hand-over is always exercised."""
+    return max(cores(), 2)
+
+
 def submit(task: Callable[[], T]) -> Future[T]:
     """Run one task on the pool."""
     return _pool().submit(task)
@@ -54,7 +59,7 @@ def _pool() -> ThreadPoolExecutor:
             pool = _pools.get(pid)
             if pool is None:
                 _pools.clear()
-                pool = _pools[pid] = ThreadPoolExecutor(max(cores(), 2), thread_name_prefix="millrace")
+                pool = _pools[pid] = ThreadPoolExecutor(size(), thread_name_prefix="millrace")
     return pool
 
 

@@ -55,7 +55,7 @@ class RowStore:
     def gather(self, positions: Array) -> pa.Table:
         """Rows at these positions, in their order."""
         table = pa.concat_tables([c.table for c in self.chunks])
-        return table.take(pa.array(positions - self.chunks[0].start))
+        return gather(table, pa.array(positions - self.chunks[0].start))
 
     def settle(self, first: int) -> None:
         """Forget rows below `first`, then merge and trim: what is done once a change is final."""
@@ -65,6 +65,7 @@ class RowStore:
             self.chunks[0] = _trimmed(self.chunks[0], first)
         while len(self.chunks) > 1 and self._unbalanced():
             before, last = self.chunks[-2:]
+            # Copied aside first: whatever fails here, no row is lost.
             table = pa.concat_tables([before.table, last.table]).combine_chunks()
             self.chunks[-2:] = [Chunk(before.start, table)]
             self.merges += 1
@@ -80,6 +81,17 @@ class RowStore:
                 start = max(chunk.start, first)
                 name = write(start, chunk.table.slice(start - chunk.start))
                 self.chunks[i] = replace(chunk, run=name, run_start=start)
+
+
+def gather(table: pa.Table, rows: pa.Array) -> pa.Table:
+    """Rows by number, in pieces where one would hold more text than Arrow's 32-bit offsets can address."""
+    try:
+        return table.take(rows)
+    except pa.ArrowInvalid as error:
+        if len(rows) < 2 or "overflow" not in str(error):
+            raise
+        half = len(rows) // 2
+        return pa.concat_tables([gather(table, rows[:half]), gather(table, rows[half:])])
 
 
 def _trimmed(chunk: Chunk, first: int) -> Chunk:

@@ -2,7 +2,7 @@
 
 Where the condition has a key, the device's `scan_prober` unit compares words; where it has none, every live tuple
 of the window is a candidate and the layer above checks the pairs. Each side's live words stay on the device in one
-buffer that grows at the end; it is written again, from a copy kept here, only when it is full or mostly dead.
+buffer that grows at the end; it is written again, from a copy kept here, only when it is full.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Waiting:
             return self
         runs = [*self.runs[side], WaitingRun(in_order(rows))]
         while len(runs) > MOST_RUNS or (len(runs) > 1 and len(runs[-2].rows) <= 2 * len(runs[-1].rows)):
-            runs[-2:] = [WaitingRun(in_order(concat([runs[-2].rows, runs[-1].rows])))]
+            runs[-2:] = [WaitingRun(in_order(concat([runs[-2].rows, runs[-1].rows])).compact())]
         return Waiting({**self.runs, side: tuple(runs)})
 
     def take(self, frontier: Frontier, ranks: dict[Side, int]) -> tuple[dict[Side, Tuples | None], Waiting]:

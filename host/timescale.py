@@ -36,8 +36,6 @@ class TimeScale:
 
     def with_column(self, kind: KeyType, label: str) -> TimeScale:
         """Fine enough for a time column, which must be of the kind of the others."""
-        if kind.domain == "float":
-            raise SchemaError(f"the time column {label} is {kind.name}; allowed are timestamps, dates and integers")
         domain: Literal["int", "time"] = "int" if kind.domain == "int" else "time"
         scale = self._agree(domain, kind.zoned, label)
         return replace(scale, unit=gcd(scale.unit, kind.ns), tick=gcd(scale.tick, kind.ns))
@@ -73,10 +71,10 @@ class TimeScale:
             return np.zeros(0, np.int64)
         low, high = int(values.min()), int(values.max())
         if low * factor < INT64_MIN or high * factor > INT64_MAX:
-            raise SchemaError(
-                f"{label} holds a time that does not fit into 64 bits in the finest unit in use ({self.unit} ns): "
-                f"cast the time columns to a coarser unit, or drop such rows"
-            )
+            hint = f"in the finest unit in use, {self.unit} ns: cast the time columns to a coarser unit"
+            if self.domain == "int":
+                hint = "with a sign: integer times go from -2**63 to 2**63 - 1"
+            raise SchemaError(f"{label} holds a time that does not fit into 64 bits {hint}, or drop such rows")
         return values.astype(np.int64) * np.int64(factor)
 
 

@@ -7,7 +7,7 @@ concatenated; the columns that the condition reads are held as native arrays bes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -50,9 +50,13 @@ class Tuples:
         part = slice(start, stop)
         return Tuples(self.seq[part], self.source[part], self.time[part], self.live[part], columns, payload)
 
+    def compact(self) -> Tuples:
+        """The same tuples with their payload in as few pieces as Arrow allows."""
+        return replace(self, payload=self.payload.combine_chunks())
+
     def rescaled(self, factor: int) -> Tuples:
         """The same tuples with times in a unit `factor` times finer."""
-        return Tuples(self.seq, self.source, rescaled(self.time, factor), self.live, self.columns, self.payload)
+        return replace(self, time=rescaled(self.time, factor))
 
 
 def concat(parts: Sequence[Tuples]) -> Tuples:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.checks import choice, whole
 from millrace.host.condition import SIDES, Condition, Side
 from millrace.host.device import Device
 from millrace.host.errors import ArgumentError
@@ -64,20 +65,6 @@ class WindowArguments:
         return ("r",) if self.self_join else SIDES
 
 
-def choice(name: str, given: Any, allowed: tuple[Any, ...]) -> Any:
-    """One of a few values."""
-    if given not in allowed:
-        raise ArgumentError(f"{name}={given!r} is unknown; allowed are {', '.join(repr(a) for a in allowed)}")
-    return given
-
-
-def whole(name: str, given: Any, least: int) -> int:
-    """A whole number of at least `least`."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise ArgumentError(f"{name}={given!r}: must be a whole number of at least {least}")
-    return given
-
-
 def parse_condition(on: Any) -> Condition:
     """The `on` argument."""
     from millrace.predicate import parse  # sqlglot is loaded only where a condition is parsed
@@ -96,9 +83,10 @@ def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fa
         raise ArgumentError(
             f"index={index!r} cannot serve this condition (of the kind {kind!r}); those that can are {', '.join(able)}"
         )
-    check_name(device) if device != "auto" else None
+    if not (isinstance(device, str) and device == "auto"):
+        check_name(device)
     if threads is not None:
-        whole("threads", threads, 1)
+        threads = whole("threads", threads, 1)
     choice("fallback", fallback, FALLBACKS)
     return Engine(able[0] if index == "auto" else index, device, threads, fallback)
 

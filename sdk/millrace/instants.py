@@ -27,10 +27,11 @@ def parse_instant(given: Any) -> Instant:
         unit, count = np.datetime_data(given.dtype)
         if np.isnat(given):
             raise _refusal(given)
-        per = {"D": NS_PER_DAY, "h": 3600 * 10**9, "m": 60 * 10**9, **NS_PER_UNIT}.get(unit)
-        if per is None:
-            raise _refusal(given)
-        return int(given.astype(np.int64)) * count * per, "time", False
+        if unit in NS_PER_UNIT:
+            return int(given.astype(np.int64)) * count * NS_PER_UNIT[unit], "time", False
+        if unit in ("ps", "fs", "as", "generic"):
+            raise ArgumentError(f"ts={given!r} has the unit {unit}; allowed are years to nanoseconds")
+        return int(given.astype("datetime64[s]").astype(np.int64)) * NS_PER_UNIT["s"], "time", False
     if isinstance(given, datetime):
         return _from_datetime(given)
     if isinstance(given, date):

@@ -35,8 +35,8 @@ def _distinct(fields: list[pa.Field]) -> pa.Schema:
     clash = sorted({n for n in names if names.count(n) > 1})
     if clash:
         raise SchemaError(
-            f"the output would have several columns named {', '.join(clash)}: rename the input columns "
-            f"{', '.join(n[2:] for n in clash)} (r_seq, s_seq, r_source and s_source are taken)"
+            f"the output would have several columns named {', '.join(clash)}: rename the input's columns "
+            f"{', '.join(f'{n[0]}.{n[2:]}' for n in clash)} (r_seq, s_seq, r_source and s_source are taken)"
         )
     return pa.schema(fields)
 

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
+from millrace.checks import whole
 from millrace.host.device import Device, DeviceInfo
 from millrace.host.errors import ArgumentError, DeviceUnavailable
 from millrace.host.indexes import INDEXES, runs_on
@@ -61,7 +62,9 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
     >>> mr.device("cpu").kind
     'cpu'
     """
-    if name == "auto":
+    if threads is not None:
+        threads = whole("threads", threads, 1)
+    if isinstance(name, str) and name == "auto":
         return _automatic(threads, lambda opened: True)
     family = check_name(name)
     backend = _backend(family)

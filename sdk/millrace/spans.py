@@ -15,7 +15,7 @@ from millrace.host.errors import ArgumentError
 from millrace.units import NANOSECONDS, UNIT_NAMES
 
 Measure = Literal["rows", "ns", "ticks"]
-_TEXT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d]*)\s*")
+_TEXT = re.compile(r"\s*([+-]?\d{1,40}(?:\.\d{1,40})?)\s*([^\W\d]*)\s*")
 
 
 @dataclass(frozen=True)

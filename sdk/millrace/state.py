@@ -181,7 +181,7 @@ def _decode(manifest: bytes) -> dict[str, Any]:
         head, _, body = bytes(manifest).partition(b"\n")
         about = json.loads(head)
         version, checksum = about["millrace_state"], about["sha256"]
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise StateError(f"this is not a manifest of a millrace join: {error}") from error
     if version != FORMAT:
         raise StateError(f"the state has format {version}; this version of millrace reads format {FORMAT}")
@@ -193,16 +193,24 @@ def _decode(manifest: bytes) -> dict[str, Any]:
 
 def read_state(manifest: bytes, runs: Mapping[str, bytes], arguments: dict[str, str]) -> StoredState:
     """Check a stored state whole: format, checksum, arguments, and that every run is there and unaltered."""
+    if not isinstance(runs, Mapping):
+        raise StateError(f"runs is a {type(runs).__name__}; it must be a mapping from names of runs to their bytes")
     content = _decode(manifest)
-    snapshot = _unpacked(content["snapshot"])
+    try:
+        snapshot = _unpacked(content["snapshot"])
+        stored = StoredState(snapshot, content["windows"], content["waiting"])
+        names = stored.names()
+    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise StateError(f"the manifest does not hold the state of a join: {type(error).__name__}: {error}") from error
     differ = sorted(n for n in {**arguments, **snapshot.arguments} if arguments.get(n) != snapshot.arguments.get(n))
     if differ:
         parts = [f"{n} was {snapshot.arguments.get(n)}, now {arguments.get(n)}" for n in differ]
         raise StateError(f"the state was made with other arguments: {'; '.join(parts)}")
-    stored = StoredState(snapshot, content["windows"], content["waiting"])
-    for name in stored.names():
+    for name in names:
         if name not in runs:
             raise StateError(f"the run {name} that the manifest names is missing")
+        if not isinstance(runs[name], bytes | bytearray | memoryview):
+            raise StateError(f"the run {name} is a {type(runs[name]).__name__}; runs are bytes")
         if hashlib.sha256(runs[name]).hexdigest() != name:
             raise StateError(f"the run {name} was altered: its content does not fit its name")
         stored.tables[name] = pa.ipc.open_stream(pa.py_buffer(runs[name])).read_all()

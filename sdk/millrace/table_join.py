@@ -6,6 +6,7 @@ number, then s's. (The module is not called `join`, so that `mr.join` is always 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace import output as out
-from millrace.arguments import HOWS, OUTPUTS, choice, parse_condition, parse_engine
+from millrace.arguments import HOWS, OUTPUTS, Engine, parse_condition, parse_engine
+from millrace.checks import choice
 from millrace.door import as_table
 from millrace.host.condition import SIDES, Side
 from millrace.host.indexes import Positions
 from millrace.host.intake import make_intake
 from millrace.host.matcher import Found, Matcher
-from millrace.host.plan import bind
+from millrace.host.plan import Plan, bind
 from millrace.host.reach import Reach, Taken, arrival_order
+from millrace.host.rowstore import gather
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
@@ -58,17 +61,30 @@ def join(
     schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
     plan = bind(condition, schemas)
-    opened, spare = engine.open()
-    matcher = Matcher(plan, engine.index, opened, spare)
     sides: dict[Side, Tuples] = {}
     for side in SIDES:
         intake = make_intake(side, condition, schemas[side], None)
         numbers = np.arange(tables[side].num_rows, dtype=np.int64)
         sides[side] = intake.read(tables[side], numbers, 0, TimeScale(unit=1)).tuples
-    pairs = how in ("inner", "left") and output != "count"
-    counts, positions = _match(matcher, sides, want_pairs=pairs)
-    opened.close()
+    counts, positions = _run(engine, plan, sides, want_pairs=how in ("inner", "left") and output != "count")
     return _result(schema, tables, how, output, counts, positions)
+
+
+def _run(
+    engine: Engine, plan: Plan, sides: dict[Side, Tuples], want_pairs: bool
+) -> tuple[Positions, dict[Side, Positions]]:
+    """Match on the engine's device; say so if it had to fall back, since there are no stats to look at."""
+    devices = engine.open()
+    try:
+        matcher = Matcher(plan, engine.index, *devices)
+        result = _match(matcher, sides, want_pairs)
+    finally:
+        for device in devices:
+            if device is not None:
+                device.close()
+    if matcher.fell_back is not None:
+        warnings.warn(f"mr.join fell back, {matcher.fell_back}", RuntimeWarning, stacklevel=3)
+    return result
 
 
 def _match(matcher: Matcher, sides: dict[Side, Tuples], want_pairs: bool) -> tuple[Positions, dict[Side, Positions]]:
@@ -111,14 +127,14 @@ def _result(
         rows = np.flatnonzero(kept)
         if output == "count":
             return pa.Table.from_arrays([pa.array(rows), pa.array(counts[rows])], schema=schema)
-        payload = tables["r"].take(pa.array(rows)).columns if output == "pairs" else []
+        payload = gather(tables["r"], pa.array(rows)).columns if output == "pairs" else []
         return pa.Table.from_arrays([pa.array(rows), *payload], schema=schema)
     r, s = pa.array(positions["r"]), pa.array(positions["s"])
     if how == "left":
         r, s = _with_lonely(positions, counts)
     payload = []
     if output == "pairs":
-        payload = [*tables["r"].take(r).columns, *tables["s"].take(s).columns]
+        payload = [*gather(tables["r"], r).columns, *gather(tables["s"], s).columns]
     return pa.Table.from_arrays([r, s, *payload], schema=schema)
 
 

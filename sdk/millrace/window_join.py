@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,7 @@ class _Progress:
     waiting: Waiting = field(default_factory=Waiting)
     intakes: dict[Side, Intake] = field(default_factory=dict)
     plan: Plan | None = None
+    pair_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     seqs: dict[tuple[Side, int], int] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     closed: bool = False
@@ -86,7 +87,7 @@ class WindowJoin:
         """Check all arguments and open the device; no data is needed yet."""
         given = {k: v for k, v in locals().items() if k not in ("self", "schemas")}
         self._args: WindowArguments = parse_window_arguments(given)
-        self._lock = threading.RLock()
+        self._lock_of = os.getpid(), threading.RLock()
         self._ranks: list[tuple[Side, int]] = [
             (side, i) for side in self._args.sides for i in range(self._args.sources[side])
         ]
@@ -94,9 +95,13 @@ class WindowJoin:
         self._past_counters: dict[str, int] = {}
         self._past_fallback: str | None = None
         self._progress = self._beginning()
-        self._open_engine()
         self._writer = StateWriter()
-        self._given_schemas = self._fix_schemas(schemas)
+        self._open_engine()
+        try:
+            self._given_schemas = self._fix_schemas(schemas)
+        except BaseException:
+            self._release()
+            raise
 
     def _beginning(self) -> _Progress:
         scale = TimeScale()
@@ -104,7 +109,8 @@ class WindowJoin:
             if span.measure == "ns":
                 scale = scale.with_length(span.length)
         clocks = Clocks((None,) * len(self._ranks))
-        return _Progress(scale, clocks, seqs=dict.fromkeys(self._ranks, 0))
+        schema = out.pair_schema({}, self._args.output, self._args.several)
+        return _Progress(scale, clocks, pair_schema=schema, seqs=dict.fromkeys(self._ranks, 0))
 
     def _open_engine(self) -> None:
         """Open the devices in this process; the index follows with the first match."""
@@ -184,12 +190,22 @@ class WindowJoin:
         with self._lock:
             result = self.flush()
             self._progress = replace(self._progress, closed=True)
+            self._release()
             return result
+
+    def _release(self) -> None:
+        """Give the devices back; what they counted is kept."""
+        self._past_counters, self._past_fallback = self._counters(), self._fell_back()
+        used = self._device if self._matcher is None else self._matcher.device
+        for device in {id(d): d for d in (self._device, self._spare, used) if d is not None}.values():
+            device.close()
+        self._device, self._matcher = used, None
 
     @property
     def stats(self) -> dict[str, Any]:
         """What has happened so far; see the contract for the names."""
         with self._lock:
+            self._settle()
             p = self._progress
             rows = {side: sum(n for (of, _), n in p.seqs.items() if of == side) for side in SIDES}
             device = self._device if self._matcher is None else self._matcher.device
@@ -204,6 +220,7 @@ class WindowJoin:
                 "pairs": p.totals.pairs,
                 "device": device.name,
                 "index": self._args.engine.index,
+                "plan": "" if p.plan is None else p.plan.describe(),
                 "fallback": self._fell_back(),
                 "boundaries": 0,
                 **self._counters(),
@@ -222,6 +239,7 @@ class WindowJoin:
         """What must be stored so that `restore` can go on from here: see `StateDelta`."""
         with self._lock:
             self._check("r", 0)
+            self._settle()
             waiting, delta = self._writer.delta(self._snapshot(), self._windows, self._progress.waiting)
             self._progress = replace(self._progress, waiting=waiting)
             return delta
@@ -230,8 +248,18 @@ class WindowJoin:
     def restore(cls, manifest: bytes, runs: Mapping[str, bytes], **arguments: Any) -> WindowJoin:
         """Go on from a stored state, with the same arguments; output, clocks and stats are as if never stopped."""
         join = cls(**arguments)
-        join._load(manifest, runs)
+        try:
+            join._load(manifest, runs)
+        except BaseException:
+            join._release()
+            raise
         return join
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied, and say what to do instead."""
+        raise StateError(
+            "a WindowJoin cannot be pickled or copied: store what state() gives and use WindowJoin.restore"
+        )
 
     def __repr__(self) -> str:
         """What is joined, how far it is, and where it runs."""
@@ -242,12 +270,19 @@ class WindowJoin:
             f"{s['rows']['r']} r rows, {s['rows']['s']} s rows, {s['held']} held, {s['pairs']} pairs>"
         )
 
+    @property
+    def _lock(self) -> threading.RLock:
+        """Calls take turns. A forked child gets its own: the parent's may be held by a thread that is not there."""
+        if self._lock_of[0] != os.getpid():
+            self._lock_of = os.getpid(), threading.RLock()
+        return self._lock_of[1]
+
     # --- reading rows ---
 
     def _check(self, side: Any, source: Any) -> Side:
         if self._progress.closed:
             raise StateError("the join is closed: make a new one to push more rows")
-        if side not in self._args.sides:
+        if not isinstance(side, str) or side not in self._args.sides:
             hint = " (a self-join has one stream, r)" if self._args.self_join else ""
             raise ArgumentError(f"side={side!r} is unknown; allowed are {', '.join(map(repr, self._args.sides))}{hint}")
         known: Side = side
@@ -297,9 +332,9 @@ class WindowJoin:
                 scale = scale.with_column(timed[1], f"{one}.{timed[0]}")
                 self._check_measures(timed[1].domain == "time", f"{one}.{timed[0]}")
         schemas = {s: i.schema for s, i in intakes.items()}
-        out.pair_schema(schemas, self._args.output, self._args.several)
+        pairs = out.pair_schema(schemas, self._args.output, self._args.several)
         plan = bind(self._args.condition, schemas) if len(schemas) == 2 else None
-        return replace(self._rescaled(progress, scale), intakes=intakes, plan=plan)
+        return replace(self._rescaled(progress, scale), intakes=intakes, plan=plan, pair_schema=pairs)
 
     def _check_measures(self, is_time: bool, label: str) -> None:
         """A window or lateness must be of the kind of the time column."""
@@ -338,6 +373,7 @@ class WindowJoin:
     def _commit(self, progress: _Progress, fresh: dict[Side, Tuples], order: Order | None = None) -> pa.Table:
         """Match the taken tuples and make the change final, or leave everything as it was."""
         self._check_pending(progress)
+        self._settle()
         marks = {side: (w, w.end, w.time) for side, w in self._windows.items()}
         try:
             taken = self._extend(progress, fresh, order)
@@ -346,7 +382,6 @@ class WindowJoin:
             self._undo(marks)
             raise
         self._progress = replace(progress, totals=progress.totals.plus(pairs=pairs))
-        self._settle()
         return result
 
     def _first_rank(self) -> dict[Side, int]:
@@ -400,7 +435,7 @@ class WindowJoin:
             self._matcher.forget()
 
     def _settle(self) -> None:
-        """Forget what no later tuple can meet."""
+        """Forget what no later tuple can meet: done before the next change, so that it cannot spoil a finished one."""
         frontier = self._progress.clocks.frontier()
         reach = self._reach(self._progress)
         for side, window in self._windows.items():
@@ -419,10 +454,7 @@ class WindowJoin:
     def _results(self, progress: _Progress, taken: Taken | None) -> tuple[pa.Table, int]:
         """The output for the taken tuples, and how many pairs they complete."""
         counting = self._args.output == "count"
-        schemas = {side: intake.schema for side, intake in progress.intakes.items()}
-        schema = out.COUNT_SCHEMA
-        if not counting:
-            schema = out.pair_schema(schemas, self._args.output, self._args.several)
+        schema = out.COUNT_SCHEMA if counting else progress.pair_schema
         if taken is None:
             return schema.empty_table(), 0
         if progress.plan is None:

@@ -204,6 +204,8 @@ def multi_band(d: Draft) -> str:
                 )
             )
         )
+        if d.rng.random() < 0.3:
+            parts[-1] += f" AND {one_sided(d, 'x')}"  # filters its own band, not the others
     return " OR ".join(parts)
 
 
@@ -298,7 +300,7 @@ FAMILIES: dict[str, Callable[[Draft], str]] = {
     "conjunction": conjunction,
 }
 NUMBERS_ONLY = frozenset({"linear", "sums", "product"})
-NO_FILTER = frozenset({"multi-band"})  # the grammar has no conjunction with an OR in it
+NO_FILTER = frozenset({"multi-band"})  # a term beside the whole OR is not in the grammar; its bands have their own
 WEIGHTED_FAMILIES: list[str] = [
     *["equality", "band", "asymmetric"] * 3,
     *["between columns", "multi-band", "inequality", "two inequalities", "linear", "conjunction"] * 2,
@@ -317,9 +319,9 @@ def write_condition(d: Draft, family: str, filters: int) -> str:
     return text
 
 
-def one_sided(d: Draft) -> str:
+def one_sided(d: Draft, role: str | None = None) -> str:
     """A term over one side alone, true for about two rows in three."""
-    side, role = d.rng.choice(("r", "s")), d.rng.choice(("x", "y"))
+    side, role = d.rng.choice(("r", "s")), role or d.rng.choice(("x", "y"))
     axis, x = d.axes[role], d.column(side, role)
     low, middle, high = (axis.origin + axis.span * tenths // 10 * axis.step for tenths in (1, 6, 9))
     if axis.is_temporal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections import Counter
@@ -148,4 +149,14 @@ def test_the_sdist_works_with_numpy_1_26(built: Built, tmp_path: Path) -> None:
     python = empty_environment(tmp_path / "venv")
     pip_install(python, locked("pynq"), "setuptools")
     pip_install(python, locked("pynq"), "numpy==1.26.*", built.sdist)
+    check_it_works(python, "1.26.", tmp_path)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the lowest versions allowed have no builds for this Python")
+def test_the_wheel_works_with_the_lowest_versions_it_allows(built: Built, tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lowest = [f"{requirement.replace('>=', '==')}.*" for requirement in project["dependencies"]]
+    assert all(requirement.count("==") == 1 for requirement in lowest)
+    python = empty_environment(tmp_path / "venv")
+    pip_install(python, [], *lowest, built.wheel)
     check_it_works(python, "1.26.", tmp_path)

@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from millrace.bench.peers import native
 from millrace.bench.peers.duckdb_batches import DuckdbSession
 from millrace.bench.peers.multimap import MultimapSession
 from millrace.bench.peers.polars_batches import PolarsSession
-from millrace.bench.rows import about_run, default_folder, result_rows, results_file
+from millrace.bench.rows import about_run, default_folder, keep_results, result_rows, results_file
 from millrace.bench.stream import Session, Stream
 from millrace.bench.workload import DOMAIN, Rows, Turn, Workload
+from millrace.cli.bench import run_benches
 from millrace.errors import ArgumentError
 
 KEYS = {"bench", "case", "device", "index", "value", "unit", "peer", "peer_value", "ratio"}
@@ -250,10 +251,44 @@ def test_where_results_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert default_folder() == Path("millrace-results")
     (tmp_path / "benchmarks").mkdir()
     assert default_folder() == Path("benchmarks/results")
-    assert results_file(tmp_path / "a/b", "x", "2026-01-02", quick=True).name == "x-2026-01-02-quick.jsonl"
+    ends = {
+        results_file(tmp_path, "x", "2026-01-02", Options(quick, only=only)).name.removeprefix("x-2026-01-02")
+        for quick in (False, True)
+        for only in ("", "2^12")
+    }
+    assert ends == {".jsonl", "-part.jsonl", "-quick.jsonl", "-quick-part.jsonl"}
     (tmp_path / "file").touch()
-    with pytest.raises(ArgumentError, match="choose a folder with --out"):
-        results_file(tmp_path / "file", "x", "2026-01-02", quick=False)
+    with pytest.raises(ArgumentError, match="choose a folder with --out"), keep_results(tmp_path / "file/x.jsonl"):
+        pass
+
+
+def one_row(name: str, options: Options, progress: Any) -> Iterator[Result]:
+    yield contest(("ours", Fake([1])))
+
+
+def cut_short(name: str, options: Options, progress: Any) -> Iterator[Result]:
+    yield from one_row(name, options, progress)
+    raise KeyboardInterrupt
+
+
+def test_only_a_complete_run_replaces_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "run", one_row)
+    folder = tmp_path / "a/b"
+    run_benches(["window_join"], False, False, folder, None, "")
+    (full,) = folder.iterdir()
+    full.write_text("the full run\n")
+    monkeypatch.setattr(catalog, "run", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        run_benches(["window_join"], False, False, folder, None, "")
+    assert list(folder.iterdir()) == [full]
+    assert full.read_text() == "the full run\n"
+    monkeypatch.setattr(catalog, "run", one_row)
+    run_benches(["window_join"], False, False, folder, None, "2^12")
+    assert full.read_text() == "the full run\n"
+    (part,) = set(folder.iterdir()) - {full}
+    assert part.name == f"{full.stem}-part.jsonl"
+    run_benches(["window_join"], False, False, folder, None, "")
+    assert json.loads(full.read_text())["bench"] == "window_join"
 
 
 def test_a_result_names_no_host_and_no_path() -> None:
@@ -278,6 +313,6 @@ def test_the_command_prints_and_keeps_rows(tmp_path: Path) -> None:
         assert row["unit"] == "tuples/s"
         assert row["ratio"] == pytest.approx(row["value"] / row["peer_value"])
         assert row["spread"]["min"] <= row["value"] <= row["spread"]["max"]
-    (kept,) = (tmp_path / "kept").glob("window_join-*-quick.jsonl")
+    (kept,) = (tmp_path / "kept").glob("window_join-*-quick-part.jsonl")
     assert [json.loads(line) for line in kept.read_text().splitlines()] == rows
     assert "\x1b" not in done.stdout + done.stderr

@@ -15,10 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
-from millrace import __version__, demo
-from millrace.cli import doctor, health
-from millrace.host import jit
+from millrace import __version__, demo, registry
+from millrace.bench import machine
+from millrace.cli import doctor, health, main
+from millrace.cli.demo import show_demo
+from millrace.host import jit, pool
+from millrace.host.device import DeviceInfo
 from millrace.window_join import WindowJoin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,10 +60,106 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
     assert all(f"\n  {name} " in done.stdout for name in ("devices", "demo", "bench", "doctor"))
 
 
-def test_an_unknown_command(tmp_path: Path) -> None:
-    done = millrace("nosuch", cwd=tmp_path)
+def test_no_command_shows_the_help(tmp_path: Path) -> None:
+    done = millrace(cwd=tmp_path)
     assert done.returncode == 2
-    assert "No such command 'nosuch'" in done.stderr
+    assert done.stderr == millrace("--help", cwd=tmp_path).stdout
+
+
+def test_the_usage_of_bench(tmp_path: Path) -> None:
+    assert millrace("bench", "--help", cwd=tmp_path).stdout.startswith("Usage: millrace bench [OPTIONS] [NAME]...\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("nosuch", "No such command 'nosuch'; see 'millrace --help'"),
+        ("no\nsuch", "'; see 'millrace --help'"),
+        ("--nosuch", "No such option: --nosuch"),
+        ("demo --rows 0", "'--rows'"),
+        ("demo --rows many", "'--rows'"),
+        ("demo --rows", "'--rows' requires an argument"),
+        ("bench --repeat 0", "'--repeat'"),
+        ("devices extra", "(extra); see 'millrace devices --help'"),
+    ],
+)
+def test_a_usage_error_is_one_line(line: str, told: str, tmp_path: Path) -> None:
+    done = millrace(*line.split(" "), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("argument", ["devices", "--help", "--version"])
+def test_output_that_cannot_be_written(argument: str, unbuffered: str, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "millrace.cli", argument],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone(unbuffered: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "millrace.cli", "devices"]
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, cwd=tmp_path, env=env, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+def test_a_stdout_that_is_closed(tmp_path: Path) -> None:
+    command = ["sh", "-c", f"'{sys.executable}' -m millrace.cli devices >&-"]
+    done = subprocess.run(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "told"),
+    [
+        (typer.Exit(3), 3, ""),
+        (typer.Abort(), 130, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (FileNotFoundError(2, "gone", "x"), 1, "error: [Errno 2] gone: 'x'\n"),
+    ],
+)
+def test_how_a_command_ends(
+    raised: BaseException, code: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(as_json: bool) -> None:
+        raise raised
+
+    monkeypatch.setattr(sys, "argv", ["millrace", "devices"])
+    monkeypatch.setattr("millrace.cli.devices.show_devices", fail)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == code
+    assert capsys.readouterr() == ("", told)
+
+
+def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(as_json: bool) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(sys, "argv", ["millrace", "devices"])
+    monkeypatch.setattr("millrace.cli.devices.show_devices", fail)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with pytest.raises(ZeroDivisionError):
+        main()
 
 
 def test_devices(tmp_path: Path) -> None:
@@ -100,7 +200,36 @@ def test_doctor(tmp_path: Path) -> None:
     wanted = {"python", "core packages", "java", "c++ compiler", "cache folder", "machine", "device cpu"}
     assert wanted | {f"extra {name}" for name in (*health.EXTRAS, "fpga")} <= set(found)
     for check in found.values():
-        assert check["ok"] or check["mend"], f"{check['name']} is missing and nothing says how to mend it"
+        told = check["mend"] or check["detail"].endswith("; use another device")
+        assert check["ok"] or told, f"{check['name']} is missing and nothing says how to mend it"
+
+
+def test_doctor_names_no_command_where_none_mends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = DeviceInfo("cuda", "cuda", False, "millrace has no cuda backend")
+    monkeypatch.setitem(registry.BACKENDS, "cuda", "millrace.no_such_backend")
+    monkeypatch.setattr(registry, "devices", lambda: [none])
+    (check,) = health._devices()
+    assert not check.ok
+    assert check.mend is None
+    monkeypatch.setattr(doctor, "checks", lambda: iter([check]))
+    doctor.show_health(as_json=False)
+    line = capsys.readouterr().out.splitlines()[1]
+    assert re.split("  +", line) == ["device cuda", "missing", "-", "millrace has no cuda backend; use another device"]
+    doctor.show_health(as_json=True)
+    assert json.loads(capsys.readouterr().out)[0]["mend"] is None
+
+
+def test_doctor_and_bench_ask_once_and_lightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "cores", lambda: 77)
+    assert machine.machine()["cores"] == 77
+    monkeypatch.setattr(health, "_packages", lambda *args, needed: health.Check("x", True, ""))
+    assert any(", 77 cores, " in check.detail for check in health.checks() if check.name == "machine")
+    assert health.package_version is machine.package_version  # type: ignore[attr-defined]
+    # A broken core package must not keep the doctor from telling so.
+    code = "import sys, millrace.cli.doctor; print(sorted({'numba', 'pyarrow', 'numpy', 'sqlglot'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
 def test_doctor_tells_what_mends_an_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +301,19 @@ def test_demo(tmp_path: Path) -> None:
     assert summary["runs"][0]["late"] > 0
     assert "r_sensor" in done.stdout
     assert "NO" not in done.stdout
+    assert f"\nfirst 5 of {result.num_rows:,} pairs\n" in done.stdout
+
+
+@pytest.mark.parametrize(("pairs", "told"), [(0, "no pairs"), (1, "1 pair"), (5, "5 pairs"), (6, "first 5 of 6 pairs")])
+def test_demo_counts_the_pairs_it_shows(
+    pairs: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = pa.table({"r_seq": pa.array(range(pairs), pa.int64())})
+    monkeypatch.setattr(demo, "run", lambda rows, report: demo.Outcome(rows, [], result, []))
+    assert show_demo(10, tmp_path, as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = lines[lines.index(told) + 1 :]
+    assert shown == (["r_seq", *(str(n) for n in range(min(pairs, 5)))] if pairs else [])
 
 
 def test_demo_json_is_what_is_kept(tmp_path: Path) -> None:
@@ -193,8 +335,6 @@ def test_demo_sees_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         def push(self, side: str, batch: Any, source: int = 0) -> pa.Table:
             pairs = super().push(side, batch, source)
             return pairs.slice(1) if self.stats["index"] == "scan" else pairs
-
-    from millrace.cli.demo import show_demo
 
     monkeypatch.setattr(demo, "WindowJoin", Wrong)
     assert show_demo(500, tmp_path, as_json=True) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace import door
 
 
 class Stream:
@@ -163,6 +164,14 @@ PAYLOADS: dict[str, Callable[[int], pa.Array]] = {
     "null": lambda i: pa.nulls(2),
 }
 every_payload = pytest.mark.parametrize("name", PAYLOADS)
+# These come out in another type than they went in: Arrow cannot gather views, nor always put dictionaries together.
+OTHER_TYPES: dict[str, pa.DataType] = {
+    "string view": pa.large_string(),
+    "dictionary": pa.string(),
+    "dictionary with nulls": pa.string(),
+    "list of dictionary": pa.list_(pa.string()),
+    "struct of dictionary": pa.struct([("d", pa.string())]),
+}
 
 
 def batches(name: str, count: int) -> list[pa.Table]:
@@ -176,9 +185,7 @@ def test_payload_of_every_kind_comes_out_as_it_went_in(name: str) -> None:
     for batch in pushed:
         j.push("r", batch)
     found = j.push("s", pa.table({"x": list(range(11, -1, -1))}))
-    # A view of text may come out as plain text: Arrow cannot gather views.
-    wanted_type = pushed[0].schema.field("p").type
-    assert found.schema.field("r_p").type in (wanted_type, pa.large_string() if name == "string view" else wanted_type)
+    assert found.schema.field("r_p").type == OTHER_TYPES.get(name, pushed[0].schema.field("p").type)
     wanted = [row["p"] for batch in pushed for row in batch.to_pylist()]
     assert found["r_p"].to_pylist() == wanted[::-1]
 
@@ -206,36 +213,283 @@ def union(i: int) -> pa.Array:
     )
 
 
-RARE: dict[str, Callable[[int], pa.Array]] = {
-    "binary view": lambda i: pa.array([b"bytes too long to stand inline", bytes([i])], pa.binary_view()),
-    "list view": lambda i: pa.array([[i], [1, 2]], pa.list_view(pa.int64())),
-    "run ends": lambda i: pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([i, 7])),
-    "union": union,
-    "list of string views": lambda i: pa.array(
-        [[f"a text too long to stand inline {i}"], []], pa.list_(pa.string_view())
+class Wrapped(pa.ExtensionType):  # type: ignore[misc]
+    """A made-up type on top of any other."""
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, "millrace.tests.wrapped")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Wrapped:
+        return cls(storage_type)
+
+
+def wrapped(storage: pa.Array) -> pa.Array:
+    return pa.ExtensionArray.from_storage(Wrapped(storage.type), storage)
+
+
+def tensors(i: int) -> pa.Array:
+    storage = pa.array([[i, 1], [2, 3]], pa.list_(pa.int64(), 2))
+    return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int64(), [2]), storage)
+
+
+def runs(i: int) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([i, 7]))
+
+
+def views(i: int) -> pa.Array:
+    return pa.array([f"a text too long to stand inline {i}", None], pa.string_view())
+
+
+def words(i: int) -> pa.Array:
+    return pa.array([f"word {i}", None]).dictionary_encode()
+
+
+LISTS = pa.list_(pa.large_string())
+# What goes in, and the type it comes out in.
+RARE: dict[str, tuple[Callable[[int], pa.Array], pa.DataType]] = {
+    "binary view": (lambda i: pa.array([b"too long to stand inline", bytes([i])], pa.binary_view()), pa.large_binary()),
+    "list view": (lambda i: pa.array([[i], [1, 2]], pa.list_view(pa.int64())), pa.list_(pa.int64())),
+    "large list view": (lambda i: pa.array([[i], None], pa.large_list_view(pa.int64())), pa.large_list(pa.int64())),
+    "scattered list view": (lambda i: pa.ListViewArray.from_arrays([1, 0], [1, 2], views(i)), LISTS),
+    "run ends": (runs, pa.int64()),
+    "run ends of lists": (
+        lambda i: pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([[i], None])),
+        pa.list_(pa.int64()),
+    ),
+    "list of string views": (lambda i: pa.ListArray.from_arrays([0, 2, 2], views(i)), LISTS),
+    "list of run ends": (lambda i: pa.ListArray.from_arrays([0, 1, 2], runs(i)), pa.list_(pa.int64())),
+    "fixed list of string views": (
+        lambda i: pa.FixedSizeListArray.from_arrays(views(i), 1),
+        pa.list_(pa.large_string(), 1),
+    ),
+    "map to string views": (
+        lambda i: pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "l"], pa.string_view()), views(i)),
+        pa.map_(pa.large_string(), pa.large_string()),
+    ),
+    "map to dictionary": (
+        lambda i: pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "l"]), words(i)),
+        pa.map_(pa.string(), pa.string()),
+    ),
+    "dictionary of string views": (
+        lambda i: pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), views(i)),
+        pa.large_string(),
+    ),
+    "dictionary of lists": (
+        lambda i: pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.uint8()), pa.array([[i], None])),
+        pa.list_(pa.int64()),
+    ),
+    "struct of all": (
+        lambda i: pa.StructArray.from_arrays([views(i), words(i), runs(i), pa.nulls(2)], list("vdrn")),
+        pa.struct([("v", pa.large_string()), ("d", pa.string()), ("r", pa.int64()), ("n", pa.null())]),
+    ),
+    "extension of string views": (lambda i: wrapped(views(i)), pa.large_string()),
+    "extension of dictionary": (lambda i: wrapped(words(i)), pa.string()),
+    "list of nulls": (lambda i: pa.array([[None], []]), pa.list_(pa.null())),
+    "struct of uuid dictionary": (
+        lambda i: pa.StructArray.from_arrays(
+            [pa.DictionaryArray.from_arrays([0, 0], pa.array([bytes([i] * 16)], pa.uuid()))], ["u"]
+        ),
+        pa.struct([("u", pa.binary(16))]),
+    ),
+    "uuid": (lambda i: pa.array([bytes([i] * 16), None], pa.uuid()), pa.uuid()),
+    "tensor": (tensors, pa.fixed_shape_tensor(pa.int64(), [2])),
+    "list of tensors": (
+        lambda i: pa.ListArray.from_arrays([0, 1, 2], tensors(i)),
+        pa.list_(pa.list_(pa.int64(), 2)),
     ),
 }
 
 
 @pytest.mark.parametrize("name", RARE)
-def test_a_rare_payload_comes_through_or_is_refused_at_the_door(name: str) -> None:
-    """Never an error of Arrow's in the middle of a join, when pairs must be gathered or state written."""
+@pytest.mark.parametrize("kind", ["table", "chunked table", "sliced table", "capsule stream"])
+def test_a_rare_payload_comes_through_in_a_type_that_can_be_gathered(name: str, kind: str) -> None:
+    make, out_type = RARE[name]
     j = mr.WindowJoin(on="r.x = s.x", window="100 rows")
-    pushed = [pa.table({"x": [2 * i, 2 * i + 1], "p": RARE[name](i)}) for i in range(3)]
-    try:
-        j.push("r", pushed[0])
-    except mr.SchemaError as error:
-        assert "p" in str(error)  # noqa: PT017 - either answer is right
-        assert j.stats["rows"]["r"] == 0
-        return
-    for batch in pushed[1:]:
-        j.push("r", batch)
+    pushed = [pa.table({"x": [2 * i, 2 * i + 1], "p": make(i)}) for i in range(3)]
+    if kind == "sliced table":
+        pushed = [t.slice(i % 2, 1) for i, t in enumerate(pushed)]
+    for batch in pushed:
+        j.push("r", batch if kind == "sliced table" else KINDS[kind](batch))
     delta = j.state()
     k = mr.WindowJoin.restore(delta.manifest, delta.added, on="r.x = s.x", window="100 rows")
     wanted = [value for batch in pushed for value in batch["p"].to_pylist()]
     for join in (j, k):
         found = join.push("s", pa.table({"x": list(range(6))}))
-        assert found["r_p"].to_pylist() == wanted
+        assert found.schema.field("r_p").type == out_type
+        if "of uuid" not in name and "of tensors" not in name:  # these are no longer UUIDs and tensors
+            assert found["r_p"].to_pylist() == wanted
+
+
+REFUSED: dict[str, Callable[[], pa.Array]] = {
+    "union": lambda: union(1),
+    "list of unions": lambda: pa.ListArray.from_arrays([0, 1, 2], union(1)),
+    "fixed list of unions": lambda: pa.FixedSizeListArray.from_arrays(union(1), 1),
+    "struct of unions": lambda: pa.StructArray.from_arrays([union(1)], ["u"]),
+    "map to unions": lambda: pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "l"]), union(1)),
+    "extension of unions": lambda: wrapped(union(1)),
+    "extension of an extension": lambda: wrapped(wrapped(pa.array([1, 2]))),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_payload_that_cannot_be_gathered_is_refused_at_the_door(name: str) -> None:
+    """Never an error of Arrow's in the middle of a join, when pairs must be gathered or state written."""
+    j = mr.WindowJoin(on="r.x = s.x", window="10 rows")
+    bad = pa.table({"x": [1, 2], "odd one": REFUSED[name]()})
+    with pytest.raises(mr.SchemaError) as caught:
+        j.push("r", bad)
+    for part in ("odd one", str(bad.schema.field("odd one").type), "drop", "cast"):
+        assert part in str(caught.value)
+    with pytest.raises(mr.SchemaError, match="odd one"):
+        mr.WindowJoin(on="r.x = s.x", window="10 rows", schemas={"r": bad.schema})
+    assert j.stats["rows"]["r"] == 0
+    j.push("r", X)
+    assert j.push("s", X).num_rows == 3
+
+
+def test_an_array_column_of_polars() -> None:
+    frame = pl.DataFrame({"x": [1, 2], "p": [["a", "b"], None]}, schema={"x": pl.Int64, "p": pl.Array(pl.String, 2)})
+    found = mr.join(frame, frame, on="r.x = s.x")
+    assert found["s_p"].to_pylist() == [["a", "b"], None]
+
+
+def test_dictionaries_with_more_words_together_than_their_codes_can_count() -> None:
+    """Every batch has 100 words of its own, in codes of 8 bits."""
+    j, wanted = mr.WindowJoin(on="r.x = s.x", window="1000 rows"), list[str]()
+    for i in range(5):
+        own = [f"word {i} {n}" for n in range(100)]
+        coded = pa.array(own).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string()))
+        nested = pa.ListArray.from_arrays(np.arange(101, dtype=np.int32), coded)
+        batch = {"x": range(100 * i, 100 * i + 100), "d": coded, "s": pa.StructArray.from_arrays([coded], ["d"])}
+        j.push("r", pa.table({**batch, "l": nested}))
+        wanted += own
+    delta = j.state()
+    k = mr.WindowJoin.restore(delta.manifest, delta.added, on="r.x = s.x", window="1000 rows")
+    for join in (j, k):
+        found = join.push("s", pa.table({"x": range(500)}))
+        assert found["r_d"].to_pylist() == wanted
+        assert found["r_s"].to_pylist() == [{"d": w} for w in wanted]
+        assert found["r_l"].to_pylist() == [[w] for w in wanted]
+
+
+def test_a_dictionary_without_words() -> None:
+    empty = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int8()), pa.array([], pa.string()))
+    found = mr.join(pa.table({"x": [1, 2], "d": empty}), X, on="r.x = s.x")
+    assert found["r_d"].to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([1]), pa.array(["a"]).dictionary_encode(), views(0)[:1]], ids=lambda c: str(c.type)
+)
+def test_a_table_with_thousands_of_columns_goes_through(column: pa.Array) -> None:
+    names = [f"c{i}" for i in range(5000)]
+    wide = pa.Table.from_arrays([pa.array([1]), *[column] * len(names)], ["x", *names])
+    j = mr.WindowJoin(on="r.x = s.x", window="10 rows")
+    j.push("r", wide)
+    j.push("r", wide)
+    found = j.push("s", pa.table({"x": [1]}))
+    assert found.num_columns == 2 + 1 + 5000 + 1
+    assert found["r_c4999"].to_pylist() == [column[0].as_py()] * 2
+
+
+def test_a_table_that_needs_no_change_is_passed_on_and_types_are_tried_once() -> None:
+    door._tried_type.cache_clear()
+    wide = pa.table({f"c{i}": pa.array([i], pa.int64()) for i in range(50)})
+    assert door.as_table(wide, "r") is wide
+    assert door.as_table(wide, "r") is wide
+    assert door._tried_type.cache_info().misses == 1
+
+
+def test_doubled_names_are_named_once_each() -> None:
+    doubled = pa.Table.from_arrays([pa.array([1])] * 5, ["x", "b", "a", "b", "a"])
+    with pytest.raises(mr.SchemaError, match="named a, b:"):
+        mr.join(doubled, X, on="r.x = s.x")
+
+
+def strictly(nullable: bool) -> list[pa.Field]:
+    """Nested types, whose inner fields are nullable or not."""
+    inner = pa.field("a", pa.int64(), nullable=nullable)
+    struct = pa.struct([inner])
+    types = {
+        "struct": struct,
+        "list": pa.list_(inner),
+        "large": pa.large_list(inner),
+        "fixed": pa.list_(inner, 1),
+        "map": pa.map_(pa.string(), pa.field("value", struct, nullable=nullable)),
+        "deep": pa.list_(pa.field("item", pa.struct([pa.field("b", pa.list_(inner), nullable=nullable)]))),
+    }
+    return [pa.field("x", pa.int64()), *(pa.field(n, t) for n, t in types.items())]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_nullability_at_depth_is_not_a_change_of_schema(first: bool) -> None:
+    row = {"struct": {"a": 1}, "list": [1], "large": [2], "fixed": [3], "map": [("k", {"a": 4})], "deep": [{"b": [5]}]}
+    j = mr.WindowJoin(on="r.x = s.x", window="10 rows")
+    for x, nullable in enumerate((first, not first, first)):
+        j.push("r", pa.Table.from_pylist([{"x": x, **row}], pa.schema(strictly(nullable))))
+    found = j.push("s", pa.table({"x": [0, 1, 2]}))
+    for name, value in row.items():
+        assert found[f"r_{name}"].to_pylist() == [value] * 3
+        assert found.schema.field(f"r_{name}").type == pa.schema(strictly(True)).field(name).type
+
+
+def test_an_extension_over_fields_that_are_not_null_keeps_its_type() -> None:
+    storage = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    held = door.plain_type(Wrapped(storage))
+    assert held == Wrapped(storage)
+    assert isinstance(held, Wrapped)
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array(["a"], pa.large_string()), pa.nulls(1), pa.array([1])], ids=lambda c: str(c.type)
+)
+def test_a_changed_type_is_refused_with_what_to_do(column: pa.Array) -> None:
+    j = mr.WindowJoin(on="r.x = s.x", window="10 rows")
+    j.push("r", pa.table({"x": [1], "p": ["a"]}))
+    with pytest.raises(mr.SchemaError) as caught:
+        j.push("r", pa.table({"x": [1], "p": column}))
+    for part in (f"p is {column.type}, was string", "cast the column", "schemas={'r': ...}"):
+        assert part in str(caught.value)
+    with pytest.raises(mr.SchemaError, match="p is missing") as caught:
+        j.push("r", pa.table({"x": [1]}))
+    assert "cast" not in str(caught.value)
+
+
+class Broken:
+    """A table whose own code fails."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("lost"), KeyError("lost"), OSError("lost"), ValueError("lost")])
+def test_a_table_whose_own_code_fails_is_a_schema_error(error: Exception) -> None:
+    j = mr.WindowJoin(on="r.x = s.x", window="10 rows")
+    with pytest.raises(mr.SchemaError, match="lost") as caught:
+        j.push("r", Broken(error))
+    assert caught.value.__cause__ is error
+    assert j.push("r", X).num_rows == 0
+
+
+def test_a_reader_that_fails_midway_is_a_schema_error() -> None:
+    def parts() -> Iterator[pa.RecordBatch]:
+        yield X.to_batches()[0]
+        raise RuntimeError("lost")
+
+    with pytest.raises(mr.SchemaError, match="lost"):
+        mr.join(pa.RecordBatchReader.from_batches(X.schema, parts()), X, on="r.x = s.x")
+
+
+def test_an_interrupt_passes_through_the_door() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        mr.join(Broken(KeyboardInterrupt()), X, on="r.x = s.x")
 
 
 def test_metadata_and_nullability_do_not_count_as_a_change_of_schema() -> None:

@@ -14,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from millrace.host import pool
+
 PACKAGES = ("numpy", "pyarrow", "numba", "duckdb", "polars")
 
 
@@ -34,11 +36,6 @@ def cpu_model() -> str:
     except OSError:
         found = None
     return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_gib() -> float | None:
@@ -105,7 +102,7 @@ def machine() -> dict[str, Any]:
     """The machine, in the few words that explain a number."""
     return {
         "cpu": cpu_model(),
-        "cores": cores(),
+        "cores": pool.cores(),
         "memory_gib": memory_gib(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from millrace.bench.harness import Measured, Result
+from millrace.bench.options import Options
 from millrace.errors import ArgumentError
 
 Row = dict[str, Any]
@@ -51,17 +54,28 @@ def default_folder() -> Path:
     return Path("benchmarks/results") if Path("benchmarks").is_dir() else Path("millrace-results")
 
 
-def results_file(folder: Path, bench: str, date: str, quick: bool) -> Path:
-    """A fresh file for a bench and a day, its folder made; a quick run never replaces a full one."""
-    path = folder / f"{bench}-{date}{'-quick' if quick else ''}.jsonl"
+def results_file(folder: Path, bench: str, date: str, options: Options) -> Path:
+    """Where a bench's rows of a day are kept; neither a quick run nor one of some cases replaces a full one."""
+    return folder / f"{bench}-{date}{'-quick' if options.quick else ''}{'-part' if options.only else ''}.jsonl"
+
+
+@contextmanager
+def keep_results(path: Path) -> Iterator[TextIO]:
+    """A file for rows that becomes `path` when all are written; a run that fails or is stopped leaves `path` as is."""
+    growing = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = growing.open("w", encoding="utf-8")
     except OSError as error:
         raise ArgumentError(
             f"results cannot be written to {path}: {error.strerror}; choose a folder with --out"
         ) from error
-    return path
+    try:
+        with file:
+            yield file
+        growing.replace(path)
+    finally:
+        growing.unlink(missing_ok=True)
 
 
 def as_line(row: Row) -> str:

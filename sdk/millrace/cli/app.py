@@ -10,7 +10,6 @@ import typer
 # Typer's own boxes and colours are off: help and usage errors read the same in a terminal, a pipe and a log.
 app = typer.Typer(
     help="Ordered indexes and stream joins on CPUs, GPUs and FPGAs, with the same output on all of them.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -26,13 +25,17 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
     """Ordered indexes and stream joins on CPUs, GPUs and FPGAs, with the same output on all of them."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -65,7 +68,7 @@ def demo(
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benches (default: all).")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benches (default: all).")] = None,
     json: Json = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a quarter of a minute.")] = False,
     out: Annotated[

@@ -10,7 +10,7 @@ import typer
 from millrace.bench import catalog
 from millrace.bench.harness import Result
 from millrace.bench.options import Options
-from millrace.bench.rows import Row, about_run, as_line, default_folder, result_rows, results_file
+from millrace.bench.rows import Row, about_run, as_line, default_folder, keep_results, result_rows, results_file
 from millrace.cli.screen import print_table, progress, remark
 
 _NUMBERS = frozenset({"ours", "quartiles", "theirs", "their quartiles", "ratio"})
@@ -32,7 +32,7 @@ def run_benches(names: list[str], as_json: bool, quick: bool, out: Path | None, 
     for name in chosen:
         catalog.cases(name, options)  # a name that fits no case is told before anything is measured
     for name in chosen:
-        path = results_file(out or default_folder(), name, about["date"], quick)
+        path = results_file(out or default_folder(), name, about["date"], options)
         rows = _run(name, options, about, path, as_json)
         if not as_json:
             _print(rows)
@@ -41,13 +41,12 @@ def run_benches(names: list[str], as_json: bool, quick: bool, out: Path | None, 
 
 def _run(name: str, options: Options, about: Row, path: Path, as_json: bool) -> list[Row]:
     rows: list[Row] = []
-    with progress() as report, path.open("a") as file:
+    with progress() as report, keep_results(path) as file:
         for result in catalog.run(name, options, report):
             _tell_missing(result)
             for row in result_rows(name, result, about):
                 rows.append(row)
                 file.write(as_line(row) + "\n")
-                file.flush()
                 if as_json:
                     typer.echo(as_line(row))
     return rows

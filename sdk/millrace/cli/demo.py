@@ -42,9 +42,17 @@ def _print(outcome: demo.Outcome) -> None:
     if any(not run.complete for run in outcome.runs):
         stopped = f"a run was stopped after {demo.SECONDS_PER_RUN:.0f} s"
         typer.echo(f"{stopped}: its output was compared with the others' up to there")
-    typer.echo(f"first {_FIRST_ROWS} of {outcome.result.num_rows:,} pairs")
+    typer.echo(_count(outcome.result.num_rows))
     first = outcome.result.slice(0, _FIRST_ROWS).to_pylist()
-    print_table(outcome.result.column_names, [[_cell(value) for value in row.values()] for row in first])
+    if first:
+        print_table(outcome.result.column_names, [[_cell(value) for value in row.values()] for row in first])
+
+
+def _count(pairs: int) -> str:
+    """What stands above the rows that are shown."""
+    if pairs > _FIRST_ROWS:
+        return f"first {_FIRST_ROWS} of {pairs:,} pairs"
+    return "1 pair" if pairs == 1 else f"{pairs or 'no'} pairs"
 
 
 def _line(run: demo.Run) -> list[str]:

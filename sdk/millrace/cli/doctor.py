@@ -20,7 +20,7 @@ def show_health(as_json: bool) -> int:
     else:
         print_table(
             ("check", "state", "mend with", "detail"),
-            [(c.name, "ok" if c.ok else "missing", "" if c.ok else c.mend or "", c.detail) for c in found],
+            [(c.name, "ok" if c.ok else "missing", "" if c.ok else c.mend or "-", c.detail) for c in found],
         )
         lacking = sum(not check.ok for check in found)
         typer.echo(_verdict(len(broken), lacking))

@@ -1,4 +1,4 @@
-"""What `millrace doctor` looks at: each thing is there, or has a command that mends it."""
+"""What `millrace doctor` looks at: each thing is there, or has a command that mends it, or says that none does."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.bench.machine import cores, cpu_model, find_compiler, memory_gib, output_of
+from millrace.bench.machine import cpu_model, find_compiler, memory_gib, output_of, package_version
+from millrace.host import pool
 
 if TYPE_CHECKING:
     from millrace.host.device import DeviceInfo
@@ -88,7 +88,7 @@ def checks() -> Iterator[Check]:
     yield _compiler()
     yield _cache()
     memory = memory_gib()
-    yield Check("machine", True, f"{cpu_model()}, {cores()} cores, {memory or '?'} GiB of memory")
+    yield Check("machine", True, f"{cpu_model()}, {pool.cores()} cores, {memory or '?'} GiB of memory")
     yield from _devices()
 
 
@@ -101,7 +101,7 @@ def _python() -> Check:
 
 def _packages(label: str, parts: dict[str, str | None], wanted: str, needed: bool) -> Check:
     """Whether all of these are installed and import."""
-    found = {name: _version(name) for name in parts}
+    found = {name: package_version(name) for name in parts}
     absent = [name for name, number in found.items() if number is None]
     modules = [module for name, module in parts.items() if module is not None and found[name] is not None]
     failed = _failed_imports(modules)
@@ -111,13 +111,6 @@ def _packages(label: str, parts: dict[str, str | None], wanted: str, needed: boo
     there = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
     detail = "; ".join([*problems, *([there] if there else [])])
     return Check(label, not problems, detail, f"{_pip()} '{_requirement(wanted)}'", needed)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _failed_imports(modules: list[str]) -> dict[str, str]:
@@ -147,7 +140,7 @@ def _requirement(wanted: str) -> str:
 
 def _fpga() -> Check:
     """pynq pins old versions, so it is never expected here."""
-    here = _version("pynq")
+    here = package_version("pynq")
     beside = Path(".venv-pynq/bin/python").is_file()
     detail = (
         f"pynq {here}"
@@ -205,19 +198,21 @@ def _devices() -> Iterator[Check]:
         yield Check("devices", False, detail, f"{_pip()} '{_requirement('millrace')}'", needed=True)
         return
     for info in found:
-        yield Check(f"device {info.name}", info.available, info.detail, _mend_device(info), needed=info.kind == "cpu")
+        mend = _mend_device(info)
+        detail = info.detail if info.available or mend else f"{info.detail}; use another device"
+        yield Check(f"device {info.name}", info.available, detail, mend, needed=info.kind == "cpu")
 
 
-def _mend_device(info: DeviceInfo) -> str:
+def _mend_device(info: DeviceInfo) -> str | None:
     """The command for a device that is not there; none mends a backend that this version does not have."""
     from millrace.registry import BACKENDS
 
     family = info.name.partition(":")[0]
     if family in BACKENDS and find_spec(BACKENDS[family]) is None:
-        return "none: use another device"
+        return None
     if family == "hls":
         return _apt("g++")
     if family == "fpga":
-        return _fpga().mend or ""
+        return _fpga().mend
     extra = {"opencl": "opencl", "cuda": "cuda", "rtl": "sim"}.get(family)
     return f"{_pip()} '{_requirement(f'millrace[{extra}]' if extra else 'millrace')}'"

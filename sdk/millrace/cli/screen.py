@@ -23,7 +23,8 @@ Cells = Sequence[str]
 
 def is_terminal(error_stream: bool = False) -> bool:
     """Whether a person looks at stdout (or at stderr)."""
-    return (sys.stderr if error_stream else sys.stdout).isatty()
+    stream = sys.stderr if error_stream else sys.stdout
+    return stream is not None and stream.isatty()  # none: it was closed before the start
 
 
 def print_table(headings: Cells, rows: Sequence[Cells], right: frozenset[str] = frozenset()) -> None:

@@ -133,7 +133,7 @@ def read_duration(cursor: Cursor, node: exp.Expr) -> Duration:
         quantity, span = _amount(cursor)
         ns = (-quantity if minus % 2 else quantity) * _unit_after(cursor, node, span)
     else:
-        reason = "an INTERVAL takes one number: write INTERVAL '10' MINUTE or 2 * INTERVAL '5' MINUTE"
+        reason = "an INTERVAL takes one number: write INTERVAL '10' MINUTE"
         cursor.fail(reason, cursor.here())
     if ns.denominator != 1:
         cursor.fail("the INTERVAL is no whole number of nanoseconds: round it", cursor.since(start))

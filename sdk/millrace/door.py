@@ -51,7 +51,9 @@ def _held_type(field: pa.Field, label: str) -> pa.DataType:
 
 
 def _held_column(column: pa.ChunkedArray, held: pa.Field, label: str) -> pa.ChunkedArray:
-    if column.type == held.type:
+    if column.type == held.type and not (
+        pa.types.is_dictionary(held.type) and any(chunk.dictionary.null_count for chunk in column.chunks)
+    ):
         return column
     try:
         return pa.chunked_array([_plain(chunk, held.type) for chunk in column.chunks], held.type)
@@ -74,7 +76,8 @@ def _hashable(given: pa.DataType) -> bool:
 @lru_cache(maxsize=1024)
 def _tried_type(given: pa.DataType) -> pa.DataType:
     """The plain type, tried out on nulls: all that a join does with payload, so that Arrow cannot fail in its midst."""
-    plain = plain_type(given)
+    storage = given.storage_type if isinstance(given, pa.BaseExtensionType) else given
+    plain = _dictionary_type(storage) if pa.types.is_dictionary(storage) else plain_type(given)
     nulls = pa.nulls(1, plain)
     table = pa.Table.from_arrays([pa.chunked_array([nulls, nulls], plain)], ["c"])
     table.take(pa.array([1, 0]))
@@ -88,11 +91,23 @@ def _tried_type(given: pa.DataType) -> pa.DataType:
     return plain
 
 
+def _dictionary_type(given: pa.DataType) -> pa.DataType:
+    """A dictionary column stays one, with indices of 32 bits or more: dictionaries of many batches are put together.
+
+    Arrow cannot put together dictionaries of nested values: such a column becomes plain.
+    """
+    values = plain_type(given.value_type)
+    if pa.types.is_nested(values) or isinstance(values, pa.BaseExtensionType):
+        return values
+    index = given.index_type if given.index_type.bit_width >= 32 else pa.int32()
+    return pa.dictionary(index, values, given.ordered)
+
+
 def plain_type(given: pa.DataType) -> pa.DataType:
     """The type a payload column is held in, and comes out in: mostly its own, nullable at every depth.
 
-    Text and binary views become large, list views become lists, and dictionaries and run-end encodings become plain
-    values: Arrow cannot gather the others, and cannot always put different dictionaries together. An extension type
+    Text and binary views become large, list views become lists, and run-end encodings, and dictionaries inside other
+    types, become plain values: Arrow cannot gather the others, or not always put them together. An extension type
     stays unless its storage changes in such a way; then the storage is held, as it is for an extension type inside
     another type, of which Arrow cannot make an empty table. Unions are refused.
     """
@@ -150,12 +165,14 @@ def _is_list_view(given: pa.DataType) -> bool:
 def _plain(array: pa.Array, plain: pa.DataType) -> pa.Array:
     """The same values in their plain type; Arrow's own casts do not know most of the nested types."""
     given = array.type
+    if isinstance(given, pa.BaseExtensionType) and given != plain:
+        return _plain(array.storage, plain)
+    if pa.types.is_dictionary(plain):
+        return _plain_dictionary(array, plain)
     if given == plain:
         return array
     if not len(array):
         return pa.nulls(0, plain)
-    if isinstance(given, pa.BaseExtensionType):
-        return _plain(array.storage, plain)
     if pa.types.is_dictionary(given):
         return _plain(array.dictionary, plain).take(array.indices)
     if pa.types.is_run_end_encoded(given):
@@ -173,6 +190,15 @@ def _plain(array: pa.Array, plain: pa.DataType) -> pa.Array:
     if pa.types.is_map(given) or pa.types.is_list(given) or pa.types.is_large_list(given):
         return _plain_list(array, plain)
     return array.cast(plain)
+
+
+def _plain_dictionary(array: pa.DictionaryArray, plain: pa.DataType) -> pa.Array:
+    """Wider indices and plain values; a null among the values becomes a null among the rows, as Arrow wants it."""
+    indices, values = array.indices, _plain(array.dictionary, plain.value_type)
+    if values.null_count:
+        encoded = values.take(indices).dictionary_encode()
+        indices, values = encoded.indices, encoded.dictionary
+    return pa.DictionaryArray.from_arrays(indices.cast(plain.index_type), values, ordered=plain.ordered)
 
 
 def _plain_list(array: pa.Array, plain: pa.DataType) -> pa.Array:

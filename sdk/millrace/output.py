@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 
@@ -32,7 +34,7 @@ def pair_schema(schemas: Schemas, output: str, several: bool) -> pa.Schema:
 
 def _distinct(fields: list[pa.Field]) -> pa.Schema:
     names = [f.name for f in fields]
-    clash = sorted({n for n in names if names.count(n) > 1})
+    clash = sorted(name for name, count in Counter(names).items() if count > 1)
     if clash:
         raise SchemaError(
             f"the output would have several columns named {', '.join(clash)}: rename the input's columns "

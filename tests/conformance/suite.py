@@ -27,7 +27,7 @@ SEED = int(os.environ.get("MILLRACE_CONFORMANCE_SEED", "0"))
 LEAST = {"pairs": 0.60, "boundaries": 0.25, "late": 0.15, "edge": 0.15}
 """The share of cases that must yield pairs, cross a structural boundary, have late rows, tie at the edge."""
 SHRINK_SECONDS = 40
-ENFORCED_FROM = 50  # with fewer cases the shares say nothing
+ENFORCED_FROM = 200  # cases of a shard; with fewer the shares say nothing
 
 Pair = tuple[str, str]
 Check = Callable[[Case, Expected, str, str, int, int], Any]

@@ -72,10 +72,10 @@ def test_columns_are_compared_bit_by_bit(found: list[float], wanted: list[float]
 
 def test_a_shard_that_covers_too_little_fails() -> None:
     pair = ("scan", "cpu")
-    tally = Tally(cases=100)
-    tally.served[pair] = 100
-    tally.covered.update({"pairs": 60, "boundaries": 25, "late": 15, "edge": 15})
-    assert shortfalls(tally, 100, [pair]) == []
-    tally.covered["late"] = 14
-    tally.served[pair] = 99
-    assert [line.split(" of ")[0] for line in shortfalls(tally, 100, [pair])] == [f"{pair} served 99 cases", "14%"]
+    tally = Tally(cases=200)
+    tally.served[pair] = 200
+    tally.covered.update({"pairs": 120, "boundaries": 50, "late": 30, "edge": 30})
+    assert shortfalls(tally, 200, [pair]) == []
+    tally.covered["late"] = 28
+    tally.served[pair] = 199
+    assert [line.split(" of ")[0] for line in shortfalls(tally, 200, [pair])] == [f"{pair} served 199 cases", "14%"]

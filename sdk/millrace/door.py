@@ -118,7 +118,7 @@ def plain_type(given: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(given) or pa.types.is_run_end_encoded(given):
         return plain_type(given.value_type)
     if pa.types.is_union(given):
-        raise pa.ArrowNotImplementedError("unions are not supported")
+        raise TypeError("rows of a union have several types")
     if _is_list_view(given):
         make = pa.list_ if pa.types.is_list_view(given) else pa.large_list
         return plain_type(make(given.value_field))

@@ -9,6 +9,7 @@ import numpy as np
 from millrace.host.condition import SIDES, Side
 from millrace.host.indexes import Positions
 from millrace.host.matcher import Found, Newcomers
+from millrace.host.pair_merger import merge_pairs
 from millrace.host.reach import Taken
 
 
@@ -19,21 +20,27 @@ def pair_positions(taken: Taken, new: dict[Side, Newcomers], found: Sequence[Fou
 
 
 def _block(taken: Taken, new: dict[Side, Newcomers], found: Found) -> dict[Side, Positions]:
+    if not taken.self_join:
+        return _merged(taken, new, found)
     own = {side: new[side].first + found.newcomer[side] for side in SIDES}
-    parts: dict[Side, list[Positions]] = {
-        "r": [own["r"], found.partner["s"]],
-        "s": [found.partner["r"], own["s"]],
+    order = _self_join_order(found)
+    return {
+        "r": np.concatenate([own["r"], found.partner["s"]])[order],
+        "s": np.concatenate([found.partner["r"], own["s"]])[order],
     }
-    if not len(own["r"]) or not len(own["s"]):
-        used = 0 if len(own["r"]) else 1
-        return {side: parts[side][used] for side in SIDES}
-    if taken.self_join:
-        order = _self_join_order(found)
-        return {side: np.concatenate(parts[side])[order] for side in SIDES}
-    places = _places(taken, found)
-    merged = {side: np.empty(len(own["r"]) + len(own["s"]), np.int64) for side in SIDES}
-    for side in SIDES:
-        merged[side][places["r"]], merged[side][places["s"]] = parts[side]
+
+
+def _merged(taken: Taken, new: dict[Side, Newcomers], found: Found) -> dict[Side, Positions]:
+    """The pairs of two streams, tuple by tuple in the order they were taken."""
+    start = found.first["r"] + found.first["s"]
+    order = taken.order[start : start + len(found.counts["r"]) + len(found.counts["s"])]
+    first = {side: new[side].first + found.first[side] for side in SIDES}
+    pairs = len(found.partner["r"]) + len(found.partner["s"])
+    merged = {side: np.empty(pairs, np.int64) for side in SIDES}
+    counts, partners = found.counts, found.partner
+    merge_pairs(
+        order, counts["r"], counts["s"], partners["r"], partners["s"], first["r"], first["s"], merged["r"], merged["s"]
+    )
     return merged
 
 
@@ -43,22 +50,6 @@ def _self_join_order(found: Found) -> Positions:
     partner = np.concatenate([found.partner["r"], found.partner["s"]])
     role = np.repeat([0, 1], [len(found.newcomer["r"]), len(found.newcomer["s"])])
     return np.lexsort((role, partner, who))
-
-
-def _places(taken: Taken, found: Found) -> dict[Side, Positions]:
-    """Where each side's pairs go: behind those of all tuples taken earlier, r's and s's."""
-    at = {side: taken.numbers[side][found.first[side] :][: len(found.counts[side])] for side in SIDES}
-    start = min(int(at[side][0]) for side in SIDES)
-    per_tuple = np.zeros(sum(len(a) for a in at.values()), np.int64)
-    for side in SIDES:
-        per_tuple[at[side] - start] = found.counts[side]
-    before = np.cumsum(per_tuple) - per_tuple
-    places: dict[Side, Positions] = {}
-    for side in SIDES:
-        counts = found.counts[side]
-        shift = before[at[side] - start] - (np.cumsum(counts) - counts)
-        places[side] = np.arange(int(counts.sum())) + np.repeat(shift, counts)
-    return places
 
 
 def counts_in_order(taken: Taken, found: Sequence[Found]) -> Positions:

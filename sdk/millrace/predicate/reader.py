@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeVar
 
 from sqlglot import TokenType, exp
 
@@ -25,6 +25,7 @@ _OPERATORS: dict[type[exp.Expr], tuple[TokenType, Literal["+", "-", "*"]]] = {
 }
 
 Band = list[Comparison]
+T = TypeVar("T")
 
 
 def read(cursor: Cursor, tree: exp.Expr) -> list[Band]:
@@ -49,36 +50,35 @@ def _chain(node: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> tuple[exp.Expr,
 
 def _disjunction(cursor: Cursor, node: exp.Expr) -> list[Band]:
     """An OR at the top, in any parentheses."""
-    if type(node) is exp.Paren:
-        cursor.take(TokenType.L_PAREN)
-        bands = _disjunction(cursor, node.this)
-        cursor.take(TokenType.R_PAREN)
-        return bands
-    leftmost, rest = _chain(node, (exp.Or,))
-    if not rest:
-        return [_conjunction(cursor, node)]
-    bands = _disjunction(cursor, leftmost)
-    for link in rest:
-        cursor.take(TokenType.OR)
-        bands += _disjunction(cursor, link.args["expression"])
-    return bands
+    return _joined(cursor, node, exp.Or, TokenType.OR, lambda at, part: [_conjunction(at, part)])
 
 
 def _conjunction(cursor: Cursor, node: exp.Expr) -> Band:
     """The comparisons of an AND, in any parentheses."""
+    return _joined(cursor, node, exp.And, TokenType.AND, _term)
+
+
+def _joined(
+    cursor: Cursor,
+    node: exp.Expr,
+    kind: type[exp.Expr],
+    word: TokenType,
+    read_part: Callable[[Cursor, exp.Expr], list[T]],
+) -> list[T]:
+    """What the parts of a chain of ANDs or ORs hold, in the order of the text."""
     if type(node) is exp.Paren:
         cursor.take(TokenType.L_PAREN)
-        terms = _conjunction(cursor, node.this)
+        found = _joined(cursor, node.this, kind, word, read_part)
         cursor.take(TokenType.R_PAREN)
-        return terms
-    leftmost, rest = _chain(node, (exp.And,))
+        return found
+    leftmost, rest = _chain(node, (kind,))
     if not rest:
-        return _term(cursor, node)
-    terms = _conjunction(cursor, leftmost)
+        return read_part(cursor, node)
+    found = _joined(cursor, leftmost, kind, word, read_part)
     for link in rest:
-        cursor.take(TokenType.AND)
-        terms += _conjunction(cursor, link.args["expression"])
-    return terms
+        cursor.take(word)
+        found += _joined(cursor, link.args["expression"], kind, word, read_part)
+    return found
 
 
 def _term(cursor: Cursor, node: exp.Expr) -> Band:

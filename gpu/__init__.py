@@ -1,1 +1,4 @@
-"""GPU devices: kernels written once for CUDA and OpenCL, and the drivers that run them. Empty so far."""
+"""GPU devices: kernels written once for CUDA and OpenCL (`kernels/`), and the drivers that run them.
+
+`driver.py` holds what every driver needs to know about the units; `opencl.py` is the OpenCL device.
+"""

@@ -1,15 +1,17 @@
 """The CPU as a device: buffers are NumPy arrays, units are Numba kernels on the runtime's own threads.
 
-A unit is a function `(arrays, scalars, threads) -> rows`: it returns how many rows passed through it. The table of
-units names modules, so that a unit's kernels are compiled or loaded only when it is first launched.
+A unit is a function `(arrays, scalars, team) -> rows`: it returns how many rows passed through it. The table of units
+names modules, so that a unit's kernels are compiled or loaded only when it is first launched. A launch is worked off
+when it is waited for, by the waiting thread and its team: all cores work on it then, so nothing would be won by an
+earlier start, and a hand-over to another thread costs as much as a small launch.
 """
 
 from __future__ import annotations
 
 import platform
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -19,10 +21,14 @@ import numpy as np
 from millrace.host import pool
 from millrace.host.device import Buffer, Device, DeviceInfo, Launch, Tally
 from millrace.host.errors import ArgumentError, DeviceFault
+from millrace.host.team import Team
 from millrace.host.words import Array
 
-Unit = Callable[[Sequence[Array], Sequence[int], int], int]
-UNITS: dict[str, str] = {"scan_prober": "millrace.host.scan_prober"}
+Unit = Callable[[Sequence[Array], Sequence[int], Team], int]
+UNITS: dict[str, str] = {
+    name: f"millrace.host.{name}"
+    for name in ("scan_prober", "bisort_merger", "bisort_indexer", "bisort_prober", "bisort_trimmer")
+}
 
 
 @dataclass(frozen=True)
@@ -42,12 +48,24 @@ class CpuBuffer:
         return self.array.dtype
 
 
-@dataclass(frozen=True)
 class CpuLaunch:
-    """A unit at work on the pool."""
+    """A unit that has been launched; its counters once it has run."""
 
-    unit: str
-    future: Future[tuple[int, int]]
+    def __init__(self, unit: str, work: Callable[[], int]) -> None:
+        """Not run yet."""
+        self.unit = unit
+        self._work = work
+        self.result: dict[str, int] | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Work it off."""
+        start = time.perf_counter_ns()
+        try:
+            rows = self._work()
+            self.result = {"rows": rows, "ns": time.perf_counter_ns() - start}
+        except BaseException as error:
+            self.error = error
 
 
 class CpuDevice(Device):
@@ -59,51 +77,81 @@ class CpuDevice(Device):
     def __init__(self, threads: int | None = None) -> None:
         """`threads`: how many work on one launch (default: as many as there are cores; no more than the pool has)."""
         self.name = "cpu"
-        self.threads = min(threads or pool.cores(), pool.size())
+        self.team = Team(min(threads or pool.cores(), pool.size()))
         self._tally = Tally()
+        self._queue: deque[CpuLaunch] = deque()
+
+    @property
+    def threads(self) -> int:
+        """How many threads work on one launch."""
+        return self.team.threads
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> CpuBuffer:
         """An array, not initialised."""
-        return CpuBuffer(np.empty(size, dtype))
+        return CpuBuffer(self.team.arena.take(size, dtype))
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
         """Copy in."""
+        self._finish()
         _array(buffer)[offset : offset + len(data)] = data
         self._tally.add(bytes_in=data.nbytes)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
         """Copy out."""
+        self._finish()
         data = _array(buffer)[offset : offset + size].copy()
         self._tally.add(bytes_out=data.nbytes)
         return data
 
+    def adopt(self, data: Array) -> CpuBuffer:
+        """The array itself."""
+        self._tally.add(bytes_in=data.nbytes)
+        return CpuBuffer(data)
+
+    def view(self, buffer: Buffer, size: int) -> Array:
+        """The array itself."""
+        self._finish()
+        return _array(buffer)[:size]
+
     def free(self, buffer: Buffer) -> None:
-        """Nothing to do: the array goes with its last user."""
+        """Keep the memory for later buffers."""
+        self._finish()
+        self.team.arena.give(_array(buffer))
 
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> CpuLaunch:
-        """Hand a unit to the pool."""
+        """Queue a unit."""
         if unit not in self.units:
             raise DeviceFault(f"the cpu device has no unit {unit!r}; it has {', '.join(sorted(self.units))}")
         arrays = [_array(b) for b in buffers]
         function: Unit = getattr(import_module(UNITS[unit]), unit)
-
-        def work() -> tuple[int, int]:
-            start = time.perf_counter_ns()
-            rows = function(arrays, scalars, self.threads)
-            return rows, time.perf_counter_ns() - start
-
-        return CpuLaunch(unit, pool.submit(work))
+        launch = CpuLaunch(unit, lambda: function(arrays, scalars, self.team))
+        self._queue.append(launch)
+        return launch
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Wait; add rows and time to the counters."""
+        """Work off the queue up to this launch; add rows and time to the counters."""
         assert isinstance(launch, CpuLaunch)
-        rows, nanoseconds = launch.future.result()
+        while launch.result is None and launch.error is None:
+            self._queue.popleft().run()
+        if launch.result is None:
+            assert launch.error is not None
+            raise launch.error
+        rows, nanoseconds = launch.result["rows"], launch.result["ns"]
         self._tally.add(**{f"{launch.unit}_rows": rows, f"{launch.unit}_ns": nanoseconds})
-        return {"rows": rows, "ns": nanoseconds}
+        return launch.result
+
+    def _finish(self) -> None:
+        """Launches take effect before whatever comes after them."""
+        while self._queue:
+            self._queue.popleft().run()
 
     def counters(self) -> dict[str, int]:
         """Bytes in and out, and rows and nanoseconds per unit."""
         return self._tally.as_dict()
+
+    def close(self) -> None:
+        """Send the team away."""
+        self.team.rest()
 
 
 def _array(buffer: Buffer) -> Array:

@@ -71,9 +71,19 @@ class Device(ABC):
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back."""
 
+    def adopt(self, data: Array) -> Buffer:
+        """A buffer with the contents of an array, which the caller gives up: no copy where the host's memory is ours."""
+        buffer = self.alloc(len(data), data.dtype)
+        self.write(buffer, 0, data)
+        return buffer
+
+    def view(self, buffer: Buffer, size: int) -> Array:
+        """The first `size` elements, to be read while the buffer is unchanged: a copy unless host memory is ours."""
+        return self.read(buffer, 0, size)
+
     @abstractmethod
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> Launch:
-        """Start a unit and return at once."""
+        """Start a unit and return at once. Launches of one device take effect in order."""
 
     @abstractmethod
     def wait(self, launch: Launch) -> Mapping[str, int]:

@@ -10,7 +10,8 @@ speed differs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 
 import numpy as np
@@ -74,6 +75,8 @@ class Setting:
 
     plan: Plan
     device: Device
+    rows: Mapping[Side, int] = field(default_factory=dict)
+    """How many rows a side's window spans, where that is known beforehand."""
 
 
 class JoinIndex(ABC):
@@ -107,6 +110,7 @@ class JoinIndex(ABC):
 SELECTIVE: tuple[PlanKind, ...] = ("equality", "band", "multi-band")
 """Kinds of condition that leave a tuple few partners, as a rule."""
 INDEXES: dict[str, str] = {
+    "bisort": "millrace.host.panjoin:BisortIndex",
     "btree": "millrace.host.btree:BTreeIndex",
     "scan": "millrace.host.scan:ScanIndex",
 }

@@ -27,19 +27,51 @@ from numba.extending import intrinsic
 F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba_config  # its settings are made at run time, so no type checker knows them
 _lock = threading.Lock()
+_SHARE = types.void(types.int64, types.int64, types.int64)
 
 
 def kernel(function: F) -> F:
     """Compile on first call, without the GIL, and keep the machine code on disk."""
+    return cast(F, _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function))
+
+
+def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
+    """Decorate with the cache in our own folder."""
     with _lock:
         before = config.CACHE_DIR
         # Numba picks a function's cache folder when it is decorated; the setting is put back at once for others.
         config.CACHE_DIR = str(cache_dir())
         try:
-            compiled: Any = numba.njit(nogil=True, cache=True, boundscheck=False)(function)
-            return cast(F, compiled)
+            return decorate(function)
         finally:
             config.CACHE_DIR = before
+
+
+class Share:
+    """A kernel `(arguments, part, parts)` that a team of threads runs by address (`millrace.host.team`).
+
+    It does its part of the work and raises nothing. Compiled when its address is first asked for.
+    """
+
+    def __init__(self, function: Callable[[int, int, int], None]) -> None:
+        """Compile nothing yet."""
+        self._function = function
+        self._lock = threading.Lock()
+        self._compiled: Any = None
+
+    @property
+    def address(self) -> int:
+        """Where the machine code is."""
+        if self._compiled is None:
+            with self._lock:
+                self._compiled = self._compiled or _cached(numba.cfunc(_SHARE, cache=True), self._function)
+        where: int = self._compiled.address
+        return where
+
+
+def share(function: Callable[[int, int, int], None]) -> Share:
+    """Make a `Share` of a function."""
+    return Share(function)
 
 
 def inline(function: F) -> F:
@@ -82,7 +114,7 @@ def _load(typing_context: Any, address: Any, index: Any) -> Any:
     """The int64 at `address + 8 * index`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, arguments, ir.IntType(64)))
+        return builder.load(element(builder, arguments, ir.IntType(64)))
 
     return types.int64(types.int64, types.int64), generate
 
@@ -91,7 +123,7 @@ def _store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
     """Put an int64 at `address + 8 * index`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _pointer(builder, arguments, ir.IntType(64)))
+        builder.store(arguments[2], element(builder, arguments, ir.IntType(64)))
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
@@ -101,13 +133,14 @@ def _load_byte(typing_context: Any, address: Any, index: Any) -> Any:
     """The byte at `address + index`, as an integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, arguments, ir.IntType(8))), ir.IntType(64))
+        return builder.zext(builder.load(element(builder, arguments, ir.IntType(8))), ir.IntType(64))
 
     return types.int64(types.int64, types.int64), generate
 
 
-def _pointer(builder: Any, arguments: Any, element: Any) -> Any:
-    return builder.gep(builder.inttoptr(arguments[0], element.as_pointer()), [arguments[1]])
+def element(builder: Any, arguments: Any, kind: Any) -> Any:
+    """The pointer to element `arguments[1]` of the array of `kind` at address `arguments[0]`."""
+    return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
 
 
 load: Callable[[int, int], int] = cast(Any, intrinsic(_load))

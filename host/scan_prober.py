@@ -16,6 +16,7 @@ import numpy as np
 
 from millrace.host import pool
 from millrace.host.jit import inline, kernel
+from millrace.host.team import Team
 from millrace.host.words import Array
 
 BLOCK = 64
@@ -77,11 +78,11 @@ def _find(
                             break
 
 
-def scan_prober(arrays: Sequence[Array], scalars: Sequence[int], threads: int) -> int:
+def scan_prober(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
     """Count or find, the probers shared out among the threads."""
     words, begin, end, low, high, counts, offsets, found = arrays
     probers, ranges, mode = scalars
-    share = -(-probers // max(threads, 1))
+    share = -(-probers // team.threads)
     tasks: list[Callable[[], None]] = []
     for start in range(0, probers, max(share, 1)):
         stop = min(start + share, probers)

@@ -1,0 +1,108 @@
+"""From a step's new tuples to sorted questions: which ranges they look up, in ascending order.
+
+A side's words were sorted to be inserted; in a band of constant width its ranges are ascending in that same order, so
+they need not be sorted again. Where they are not (`s.x BETWEEN r.lo AND r.hi`), they are sorted by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from millrace.host.indexes import SideStep
+from millrace.host.jit import inline, share
+from millrace.host.memory import load_as, store_as, table
+from millrace.host.subwindow import Ids, Questions, Reach
+from millrace.host.team import Team
+from millrace.host.word_sorter import sort_words
+from millrace.host.words import Array
+
+SLICE = 1 << 14
+"""About how many ranges one thread brings in order at a time."""
+EMPTY, UNSORTED, FALLING = range(3)
+"""What is noticed on the way: a range is empty, lows are not ascending, highs are not."""
+_U32 = np.uint32
+
+
+@inline
+def _gather(given: int, part: int, parts: int, like: Any) -> None:
+    low, high, order, n = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
+    out_low, out_high, notes = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
+    first, stop = n * part // parts, n * (part + 1) // parts
+    empty = unsorted = falling = False
+    before = np.int64(load_as(order, max(first - 1, 0), _U32(0)))
+    low_before, high_before = load_as(low, before, like), load_as(high, before, like)
+    for i in range(first, stop):
+        number = np.int64(load_as(order, i, _U32(0)))
+        a, b = load_as(low, number, like), load_as(high, number, like)
+        store_as(out_low, i, a)
+        store_as(out_high, i, b)
+        empty |= a > b
+        unsorted |= (a < low_before) & (i > 0)
+        falling |= (b < high_before) & (i > 0)
+        low_before, high_before = a, b
+    if empty:
+        store_as(notes, EMPTY, 1)
+    if unsorted:
+        store_as(notes, UNSORTED, 1)
+    if falling:
+        store_as(notes, FALLING, 1)
+
+
+@share
+def _gather_32(given: int, part: int, parts: int) -> None:
+    _gather(given, part, parts, np.uint32(0))
+
+
+@share
+def _gather_64(given: int, part: int, parts: int) -> None:
+    _gather(given, part, parts, np.uint64(0))
+
+
+def questions(step: SideStep, order: Ids | None, team: Team) -> Questions:
+    """The ranges of all live tuples, ascending; `order` is that of the live tuples' own words, where it is known.
+
+    Arrays come from the team's arena where they can.
+    """
+    if len(step.low) == 1:
+        low, high = np.ascontiguousarray(step.low[0]), np.ascontiguousarray(step.high[0])
+        if order is not None and len(order):
+            given = _in_order(low, high, order, team)
+            if given is not None:
+                return given
+    live = step.live & (step.low <= step.high)
+    lines, who = np.nonzero(live)
+    low, number = sort_words(step.low[lines, who], team)
+    high = step.high[lines, who][number]
+    return Questions(low, high, who[number].astype(np.uint32), rising=bool((high[1:] >= high[:-1]).all()))
+
+
+def _in_order(low: Array, high: Array, order: Ids, team: Team) -> Questions | None:
+    """The ranges in a given order of the tuples; nothing where they are not ascending then."""
+    n = len(order)
+    out_low, out_high = team.arena.take(n, low.dtype), team.arena.take(n, high.dtype)
+    notes = np.zeros(3, np.int64)
+    gather = _gather_64 if low.dtype == np.uint64 else _gather_32
+    team.run(gather, table(low, high, order, n, out_low, out_high, notes), -(-n // SLICE))
+    if notes[EMPTY] or notes[UNSORTED]:
+        team.arena.give(out_low)
+        team.arena.give(out_high)
+        return None
+    return Questions(out_low, out_high, order, rising=not notes[FALLING])
+
+
+def reach_of(step: SideStep) -> Reach:
+    """Which positions each tuple may meet, in one entry if all may meet the same."""
+    begin, end = step.begin, step.end
+    if len(begin) and begin[0] == begin[-1] and end[0] == end[-1]:
+        begin, end = begin[:1], end[:1]
+    return Reach(np.ascontiguousarray(begin), np.ascontiguousarray(end))
+
+
+def free(questions: Questions, team: Team) -> None:
+    """Give the arrays back."""
+    team.arena.give(questions.low)
+    team.arena.give(questions.high)
+
+

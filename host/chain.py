@@ -1,0 +1,107 @@
+"""One side's window as a chain of subwindows (PanJoin, III-A): insert into the newest, expire the oldest as a whole.
+
+A new subwindow is begun when the newest has its share of the window; what has expired inside the oldest one is filtered
+from what is found. Subwindows hold half a window each: fewer and larger ones are probed faster (a probe of any costs
+about the same), smaller ones are merged and forgotten sooner. So the chain spans at most the window, one subwindow and
+one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from millrace.host.subwindow import Batch, Hits, Ids, Questions, Reach, Structure
+from millrace.host.words import Array
+
+SHARES = 2
+"""Subwindows that make up a window."""
+LEAST_ROWS = 1 << 12
+"""Rows of a subwindow at least: below that its overhead outweighs everything else."""
+
+
+@dataclass
+class Subwindow:
+    """Positions from `structure.first` to `end`, and from where on they have not expired."""
+
+    structure: Structure
+    end: int
+    capacity: int
+
+    @property
+    def first(self) -> int:
+        """The oldest position."""
+        return self.structure.first
+
+    def __len__(self) -> int:
+        """How many positions it spans."""
+        return self.end - self.first
+
+
+class Chain:
+    """The subwindows of one side, oldest first. `begin(before, first, rows)` makes the next one's structure."""
+
+    def __init__(self, begin: Callable[[Structure | None, int, int], Structure], rows: int | None) -> None:
+        """Empty. `rows`: how many positions the window spans, where that is known beforehand."""
+        self._begin = begin
+        self._rows = rows
+        self._oldest = 0
+        self.subwindows: list[Subwindow] = []
+        self.boundaries = 0
+
+    def append(self, first: int, span: int, words: Array, numbers: Ids) -> None:
+        """Put in the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
+        newest = self._newest(first, span)
+        if len(words):
+            # A copy: the structure takes the arrays over, and the caller goes on with the numbers.
+            newest.structure.insert(Batch(words, numbers + np.uint32(first - newest.first)))
+        newest.end = first + span
+
+    def _newest(self, first: int, span: int) -> Subwindow:
+        """The subwindow for the next tuples."""
+        newest = self.subwindows[-1] if self.subwindows else None
+        if newest is not None and len(newest) < newest.capacity:
+            return newest
+        before = None
+        if newest is not None:
+            newest.structure.seal()
+            before = newest.structure
+            self.boundaries += 1
+        rows = self._rows if self._rows is not None else first + span - self._oldest
+        capacity = max(-(-rows // SHARES), LEAST_ROWS)
+        self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
+        return self.subwindows[-1]
+
+    def skip(self, end: int) -> None:
+        """Positions below `end` were taken, and nobody will ask for them."""
+        if self.subwindows:
+            self.subwindows[-1].end = max(self.subwindows[-1].end, end)
+
+    def expire(self, oldest: int) -> None:
+        """Forget subwindows that lie wholly below a position."""
+        self._oldest = max(self._oldest, oldest)
+        while self.subwindows and self.subwindows[0].end <= oldest and len(self.subwindows) > 1:
+            self.subwindows.pop(0).structure.release()
+            self.boundaries += 1
+
+    def probe(self, questions: Questions, reach: Reach, want: bool) -> list[Hits]:
+        """What each subwindow has to say, oldest first."""
+        hits = []
+        for sub in self.subwindows:
+            if reach.misses(sub.first, sub.end) or not len(sub.structure):
+                continue
+            begin = int(reach.begin[0])
+            trimmed = not want and begin > sub.first and sub.structure.trim(begin)
+            covered = reach.covers(begin if trimmed else sub.first, sub.end)
+            hits.append(sub.structure.probe(questions, None if covered else reach, want))
+        return hits
+
+    def counters(self) -> dict[str, int]:
+        """What the structures that are there have done."""
+        total: dict[str, int] = {}
+        for sub in self.subwindows:
+            for name, amount in sub.structure.counters().items():
+                total[name] = total.get(name, 0) + amount
+        return total

@@ -1,0 +1,124 @@
+"""Memory by address, for kernels: typed loads and stores, prefetch, and the atomics that threads meet by.
+
+Words are of 32 or 64 bits. A kernel that serves both is written once and takes a `like` argument, a zero of the word
+type, whose type picks the width of every `load_as`. The caller keeps the arrays alive and in bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from millrace.host.jit import element
+from millrace.host.words import Array
+
+_WORD = ir.IntType(64)
+
+
+def address(array: Array) -> int:
+    """Where a contiguous array's elements are."""
+    where: int = array.__array_interface__["data"][0]
+    return where
+
+
+def table(*entries: int | Array) -> Array:
+    """The arguments of a share (`millrace.host.team`): numbers as they are, arrays by address."""
+    return np.array([e if isinstance(e, int) else address(e) for e in entries], np.int64)
+
+
+def _load_as(typing_context: Any, where: Any, index: Any, like: Any) -> Any:
+    """The element of the type of `like` at `where[index]`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(element(builder, arguments, context.get_value_type(like)))
+
+    return like(types.int64, types.int64, like), generate
+
+
+def _store_as(typing_context: Any, where: Any, index: Any, value: Any) -> Any:
+    """Put a value at `where[index]`, an array of its type."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], element(builder, arguments, context.get_value_type(value)))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, value), generate
+
+
+def _prefetch(typing_context: Any, where: Any) -> Any:
+    """Ask for the cache line at an address, without waiting."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        builder.call(function, [builder.inttoptr(arguments[0], byte), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+def _atomic_load(typing_context: Any, where: Any) -> Any:
+    """An int64 that another thread may be changing, and all that it wrote before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "acquire", 8)
+
+    return types.int64(types.int64), generate
+
+
+def _atomic_store(typing_context: Any, where: Any, value: Any) -> Any:
+    """Show an int64, and all that was written before it, to other threads."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def _atomic_add(typing_context: Any, where: Any, value: Any) -> Any:
+    """Add to an int64; what it was before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.atomic_rmw("add", pointer, arguments[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def _atomic_swap_if(typing_context: Any, where: Any, expected: Any, value: Any) -> Any:
+    """Replace an int64 if it is as expected; whether it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.extract_value(builder.cmpxchg(pointer, arguments[1], arguments[2], "acq_rel", "acquire"), 1)
+
+    return types.boolean(types.int64, types.int64, types.int64), generate
+
+
+def _call_share(typing_context: Any, function: Any, arguments: Any, part: Any, parts: Any) -> Any:
+    """Call a compiled `share` by its address."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [_WORD, _WORD, _WORD])
+        builder.call(builder.inttoptr(given[0], kind.as_pointer()), given[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
+load_as: Callable[[int, int, Any], Any] = cast(Any, intrinsic(_load_as))
+store_as: Callable[[int, int, Any], None] = cast(Any, intrinsic(_store_as))
+prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
+atomic_load: Callable[[int], int] = cast(Any, intrinsic(_atomic_load))
+atomic_store: Callable[[int, int], None] = cast(Any, intrinsic(_atomic_store))
+atomic_add: Callable[[int, int], int] = cast(Any, intrinsic(_atomic_add))
+atomic_swap_if: Callable[[int, int, int], bool] = cast(Any, intrinsic(_atomic_swap_if))
+call_share: Callable[[int, int, int, int], None] = cast(Any, intrinsic(_call_share))

@@ -1,0 +1,125 @@
+"""The run engine: sorted runs that live on a device, merged, sampled and probed there.
+
+A typed view on any device that offers the three units of BI-Sort (PanJoin, III-D and IV), and all that the structure
+above it knows of devices. Runs outlive a call, so what was sent once is never sent again. Ids stay on the device too;
+the host keeps a mirror of them (as PanJoin's manager does), read when pairs are first wanted from a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.device import Buffer, Device, Launch
+from millrace.host.words import Array
+
+UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
+TRIMMER = "bisort_trimmer"
+STEP = 16
+"""Words of a partition, between two samples of the index: two cache lines of 64-bit words."""
+Ids = npt.NDArray[np.uint32]
+
+
+@dataclass
+class Run:
+    """Tuples sorted by word, equal words by id, with their sampled index."""
+
+    size: int
+    words: Buffer
+    ids: Buffer
+    index: Buffer
+    mirror: Ids | None = None
+
+
+@dataclass
+class Probing:
+    """Bounds under way through a run."""
+
+    launch: Launch
+    starts: Buffer
+    ends: Buffer
+    size: int
+
+
+@dataclass
+class Records:
+    """What a probe found: partners of bound q are those at places `starts[q]` to `ends[q]` of the run."""
+
+    run: Run
+    starts: Ids
+    ends: Ids
+    buffers: tuple[Buffer, Buffer] = field(repr=False)
+
+
+class RunEngine:
+    """Runs on one device."""
+
+    def __init__(self, device: Device) -> None:
+        """`device` offers at least `UNITS`."""
+        self.device = device
+
+    def run(self, words: Array, ids: Ids) -> Run:
+        """A run of sorted tuples, whose arrays the caller gives up."""
+        return self._indexed(len(words), self.device.adopt(words), self.device.adopt(ids))
+
+    def merge(self, older: Run, newer: Run) -> Run:
+        """One run of two, which are given up."""
+        size = older.size + newer.size
+        words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size, older.ids.dtype)
+        buffers = [older.words, older.ids, newer.words, newer.ids, words, ids]
+        self.device.wait(self.device.launch("bisort_merger", buffers, (older.size, newer.size)))
+        self.free(older)
+        self.free(newer)
+        return self._indexed(size, words, ids)
+
+    @property
+    def trims(self) -> bool:
+        """Whether the device can `trim`."""
+        return TRIMMER in self.device.units
+
+    def trim(self, run: Run, oldest: int) -> Run:
+        """The tuples of a run from id `oldest` on, in place of the run."""
+        words, ids = self.device.alloc(run.size, run.words.dtype), self.device.alloc(run.size, run.ids.dtype)
+        launch = self.device.launch(TRIMMER, [run.words, run.ids, words, ids], (run.size, oldest))
+        left = self.device.wait(launch)["rows"]
+        self.free(run)
+        return self._indexed(left, words, ids)
+
+    def _indexed(self, size: int, words: Buffer, ids: Buffer) -> Run:
+        index = self.device.alloc(-(-size // STEP), words.dtype)
+        self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, STEP)))
+        return Run(size, words, ids, index)
+
+    def free(self, run: Run) -> None:
+        """Give a run back."""
+        for buffer in (run.words, run.ids, run.index):
+            self.device.free(buffer)
+
+    def send(self, bounds: Array) -> Buffer:
+        """Ascending bounds, to be probed with; their array is given up."""
+        return self.device.adopt(bounds)
+
+    def probe(self, run: Run, low: Buffer, high: Buffer, size: int) -> Probing:
+        """Start looking `size` bounds up in a run."""
+        starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
+        buffers = [run.words, run.index, low, high, starts, ends]
+        return Probing(self.device.launch("bisort_prober", buffers, (run.size, STEP, size)), starts, ends, size)
+
+    def records(self, run: Run, probing: Probing) -> Records:
+        """Wait for a probe."""
+        self.device.wait(probing.launch)
+        views = (self.device.view(buffer, probing.size) for buffer in (probing.starts, probing.ends))
+        return Records(run, *views, (probing.starts, probing.ends))
+
+    def forget(self, records: Records) -> None:
+        """Give what a probe found back."""
+        for buffer in records.buffers:
+            self.device.free(buffer)
+
+    def ids(self, run: Run) -> Ids:
+        """The ids of a run, in its order."""
+        if run.mirror is None:
+            run.mirror = self.device.view(run.ids, run.size)
+        return run.mirror

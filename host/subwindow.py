@@ -1,0 +1,145 @@
+"""What a subwindow is: a stretch of one side's tuples, put in batch by batch and dropped as a whole (PanJoin, III-A).
+
+A window is a chain of subwindows (`millrace.host.chain`). Each has a *structure* that finds its tuples by key word:
+BI-Sort, RaP-Table or WiB+-Tree. Here is the one seam between the chain and the structures: sorted batches go in, sorted
+questions are put, and `Hits` come out, whose positions are written only if somebody wants the pairs.
+
+A tuple in a subwindow is known by its *id*: its position in the stream less the subwindow's first position, 32 bits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.device import Device
+from millrace.host.indexes import Positions
+from millrace.host.team import Team
+from millrace.host.words import Array
+
+Ids = npt.NDArray[np.uint32]
+MOST_ROWS = 1 << 31
+"""The most positions that a subwindow may span."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tuples to put in, sorted by word, equal words by id. Ids are above all those put in before."""
+
+    words: Array
+    ids: Ids
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.words)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Closed ranges of words, none empty, ascending by `low`; `who[q]` is the number of the tuple that asks.
+
+    `rising` says that `high` is ascending too, as it is in every band of constant width.
+    """
+
+    low: Array
+    high: Array
+    who: npt.NDArray[np.uint32]
+    rising: bool
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.low)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which positions the asking tuples may meet: `begin[who] <= position < end[who]`.
+
+    One entry only where all tuples have the same reach, which is the common case of a push to one side.
+    """
+
+    begin: Positions
+    end: Positions
+
+    @property
+    def stride(self) -> int:
+        """What to multiply a tuple's number with to find its entry: 1, or 0 where there is only one."""
+        return int(len(self.begin) > 1)
+
+    def covers(self, first: int, end: int) -> bool:
+        """Whether every tuple may meet all of these positions (reaches never move back)."""
+        return bool(self.begin[-1] <= first and end <= self.end[0])
+
+    def misses(self, first: int, end: int) -> bool:
+        """Whether no tuple may meet any of these positions."""
+        return bool(end <= self.begin[0] or self.end[-1] <= first)
+
+
+class Hits(ABC):
+    """What a structure found: `counts[q]` tuples for question q."""
+
+    counts: npt.NDArray[np.int64]
+
+    @abstractmethod
+    def write(self, out: Positions, at: Positions) -> None:
+        """Put each question's tuples, as ascending positions of the stream, at `out[at[q]]` on; moves `at[q]` on."""
+
+    def release(self) -> None:  # noqa: B027 - most hits are left to Python
+        """Nobody will use them any more."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a structure works with. `capacity` is how many tuples the subwindow is meant for; a few more may come."""
+
+    word: np.dtype[np.unsignedinteger]
+    capacity: int
+    device: Device
+    team: Team
+
+
+class Structure(ABC):
+    """The index of one subwindow, whose first tuple has position `first`."""
+
+    name: str
+    """As in the argument `index=`."""
+    needs: frozenset[str] = frozenset()
+    """The units that a device must offer; without any the structure is for the CPU."""
+
+    def __init__(self, site: Site, first: int) -> None:
+        """Empty."""
+        self.site = site
+        self.first = first
+
+    def successor(self, site: Site, first: int) -> Structure:
+        """An empty structure for the next subwindow, which may learn from this one."""
+        return type(self)(site, first)
+
+    @abstractmethod
+    def insert(self, batch: Batch) -> None:
+        """Put tuples in."""
+
+    @abstractmethod
+    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> Hits:
+        """Look questions up; without a `reach` all tuples count. `want`: `write` will be called."""
+
+    def trim(self, oldest: int) -> bool:
+        """Let tuples below position `oldest` go, so that counts need no look at them; false where that does not pay."""
+        return False
+
+    def seal(self) -> None:  # noqa: B027 - most structures stay as they are
+        """No more tuples will come."""
+
+    def release(self) -> None:  # noqa: B027 - most structures have nothing to give back
+        """Give everything back."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many tuples are in."""
+
+    def counters(self) -> dict[str, int]:
+        """What the structure has done; `boundaries` counts structural changes: merges, splits, full entries."""
+        return {}

@@ -1,0 +1,422 @@
+"""The OpenCL device: names and what is listed, the contract, faults, counters, forks, threads, read-only homes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+import millrace as mr
+from millrace import registry
+from millrace.gpu import driver, opencl
+from millrace.host.cpu import CpuDevice
+from millrace.host.device import Buffer, Device
+from millrace.host.words import Array
+
+U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+
+
+@pytest.fixture
+def device() -> Iterator[opencl.OpenclDevice]:
+    opened = opencl.open_device("opencl", None)
+    yield opened
+    opened.close()
+
+
+def send(device: Device, array: Array) -> Buffer:
+    buffer = device.alloc(len(array), array.dtype)
+    device.write(buffer, 0, array)
+    return buffer
+
+
+def sample(device: Device, n: int = 1000, step: int = 10) -> tuple[Buffer, Any]:
+    """An index over 0, 1, … under way."""
+    index = device.alloc(-(-n // step), U64)
+    return index, device.launch("bisort_indexer", [send(device, np.arange(n, dtype=np.uint64)), index], [n, step])
+
+
+# --- names ---
+
+
+def listed() -> list[str]:
+    return [info.name for info in mr.devices() if info.name.startswith("opencl")]
+
+
+def test_each_device_is_listed_once_by_its_number() -> None:
+    names = listed()
+    assert names == [f"opencl:{number}" for number in range(len(names))]
+    assert names, "PoCL is in the lock: an OpenCL device is always there"
+    pairs = registry.join_pairs()
+    assert len(set(pairs)) == len(pairs)
+    assert {name for _, name in pairs if name.startswith("opencl")} <= set(names)
+
+
+def test_the_bare_name_opens_the_first() -> None:
+    opened = mr.device("opencl")
+    assert opened.name == "opencl:0"
+    assert opened.kind in {"opencl-cpu", "opencl-gpu", "opencl-accelerator"}
+    assert opened.units == {"bisort_merger", "bisort_indexer", "bisort_prober"}
+    assert mr.device("opencl:0").kind == opened.kind
+
+
+@pytest.mark.parametrize("name", ["opencl:", "opencl:x", "opencl:-1", "opencl:01", "opencl:0:0", "opencl: 0"])
+def test_a_malformed_name_says_how_they_look(name: str) -> None:
+    with pytest.raises(mr.ArgumentError, match=r"opencl:0"):
+        mr.device(name)
+
+
+def test_a_number_that_is_not_there_lists_those_that_are() -> None:
+    with pytest.raises(mr.DeviceUnavailable, match=r"'opencl:99'.*opencl:0"):
+        mr.device("opencl:99")
+
+
+# --- what is there ---
+
+
+@pytest.fixture
+def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl, "_runtime", None)
+
+
+@pytest.mark.usefixtures("not_started")
+def test_without_pyopencl_the_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    (info,) = opencl.probe()
+    assert (info.name, info.available) == ("opencl", False)
+    assert "pyopencl is not installed: pip install 'millrace[opencl]'" in info.detail
+    for name in ("opencl", "opencl:0"):
+        with pytest.raises(mr.DeviceUnavailable, match=rf"'{name}'.*not installed.*pip install"):
+            mr.device(name)
+    assert mr.device("auto").kind != "opencl-gpu"
+
+
+@pytest.mark.usefixtures("not_started")
+def test_a_pyopencl_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pyopencl.py").write_text("raise ImportError('libOpenCL.so.1:\\ncannot open')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyopencl")
+    (info,) = opencl.probe()
+    assert "libOpenCL.so.1: cannot open" in info.detail
+    assert "pip install" in info.detail
+
+
+class FakeError(Exception):
+    """What a fake OpenCL raises."""
+
+
+def fake_device(name: str, type_: int, **more: Any) -> Any:
+    usual = {"available": True, "compiler_available": True, "endian_little": True, "profile": "FULL_PROFILE"}
+    platform = SimpleNamespace(name=" A  driver\n")
+    sizes = {"max_compute_units": 3, "global_mem_size": 1 << 31}
+    return SimpleNamespace(name=name, type=type_, platform=platform, **{**usual, **sizes, **more})
+
+
+def fake_opencl(monkeypatch: pytest.MonkeyPatch, *platforms: list[Any] | Exception | None) -> None:
+    """An OpenCL with these devices per driver; None is a driver that fails, an exception stands for all of it."""
+
+    def devices_of(devices: Any) -> Any:
+        if devices is None:
+            raise FakeError("DEVICE_NOT_FOUND")
+        return devices
+
+    def get_platforms() -> Any:
+        for platform in platforms:
+            if isinstance(platform, Exception):
+                raise platform
+        return [SimpleNamespace(get_devices=lambda d=devices: devices_of(d)) for devices in platforms]
+
+    fake = SimpleNamespace(Error=FakeError, get_platforms=get_platforms)
+    monkeypatch.setattr(opencl, "_runtime", None)
+    monkeypatch.setattr(opencl, "_load", lambda: fake)
+
+
+@pytest.mark.parametrize("platforms", [(FakeError("PLATFORM_NOT_FOUND_KHR"),), (), ([], None)])
+def test_without_a_driver_or_device_the_mend_is_told(monkeypatch: pytest.MonkeyPatch, platforms: Any) -> None:
+    fake_opencl(monkeypatch, *platforms)
+    (info,) = opencl.probe()
+    assert (info.name, info.available) == ("opencl", False)
+    assert "install the GPU's own driver" in info.detail
+    assert "\n" not in info.detail
+    with pytest.raises(mr.DeviceUnavailable, match="install the GPU's own driver"):
+        mr.device("opencl:0")
+
+
+def test_gpus_come_first_and_only_they_are_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = [fake_device("cpu", 2 | 1), fake_device("fpga", 8)], None, [fake_device("gpu", 4), fake_device("odd", 16)]
+    fake_opencl(monkeypatch, *devices)
+    found = [(info.name, info.kind, info.detail.partition(",")[0]) for info in opencl.probe()]
+    assert found == [
+        ("opencl:0", "opencl-gpu", "gpu"),
+        ("opencl:1", "opencl-cpu", "cpu"),
+        ("opencl:2", "opencl-accelerator", "fpga"),
+        ("opencl:3", "opencl-other", "odd"),
+    ]
+    assert opencl.probe()[0].detail == "gpu, A driver, 3 compute units, 2.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"available": False}, "not available"),
+        ({"compiler_available": False}, "no compiler"),
+        ({"profile": "EMBEDDED_PROFILE"}, "64-bit"),
+        ({"endian_little": False}, "little-endian"),
+    ],
+)
+def test_a_device_that_cannot_run_the_kernels_says_why(monkeypatch: pytest.MonkeyPatch, more: Any, why: str) -> None:
+    fake_opencl(monkeypatch, [fake_device("weak", 4, **more)])
+    (info,) = opencl.probe()
+    assert not info.available
+    assert why in info.detail
+    for name in ("opencl", "opencl:0"):
+        with pytest.raises(mr.DeviceUnavailable, match=why):
+            mr.device(name)
+
+
+# --- the contract ---
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.int64])
+def test_buffers_have_a_size_and_a_type(device: Device, dtype: type) -> None:
+    buffer = device.alloc(10, np.dtype(dtype))
+    assert (buffer.size, buffer.dtype) == (10, np.dtype(dtype))
+    data: Array = np.arange(5, dtype=dtype)
+    device.write(buffer, 3, data)
+    data[:] = 99
+    found = device.read(buffer, 3, 5)
+    assert found.dtype == np.dtype(dtype)
+    assert found.tolist() == [0, 1, 2, 3, 4]
+    found[:] = 7
+    assert device.read(buffer, 4, 2).tolist() == [1, 2]
+    device.write(buffer, 0, np.arange(20, dtype=dtype)[::2])
+    assert device.read(buffer, 0, 10).tolist() == list(range(0, 20, 2))
+    size = np.dtype(dtype).itemsize
+    assert device.counters() == {"bytes_in": 15 * size, "bytes_out": 17 * size}
+
+
+def test_empty_buffers_work(device: Device) -> None:
+    buffer = device.alloc(0, U64)
+    assert buffer.size == 0
+    device.write(buffer, 0, np.empty(0, np.uint64))
+    assert device.read(buffer, 0, 0).shape == (0,)
+    index = device.alloc(0, U64)
+    assert device.wait(device.launch("bisort_indexer", [buffer, index], [0, 4]))["rows"] == 0
+    device.free(buffer)
+
+
+def test_counters_count_each_launch_once_and_outlive_the_device(device: Device) -> None:
+    for _ in range(2):
+        _, launch = sample(device)
+        assert launch.unit == "bisort_indexer"
+        first = device.wait(launch)
+        assert first["rows"] == 100
+        assert first["ns"] > 0
+        assert device.wait(launch) == first
+    device.close()
+    device.close()
+    counted = device.counters()
+    assert counted["bisort_indexer_rows"] == 200
+    assert counted["bisort_indexer_ns"] >= first["ns"]
+    assert counted["bytes_in"] == 16_000
+
+
+def test_a_buffer_may_be_freed_while_a_launch_uses_it(device: Device) -> None:
+    words = send(device, np.arange(100_000, dtype=np.uint64))
+    index = device.alloc(100_000, U64)
+    launch = device.launch("bisort_indexer", [words, index], [100_000, 1])
+    device.free(words)
+    device.free(words)
+    device.wait(launch)
+    assert np.array_equal(device.read(index, 0, 100_000), np.arange(100_000))
+
+
+def test_kernels_are_built_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    device.wait(sample(device)[1])
+    monkeypatch.setattr(opencl.Runtime, "_build", None)
+    device.wait(sample(device)[1])
+    other = opencl.open_device("opencl:0", 1)
+    other.wait(sample(other)[1])
+
+
+def test_threads_may_launch_the_same_unit_at_once() -> None:
+    def work(number: int) -> bool:
+        device = opencl.open_device("opencl", None)
+        good = True
+        for round_ in range(20):
+            n, step = 100 * number + round_ + 1, number + 1
+            index, launch = sample(device, n, step)
+            device.wait(launch)
+            good &= np.array_equal(device.read(index, 0, index.size), np.arange(0, n, step))
+        device.close()
+        return good
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(4)))
+
+
+# --- faults ---
+
+
+def test_a_unit_that_a_device_lacks_is_a_fault_that_names_those_it_has(device: Device) -> None:
+    with pytest.raises(mr.DeviceFault, match=r"'opencl:0' has no unit 'scan_prober'.*bisort_merger"):
+        device.launch("scan_prober", [], [])
+
+
+def test_reading_and_writing_outside_of_a_buffer_is_a_fault(device: Device) -> None:
+    buffer = device.alloc(4, U32)
+    for offset, size in ((0, 5), (4, 1), (-1, 2)):
+        with pytest.raises(mr.DeviceFault, match="of a buffer of 4"):
+            device.read(buffer, offset, size)
+        with pytest.raises(mr.DeviceFault, match="of a buffer of 4"):
+            device.write(buffer, offset, np.zeros(size, np.uint32))
+    with pytest.raises(mr.DeviceFault, match="write of int64 into a buffer of uint32"):
+        device.write(buffer, 0, np.zeros(4, np.int64))
+
+
+def test_foreign_and_freed_buffers_are_a_fault(device: Device) -> None:
+    other = opencl.open_device("opencl", None)
+    for foreign in (CpuDevice().alloc(4, U32), other.alloc(4, U32)):
+        for use in (lambda b: device.read(b, 0, 1), device.free, lambda b: device.launch("bisort_indexer", [b, b], [])):
+            with pytest.raises(mr.DeviceFault, match="belongs to another device"):
+                use(foreign)
+    buffer = device.alloc(4, U32)
+    device.free(buffer)
+    with pytest.raises(mr.DeviceFault, match="given back already"):
+        device.read(buffer, 0, 1)
+    with pytest.raises(mr.DeviceFault, match="given back already"):
+        device.launch("bisort_indexer", [buffer, device.alloc(4, U32)], [4, 1])
+
+
+def test_a_closed_device_does_nothing_more(device: Device) -> None:
+    buffer, launch = sample(device)
+    device.close()
+    uses = (
+        lambda: device.alloc(1, U32),
+        lambda: device.read(buffer, 0, 1),
+        lambda: device.launch("bisort_indexer", [buffer, buffer], [1, 1]),
+        lambda: device.wait(launch),
+    )
+    for use in uses:
+        with pytest.raises(mr.DeviceFault, match="is closed"):
+            use()
+
+
+def error_of(kind: type[Exception], code: int) -> Exception:
+    return kind(cl._cl._ErrorRecord("simulated\nfailure", code, "clSomething"))
+
+
+def test_out_of_memory_is_a_fault(device: opencl.OpenclDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(mr.DeviceFault, match=r"a buffer of 8796093022208 bytes; \d+ are the most it allows"):
+        device.alloc(1 << 40, U64)
+
+    def refuse(*_: Any) -> Any:
+        raise error_of(cl.MemoryError, cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE)
+
+    monkeypatch.setattr(cl, "Buffer", refuse)
+    with pytest.raises(mr.DeviceFault, match=r"alloc of 80 bytes failed, out of memory.*free buffers"):
+        device.alloc(10, U64)
+
+
+def test_every_error_of_opencl_is_a_fault(device: opencl.OpenclDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer, launch = sample(device)
+    device.wait(launch)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise error_of(cl.RuntimeError, cl.status_code.OUT_OF_HOST_MEMORY)
+
+    launch.counters, launch.event = None, SimpleNamespace(wait=refuse)
+    with pytest.raises(mr.DeviceFault, match=r"'opencl:0': bisort_indexer failed: .*simulated failure"):
+        device.wait(launch)
+    monkeypatch.setattr(cl, "enqueue_copy", refuse)
+    with pytest.raises(mr.DeviceFault, match="read of 8 bytes failed"):
+        device.read(buffer, 0, 1)
+    with pytest.raises(mr.DeviceFault, match="write of 16 bytes failed"):
+        device.write(buffer, 0, np.zeros(2, np.uint64))
+    monkeypatch.setattr(opencl.Kernel, "start", refuse)
+    with pytest.raises(mr.DeviceFault, match="launch of bisort_indexer failed"):
+        device.launch("bisort_indexer", [buffer, device.alloc(1, U64)], [1, 1])
+    monkeypatch.setattr(cl, "CommandQueue", refuse)
+    with pytest.raises(mr.DeviceUnavailable, match="'opencl:0' does not open"):
+        opencl.open_device("opencl", None)
+
+
+def test_a_kernel_that_does_not_build_is_a_fault_with_the_compilers_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "source", lambda unit: "__kernel void bisort_indexer(void) { no_such_name = 1; }")
+    device = opencl.OpenclDevice(opencl.Runtime(), 0)
+    with pytest.raises(mr.DeviceFault, match=r"launch of bisort_indexer failed: .*no_such_name"):
+        sample(device)
+
+
+# --- processes ---
+
+
+def test_a_forked_child_is_refused_and_not_hung(device: opencl.OpenclDevice) -> None:
+    buffer = send(device, np.arange(4, dtype=np.uint64))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            (info,) = opencl.probe()
+            assert not info.available
+            assert "does not survive a fork" in info.detail
+            with pytest.raises(mr.DeviceFault, match="open it in the process that uses it"):
+                device.read(buffer, 0, 4)
+            with pytest.raises(mr.DeviceUnavailable, match="spawn"):
+                mr.device("opencl")
+            assert not mr.device("auto").name.startswith("opencl")
+            device.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert device.read(buffer, 0, 4).tolist() == [0, 1, 2, 3]
+
+
+FRESH = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from millrace.gpu import opencl
+assert "pyopencl" not in sys.modules and "POCL_CACHE_DIR" not in os.environ
+child = os.fork()  # nothing was started before: the child may use OpenCL, and so may the parent later
+device = opencl.open_device("opencl", None)
+words, index = (device.alloc(n, np.dtype(np.uint32)) for n in (10, 4))
+device.write(words, 0, np.arange(10, dtype=np.uint32))
+device.wait(device.launch("bisort_indexer", [words, index], [10, 3]))
+assert device.read(index, 0, 4).tolist() == [0, 3, 6, 9]
+folder = Path(os.environ["POCL_CACHE_DIR"])
+assert any(folder.iterdir())
+sys.stdout.write(f"{folder}\\n")
+sys.stdout.flush()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("own_cache", [True, False])
+def test_a_read_only_home_and_a_fork_before_the_first_use(own_cache: bool, tmp_path: Path) -> None:
+    unwanted = ("POCL_", "PYOPENCL_", "XDG_", "MILLRACE_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+    env |= {"HOME": "/proc/nowhere", "TMPDIR": str(tmp_path)}
+    if own_cache:
+        env["MILLRACE_CACHE_DIR"] = str(tmp_path / "mine")
+    command = [sys.executable, "-W", "error", "-c", FRESH]
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    folders = [Path(line) for line in done.stdout.split()]
+    assert len(folders) == 2
+    for folder in folders:
+        assert folder == tmp_path / "mine" / "pocl" if own_cache else folder.name.startswith("millrace-pocl-")

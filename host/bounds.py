@@ -2,8 +2,9 @@
 
 A comparison in which the searched side stands in one place only is turned inside out, operator by operator, until
 the key stands alone: `abs(r.x - s.x) <= 5` seen from r is `s.x` in `[r.x - 5, r.x + 5]`. Exact arithmetic gives
-exact bounds. Rounding is monotone, so in floating point the bounds are stepped outwards with `nextafter` and the
-pairs found are checked again (`Solved.exact` is false). How ends become words is in `millrace.host.keys`.
+exact bounds, and so does IEEE arithmetic, whose rounding is undone too (`millrace.host.exact_ends`). Pairs are checked
+again (`Solved.exact` is false) only where the key is an expression, or where the keys that match need not be one range.
+How ends become words is in `millrace.host.keys`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from math import lcm
 from typing import Literal
 
 import numpy as np
 
-from millrace.host import exact
+from millrace.host import exact, exact_ends
 from millrace.host.condition import (
     Absolute,
     Arithmetic,
@@ -54,6 +57,8 @@ class Inversion:
     """The arithmetic that the operator is done in."""
     inner: Kind
     """What the key's branch is before this operator."""
+    grain: int
+    """Where that branch is exact: a number that makes it whole when multiplied by it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Solved:
     op: CompareOp
     value: Expression
     kind: Kind
+    grain: int
     path: tuple[Inversion, ...]
     below: bool
     above: bool
@@ -90,11 +96,8 @@ def solve(term: Comparison, side: Side, kinds: Kinds) -> Solved | None:
     below, above, lossless = _reach(op, path)
     if not (below or above) or (op == "<>" and not lossless):
         return None
-    kind = kinds(top)
-    rounding = any(p.kind == "double" and p.op not in ("negate", "abs") for p in path)
-    mixed = bool(path) and (kind == "double") != (kinds(value) == "double")
-    is_exact = isinstance(key, Column) and lossless and not rounding and not mixed
-    return Solved(term, key, op, value, kind, path, below, above, is_exact)
+    is_exact = isinstance(key, Column) and lossless and _convex(path)
+    return Solved(term, key, op, value, kinds(top), _grain(top), path, below, above, is_exact)
 
 
 def _descend(node: Expression, side: Side, kinds: Kinds) -> tuple[Expression, tuple[Inversion, ...]]:
@@ -104,8 +107,8 @@ def _descend(node: Expression, side: Side, kinds: Kinds) -> tuple[Expression, tu
         kind = kinds(node)
         if isinstance(node, Negate | Absolute):
             op: Literal["negate", "abs"] = "negate" if isinstance(node, Negate) else "abs"
-            path.append(Inversion(op, None, kind, kind))
             node = node.operand
+            path.append(Inversion(op, None, kind, kind, _grain(node)))
             continue
         if not isinstance(node, Arithmetic):
             return node, tuple(path)
@@ -118,13 +121,46 @@ def _descend(node: Expression, side: Side, kinds: Kinds) -> tuple[Expression, tu
             name = "a * key"
         elif node.op == "-":
             name = "key - a" if left else "a - key"
-        path.append(Inversion(name, beside, kind, kinds(inner)))
+        path.append(Inversion(name, beside, kind, kinds(inner), _grain(inner)))
         node = inner
 
 
 def _factor(step: Inversion) -> Fraction:
     """The constant that the key is multiplied by; 0 where it is not a constant, which cannot be undone."""
     return step.beside.value if isinstance(step.beside, Number) else Fraction(0)
+
+
+def _grain(node: Expression) -> int:
+    """A number that makes an exact expression whole when multiplied by it."""
+    if isinstance(node, Number):
+        return node.value.denominator
+    if isinstance(node, Negate | Absolute):
+        return _grain(node.operand)
+    if isinstance(node, Arithmetic):
+        left, right = _grain(node.left), _grain(node.right)
+        return left * right if node.op == "*" else lcm(left, right)
+    return 1
+
+
+def _double_factor(step: Inversion) -> float:
+    """The constant as a double: 0 or infinite where it is too small or too large for one."""
+    return float(exact.to_double(Exact.constant(_factor(step)))[0])
+
+
+def _regular(step: Inversion) -> bool:
+    """Whether a product with the constant keeps the order: as a double, 0 and infinity make NaN in the midst of it."""
+    return step.op != "a * key" or step.kind != "double" or 0 < abs(_double_factor(step)) < np.inf
+
+
+def _convex(path: tuple[Inversion, ...]) -> bool:
+    """Whether the keys that match are one range.
+
+    NaN (infinity minus infinity) matches nothing. It comes where the key's branch is infinite, so for the outermost
+    keys. But abs() makes the middle keys the smallest, and `(abs(key) - 1e308) * 10 + a` is NaN for just those if `a`
+    is infinite; so no more than one rounding operation is trusted after it.
+    """
+    steps = [p.op for p in path if p.op == "abs" or (p.kind == "double" and p.op != "negate")]
+    return all(_regular(p) for p in path) and "abs" not in steps[2:]
 
 
 def _reach(op: CompareOp, path: tuple[Inversion, ...]) -> tuple[bool, bool, bool]:
@@ -160,22 +196,23 @@ def ends(solved: Solved, op: CompareOp, columns: Columns, types: Types) -> tuple
     """The range of the key that `expression op value` allows, for each row of `columns`, and where there is none.
 
     `op` is the solved one, or one of the two halves of a `<>`. An operand that comes to NaN is a null: no key
-    matches. (A NaN that appears only while undoing operators, infinity minus infinity, is no operand, and bounds
-    nothing.)
+    matches.
     """
     value = evaluate(solved.value, columns, types)
     null = _nan(value, None)
     bound = Bound(value, strict=op in ("<", ">"))
     low, high = _BOUNDS[op]
     result: Ends = (bound if low else None, bound if high else None)
-    if solved.path:
-        result = _enter(result, solved.kind)
+    if solved.path and solved.kind == "double":
+        result, null = _closed(result, null)
+    elif solved.path and isinstance(value, Double):
+        result = _whole(result, partial(exact_ends.least, strict=bound.strict, grain=solved.grain), solved.grain)
     for step in solved.path:
         beside = None if step.beside is None else evaluate(step.beside, columns, types)
         null = _nan(beside, null)
         result = _invert(step, beside, result)
         if step.kind == "double" and step.inner != "double":
-            result = _enter(_outward(result), step.inner)
+            result = _whole(result, partial(exact_ends.least_rounding, grain=step.grain), step.grain)
     return result, null
 
 
@@ -184,26 +221,35 @@ def _nan(value: Value | None, null: Mask | None) -> Mask | None:
     if not isinstance(value, Double):
         return null
     found = np.isnan(value.array)
-    if not found.any():
-        return null
-    return found if null is None else found | null
+    return _either(found, null) if found.any() else null
 
 
-def _enter(given: Ends, kind: Kind) -> Ends:
-    """Bounds in the arithmetic of `kind`: a rounded exact number steps outward, a double becomes whole."""
+def _either(found: Mask | None, null: Mask | None) -> Mask | None:
+    if found is None or null is None:
+        return null if found is None else found
+    return found | null
+
+
+def _closed(given: Ends, null: Mask | None) -> tuple[Ends, Mask | None]:
+    """Ends that are doubles and inside the range; rows that have no such double become null."""
+    found: list[Bound | None] = [None, None]
+    for i, bound in enumerate(given):
+        if bound is not None:
+            doubles, nothing = exact_ends.closed(bound.value, bound.strict, lower=i == 0)
+            found[i], null = Bound(Double(doubles), False), _either(nothing, null)
+    return (found[0], found[1]), null
+
+
+def _whole(given: Ends, least: Callable[[Array], tuple[Array, Array]], grain: int) -> Ends:
+    """Ends of an exact branch, from doubles: `least` finds the lower one, and the upper one as its mirror image."""
     low, high = given
-    if kind == "double":
-        return _rounded(low, -np.inf), _rounded(high, np.inf)
-    return low and whole(low, lower=True), high and whole(high, lower=False)
-
-
-def _rounded(bound: Bound | None, outward: float) -> Bound | None:
-    if bound is None or isinstance(bound.value, Double):
-        return bound
-    doubles = exact.to_double(bound.value)
-    if bound.value.literal:
-        return Bound(Double(doubles), bound.strict)
-    return Bound(Double(np.nextafter(doubles, outward)), strict=False)
+    if low is not None:
+        whole, infinite = least(exact.to_double(low.value))
+        low = Bound(Exact(whole, den=grain), False, infinite)
+    if high is not None:
+        whole, infinite = least(-exact.to_double(high.value))
+        high = Bound(Exact(-whole, den=grain), False, -infinite)
+    return low, high
 
 
 def whole(bound: Bound, lower: bool) -> Bound:
@@ -219,18 +265,6 @@ def whole(bound: Bound, lower: bool) -> Bound:
     return Bound(Exact(np.array([int(f) for f in doubles], dtype=object)), False, infinite)
 
 
-def _outward(given: Ends) -> Ends:
-    """One double further out on both ends: what rounding may have pulled in is let in again."""
-    low, high = given
-    return _step(low, -np.inf), _step(high, np.inf)
-
-
-def _step(bound: Bound | None, direction: float) -> Bound | None:
-    if bound is None:
-        return None
-    return Bound(Double(np.nextafter(exact.to_double(bound.value), direction)), strict=False)
-
-
 def _invert(step: Inversion, beside: Value | None, given: Ends) -> Ends:
     low, high = given
     if step.op == "abs":
@@ -238,15 +272,29 @@ def _invert(step: Inversion, beside: Value | None, given: Ends) -> Ends:
     if step.op == "negate":
         return _map(exact.negate, _turned(high)), _map(exact.negate, _turned(low))
     assert beside is not None
-    rounding = step.kind == "double"
-    if rounding:
-        low, high = _outward((low, high))
     flips = step.op == "a - key" or (step.op == "a * key" and _factor(step) < 0)
     if flips:
         low, high = _turned(high), _turned(low)
+    if step.kind == "double":
+        return _undo_double(step, exact.to_double(beside), (low, high), flips)
     undo = _undo(step, beside)
-    result = _map(undo, low), _map(undo, high)
-    return _outward(result) if rounding else result
+    return _map(undo, low), _map(undo, high)
+
+
+def _undo_double(step: Inversion, a: Array, given: Ends, flips: bool) -> Ends:
+    """The doubles that the operator takes into the range; all of them where its factor is no ordinary double."""
+    if not _regular(step):
+        return None, None
+    sign = -1.0 if flips else 1.0
+    low, high = (
+        np.array([end]) if bound is None else sign * exact.to_double(bound.value)
+        for bound, end in zip(given, (-np.inf, np.inf), strict=True)
+    )
+    if step.op == "a * key":
+        first, last = exact_ends.undo_multiply(np.abs(a), low, high)
+    else:
+        first, last = exact_ends.undo_subtract(-a if step.op == "a + key" else a, low, high)
+    return Bound(Double(first), False), Bound(Double(last), False)
 
 
 def _turned(bound: Bound | None) -> Bound | None:
@@ -264,13 +312,7 @@ def _undo(step: Inversion, beside: Value) -> Callable[[Value], Value]:
         return lambda v: exact.add(v, beside)
     if step.op == "a + key":
         return lambda v: exact.subtract(v, beside)
-    if step.kind == "double":
-        return lambda v: _quotient(exact.to_double(v), exact.to_double(beside))
     return lambda v: exact.multiply(v, Exact.constant(1 / _factor(step)))
-
-
-def _quotient(x: Array, y: Array) -> Double:
-    return Double(x / y)
 
 
 def _map(function: Callable[[Value], Value], bound: Bound | None) -> Bound | None:

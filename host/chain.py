@@ -30,10 +30,22 @@ class Subwindow:
     end: int
     capacity: int
 
+    least: int = -1
+    most: int = -1
+    beyond: int = 0
+    """Tuples of batches that lay wholly beyond the keys of the subwindow before."""
+
     @property
     def first(self) -> int:
         """The oldest position."""
         return self.structure.first
+
+    def widen(self, least: int, most: int, rows: int, before: Subwindow | None) -> None:
+        """Note the least and the largest word of so many new tuples."""
+        self.least = least if self.least < 0 else min(self.least, least)
+        self.most = max(self.most, most)
+        if before is not None and before.most >= 0 and (least > before.most or most < before.least):
+            self.beyond += rows
 
     def __len__(self) -> int:
         """How many positions it spans."""
@@ -55,6 +67,7 @@ class Chain:
         """Put in the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
         newest = self._newest(first, span)
         if len(words):
+            newest.widen(int(words[0]), int(words[-1]), len(words), self._before())
             # A copy: the structure takes the arrays over, and the caller goes on with the numbers.
             newest.structure.insert(Batch(words, numbers + np.uint32(first - newest.first)))
         newest.end = first + span
@@ -73,6 +86,15 @@ class Chain:
         capacity = max(-(-rows // SHARES), LEAST_ROWS)
         self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
         return self.subwindows[-1]
+
+    def _before(self) -> Subwindow | None:
+        return self.subwindows[-2] if len(self.subwindows) > 1 else None
+
+    @property
+    def wandering(self) -> float:
+        """The share of the newest subwindow's tuples that came with keys all beyond those of the one before."""
+        newest = self.subwindows[-1] if self.subwindows else None
+        return newest.beyond / max(len(newest.structure), 1) if newest is not None else 0.0
 
     def skip(self, end: int) -> None:
         """Positions below `end` were taken, and nobody will ask for them."""

@@ -102,6 +102,20 @@ class JoinIndex(ABC):
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
         """Put new tuples in, forget old ones, and give the partners of r's and of s's new tuples."""
 
+    def rouse(self, rows: int) -> None:  # noqa: B027 - most indexes have no threads of their own
+        """Work on so many rows is coming soon."""
+
+    def rest(self) -> None:  # noqa: B027 - as above
+        """No work is coming for now."""
+
+    def chosen(self) -> str:
+        """What an index that adapts itself has chosen for now."""
+        return ""
+
+    def reason(self) -> str:
+        """Why it has."""
+        return ""
+
     def counters(self) -> dict[str, int]:
         """What the index has done; `boundaries` counts structural ones: splits, seals, merges, moves."""
         return {}
@@ -110,11 +124,14 @@ class JoinIndex(ABC):
 SELECTIVE: tuple[PlanKind, ...] = ("equality", "band", "multi-band")
 """Kinds of condition that leave a tuple few partners, as a rule."""
 INDEXES: dict[str, str] = {
+    "auto": "millrace.host.strategy:AutoIndex",
     "bisort": "millrace.host.panjoin:BisortIndex",
+    "rap": "millrace.host.panjoin:RapIndex",
+    "wib": "millrace.host.panjoin:WibIndex",
     "btree": "millrace.host.btree:BTreeIndex",
     "scan": "millrace.host.scan:ScanIndex",
 }
-"""Every index by name, in the order in which `auto` prefers them."""
+"""Every index by name, in the order in which they are preferred where none is named."""
 
 
 def load_index(name: str) -> type[JoinIndex]:
@@ -125,12 +142,18 @@ def load_index(name: str) -> type[JoinIndex]:
 
 
 def serving(kind: PlanKind) -> list[str]:
-    """The names of the indexes that can search conditions of a kind, best first.
+    """The names of the indexes that can search conditions of a kind."""
+    return [name for name in INDEXES if load_index(name).serves(kind)]
 
-    Where a tuple meets much of its window anyway, looking at all of it in vector code beats any tree.
+
+def preferred(kind: PlanKind, counting: bool) -> list[str]:
+    """The same, best first.
+
+    Where a tuple meets much of its window anyway and all of it is wanted, looking at all of it in vector code beats any
+    index; where only counts are wanted, BI-Sort need not look at what it counts.
     """
-    able = [name for name in INDEXES if load_index(name).serves(kind)]
-    return able if kind in SELECTIVE else sorted(able, key=lambda name: name != "scan")
+    able = serving(kind)
+    return able if kind in SELECTIVE or counting else sorted(able, key=lambda name: name != "scan")
 
 
 def runs_on(name: str, device: Device) -> bool:

@@ -62,7 +62,7 @@ class Intake:
 
     def _times(self, table: pa.Table, scale: TimeScale) -> tuple[Longs, Mask]:
         if self.time is None:
-            return np.zeros(table.num_rows, np.int64), np.ones(table.num_rows, np.bool_)
+            return np.broadcast_to(np.int64(0), (table.num_rows,)), np.ones(table.num_rows, np.bool_)
         name, kind = self.time
         values, known = native(table.column(name), kind)
         return scale.times(values, kind, f"{self.side}.{name}"), known

@@ -17,6 +17,7 @@ from millrace.host.bounds import Bound, Ends, whole
 from millrace.host.condition import Column, Expression, columns_of
 from millrace.host.evaluate import Columns, Types, evaluate
 from millrace.host.exact import INT64_MAX, INT64_MIN, Double, Exact
+from millrace.host.exact_ends import closed, double_words, single_words
 from millrace.host.words import Array, KeyType, Mask, saturating_add, to_words
 
 
@@ -38,7 +39,8 @@ class Key:
         """The words of the rows, and where there is one (an expression may come to NaN), or nothing if everywhere."""
         node = self.expression
         if isinstance(node, Column):
-            return to_words(columns[node.side, node.name]), None
+            values = columns[node.side, node.name]
+            return double_words(values) if values.dtype == np.float64 else to_words(values), None
         value = evaluate(node, columns, types)
         if isinstance(value, Double):
             number = ~np.isnan(value.array)
@@ -64,27 +66,34 @@ def make_key(expression: Expression, types: Types) -> Key:
 def word_range(given: tuple[Ends, Mask | None], key: Key, rows: int) -> tuple[Array, Array]:
     """The lowest and the highest word of each row's range, both inside it; low > high where it is empty."""
     (low, high), null = given
-    top = np.iinfo(key.kind.word).max
-    lo, hi = np.zeros(rows, key.kind.word), np.full(rows, top, key.kind.word)
-    empty = np.zeros(rows, np.bool_) if null is None else np.broadcast_to(null, (rows,)).copy()
-    for bound, lower in ((low, True), (high, False)):
-        if bound is not None:
-            bound = whole(bound, lower) if key.clamped else bound  # an expression's unit need not be 1
-            words, nothing = _end(bound, key, lower)
-            ends = lo if lower else hi
-            ends[:] = words
-            # An expression's key was clamped as the bound is: what lies beyond the type's end stands at that end.
-            nothing = nothing & (not key.clamped)
-            if bound.infinite is not None:
-                ends[bound.infinite != 0] = 0 if lower else top
-                nothing = np.where(bound.infinite == 0, nothing, bound.infinite == (1 if lower else -1))
-            empty |= nothing
-    lo[empty], hi[empty] = 1, 0
-    return lo, hi
+    lo, none_low = _line(low, key, rows, lower=True)
+    hi, none_high = _line(high, key, rows, lower=False)
+    masks = [mask for mask in (null, none_low, none_high) if mask is not None]
+    if not any(mask.any() for mask in masks):
+        return lo, hi
+    empty = np.logical_or.reduce(np.broadcast_arrays(*masks))
+    word = key.kind.word.type
+    return np.where(empty, word(1), lo), np.where(empty, word(0), hi)
 
 
-def _end(bound: Bound, key: Key, lower: bool) -> tuple[Array, Mask]:
-    """The innermost word of one end, and where it leaves nothing."""
+def _line(bound: Bound | None, key: Key, rows: int, lower: bool) -> tuple[Array, Mask | None]:
+    """The innermost words of one end for all rows (perhaps the column itself: not to be changed), and where none is."""
+    outermost = key.kind.word.type(0 if lower else np.iinfo(key.kind.word).max)
+    if bound is None:
+        return np.full(rows, outermost), None
+    bound = whole(bound, lower) if key.clamped else bound  # an expression's unit need not be 1
+    words, nothing = _end(bound, key, lower)
+    # An expression's key was clamped as the bound is: what lies beyond the type's end stands at that end.
+    nothing = None if key.clamped else nothing
+    if bound.infinite is not None and bound.infinite.any():
+        words = np.where(bound.infinite == 0, words, outermost)
+        beyond: Mask = bound.infinite == (1 if lower else -1)
+        nothing = beyond if nothing is None else np.where(bound.infinite == 0, nothing, beyond)
+    return np.broadcast_to(words, (rows,)), nothing
+
+
+def _end(bound: Bound, key: Key, lower: bool) -> tuple[Array, Mask | None]:
+    """The innermost word of one end, and where it leaves nothing, if anywhere."""
     if key.kind.domain == "float":
         return _float_end(bound, key.kind, lower)
     if isinstance(bound.value, Double):
@@ -164,22 +173,9 @@ def _integer_end_of_double(f: Array, strict: bool, kind: KeyType, lower: bool) -
     return to_words(held), nothing
 
 
-def _float_end(bound: Bound, kind: KeyType, lower: bool) -> tuple[Array, Mask]:
+def _float_end(bound: Bound, kind: KeyType, lower: bool) -> tuple[Array, Mask | None]:
     """The outermost value of a float key inside the end, exactly, whatever the end is made of."""
-    inward, outward = (np.inf, -np.inf) if lower else (-np.inf, np.inf)
-    doubles = exact.to_double(bound.value)
-    strict = np.full(len(doubles), bound.strict)
-    if isinstance(bound.value, Exact):
-        sign = exact.signs(bound.value, doubles)
-        outside = sign > 0 if lower else sign < 0
-        doubles = np.where(outside, np.nextafter(doubles, inward), doubles)
-        strict &= sign == 0
-    unbounded = np.isnan(doubles)
-    doubles = np.where(unbounded, outward, doubles)
-    strict &= ~unbounded
-    narrow = doubles.astype(kind.dtype)
-    wide = narrow.astype(np.float64)
-    outside = wide < doubles if lower else wide > doubles
-    step = outside | (strict & (wide == doubles))
-    nothing = step & (wide == inward)
-    return to_words(np.where(step, np.nextafter(narrow, kind.dtype.type(inward)), narrow)), nothing
+    doubles, nothing = closed(bound.value, bound.strict, lower)
+    if kind.dtype == np.float64:
+        return double_words(doubles), nothing
+    return single_words(doubles, lower), nothing

@@ -6,7 +6,7 @@ and on the CPU when a device is lost and the user allowed that (`fallback="cpu"`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,30 +40,49 @@ class Newcomers:
 
 @dataclass(frozen=True)
 class Found:
-    """Pairs of one block: for each, the newcomer's side and number, and the partner's position; counts per newcomer.
+    """Pairs of one block: how many each newcomer has, and its partners' positions, one newcomer after the other.
 
-    A side's newcomers in the block are those from number `first` on. Pairs are ordered by newcomer, then partner;
-    where only counts were wanted and the index is exact there are none.
+    A side's newcomers in the block are those from number `first` on. Where only counts were wanted there are no
+    partners.
     """
 
     first: dict[Side, int]
     counts: dict[Side, Positions]
-    newcomer: dict[Side, Positions]
     partner: dict[Side, Positions]
+
+    def pairs(self) -> int:
+        """How many."""
+        return sum(int(counts.sum()) for counts in self.counts.values())
+
+    def newcomer(self, side: Side) -> Positions:
+        """For each partner of a side's newcomers, the newcomer's number."""
+        counts, first = self.counts[side], self.first[side]
+        return np.repeat(np.arange(first, first + len(counts)), counts)
 
 
 class Matcher:
     """Finds the partners of newcomers with one index on one device."""
 
-    def __init__(self, plan: Plan, index: str, device: Device, spare: Device | None) -> None:
-        """`spare`: the device to go on with after a `DeviceFault`, if the user allowed it."""
+    def __init__(
+        self, plan: Plan, index: str, device: Device, spare: Device | None, rows: Mapping[Side, int] | None = None
+    ) -> None:
+        """`spare`: the device to go on with after a `DeviceFault`, if the user allowed it; `rows`: see `Setting`."""
         self.plan = plan
         self.index_name = index
         self.device = device
         self.fell_back: str | None = None
         self._spare = spare
+        self._rows = rows or {}
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
+
+    def chosen(self) -> str:
+        """The index at work: the structure that `auto` has chosen for now."""
+        return self.index_name if self._index is None else self._index.chosen() or self.index_name
+
+    def reason(self) -> str:
+        """Why it was chosen; empty where the user did."""
+        return "" if self._index is None else self._index.reason()
 
     def forget(self) -> None:
         """Drop the index: it is built anew from the windows when next needed."""
@@ -100,15 +119,14 @@ class Matcher:
 
         `keep(n)` gives the oldest positions (r's, s's) that tuples after the n-th can still meet.
         """
-        numbers: dict[Side, Positions] = {"r": np.cumsum(order == 0), "s": np.cumsum(order == 1)}
         size = self._first_block(windows)
         old = {side: new[side].first for side in SIDES}
-        stop = 0
+        stop, taken = 0, dict.fromkeys(SIDES, 0)
+        self.rouse(len(order))
         while stop < len(order):
             start, stop = stop, min(stop + size, len(order))
-            part: dict[Side, slice] = {
-                side: slice(int(n[start - 1]) if start else 0, int(n[stop - 1])) for side, n in numbers.items()
-            }
+            part = _next_part(new, order[start:stop], taken)
+            taken = {side: part[side].stop for side in SIDES}
             step = Step(
                 self._side_step("r", new["r"], part["r"]),
                 self._side_step("s", new["s"], part["s"]),
@@ -119,6 +137,17 @@ class Matcher:
             old = {side: new[side].first + part[side].stop for side in SIDES}
             size = self._next_block(size, int(first.counts.sum() + last.counts.sum()))
             yield self._checked(windows, new, part, {"r": first, "s": last}, want_pairs)
+        self.rest()
+
+    def rouse(self, rows: int) -> None:
+        """Work on so many rows is coming: the index may wake its threads."""
+        if self._index is not None:
+            self._index.rouse(rows)
+
+    def rest(self) -> None:
+        """No more work is coming for now."""
+        if self._index is not None:
+            self._index.rest()
 
     def _rechecks(self) -> bool:
         return any(self.plan.recheck_of(side) for side in SIDES)
@@ -194,7 +223,7 @@ class Matcher:
         return index
 
     def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
-        index = load_index(self.index_name)(Setting(self.plan, self.device))
+        index = load_index(self.index_name)(Setting(self.plan, self.device, self._rows))
         for side, window in windows.items():
             held = max(old[side] - window.first, 0)
             live = window.live.view()[:held].copy()
@@ -220,24 +249,17 @@ class Matcher:
     ) -> Found:
         """Drop the candidates that fail the comparisons the index could not settle; keep pairs only if wanted."""
         counts: dict[Side, Positions] = {}
-        newcomer: dict[Side, Positions] = {}
         partner: dict[Side, Positions] = {}
         for side in SIDES:
-            found = raw[side]
-            counts[side] = found.counts
-            newcomer[side] = partner[side] = np.zeros(0, np.int64)
-            if found.positions is None:
-                continue
-            who = np.repeat(np.arange(part[side].start, part[side].stop), found.counts)
-            whom = found.positions
+            counts[side], whom = raw[side].counts, raw[side].positions
             terms = self.plan.recheck_of(other(side))
-            if terms and len(who):
+            if whom is not None and len(whom) and terms:
+                who = np.repeat(np.arange(part[side].start, part[side].stop), counts[side])
                 keep = self._true(terms, side, new[side].tuples, windows[other(side)], who, whom)
-                who, whom = who[keep], whom[keep]
-                counts[side] = np.bincount(who - part[side].start, minlength=len(found.counts))
-            if want_pairs:
-                newcomer[side], partner[side] = who, whom
-        return Found({side: part[side].start for side in SIDES}, counts, newcomer, partner)
+                whom = whom[keep]
+                counts[side] = np.bincount(who[keep] - part[side].start, minlength=len(counts[side]))
+            partner[side] = whom if want_pairs and whom is not None else np.zeros(0, np.int64)
+        return Found({side: part[side].start for side in SIDES}, counts, partner)
 
     def _true(
         self,
@@ -252,3 +274,14 @@ class Matcher:
         for name, values in window.columns_at(whom).items():
             columns[other(side), name] = values
         return self.plan.matches(terms, columns, len(who))
+
+
+def _next_part(new: dict[Side, Newcomers], order: npt.NDArray[np.uint8], taken: dict[Side, int]) -> dict[Side, slice]:
+    """Which of each side's newcomers the next tuples are."""
+    if not len(new["s"].tuples):
+        s = 0
+    elif not len(new["r"].tuples):
+        s = len(order)
+    else:
+        s = int(np.count_nonzero(order))
+    return {"r": slice(taken["r"], taken["r"] + len(order) - s), "s": slice(taken["s"], taken["s"] + s)}

@@ -1,6 +1,6 @@
-"""The kernel that puts the pairs of a block in order: one pass over the tuples as they were taken.
+"""The kernels that put the pairs of a block in order: one pass over the tuples as they were taken.
 
-A kernel because the same in NumPy takes a dozen passes over all pairs, as much time as finding them in a small window.
+Kernels because the same in NumPy takes a dozen passes over all pairs, as much time as finding them in a small window.
 """
 
 from __future__ import annotations
@@ -8,6 +8,22 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.host.jit import kernel
+
+
+SLACK = 4
+"""Places behind the last pair that `repeat_numbers` may write to."""
+
+
+@kernel
+def repeat_numbers(counts: Any, first: int, out: Any) -> None:
+    """`first` as often as the first count says, then `first + 1`, …: four at once, since counts are mostly small."""
+    at = 0
+    for i in range(counts.shape[0]):
+        for k in range(SLACK):
+            out[at + k] = first + i
+        for k in range(SLACK, counts[i]):
+            out[at + k] = first + i
+        at += counts[i]
 
 
 @kernel

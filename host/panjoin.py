@@ -8,6 +8,7 @@ are written one subwindow after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -65,16 +66,14 @@ class PanJoinIndex(JoinIndex):
         self.team = device.team if isinstance(device, CpuDevice) else Team(cores())
         assert setting.plan.probes is not None
         self._words = {side: setting.plan.probes[side].key.kind.word for side in SIDES}
-        self._chains = {side: Chain(self._beginner(side), setting.rows.get(side)) for side in SIDES}
+        self._chains = {side: Chain(partial(self._begin, side), setting.rows.get(side)) for side in SIDES}
 
-    def _beginner(self, side: Side):  # type: ignore[no-untyped-def]
-        def begin(before: Structure | None, first: int, capacity: int) -> Structure:
-            site = Site(self._words[side], capacity, self.setting.device, self.team)
-            return self._next(before, site, first)
+    def _begin(self, side: Side, before: Structure | None, first: int, capacity: int) -> Structure:
+        """The structure of a new subwindow."""
+        site = Site(self._words[side], capacity, self.setting.device, self.team)
+        return self._next(side, before, site, first)
 
-        return begin
-
-    def _next(self, before: Structure | None, site: Site, first: int) -> Structure:
+    def _next(self, side: Side, before: Structure | None, site: Site, first: int) -> Structure:
         return structure_class(self.structure)(site, first) if before is None else before.successor(site, first)
 
     @staticmethod
@@ -84,11 +83,10 @@ class PanJoinIndex(JoinIndex):
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Put in earlier tuples, a batch at a time."""
-        self.team.rouse()
+        self.rouse(len(words))
         for start in range(0, len(words), LOAD_ROWS):
             stop = min(start + LOAD_ROWS, len(words))
             self._append(side, first + start, words[start:stop], live[start:stop])
-        self.team.rest()
 
     def _append(self, side: Side, first: int, words: Array, live: Mask) -> Ids:
         """Sort live tuples by word and put them in; the order they are in now, by number among all."""
@@ -98,19 +96,21 @@ class PanJoinIndex(JoinIndex):
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
         """Insert, ask, expire."""
-        shared = len(step.order) >= LEAST_SHARED
-        if shared:
-            self.team.rouse()
-        try:
-            parts: dict[Side, SideStep] = {"r": step.r, "s": step.s}
-            orders = {side: self._insert(side, part, step) for side, part in parts.items()}
-            found = {side: self._ask(side, part, orders[side], want_positions) for side, part in parts.items()}
-        finally:
-            if shared:
-                self.team.rest()
+        parts: dict[Side, SideStep] = {"r": step.r, "s": step.s}
+        orders = {side: self._insert(side, part, step) for side, part in parts.items()}
+        found = {side: self._ask(side, part, orders[side], want_positions) for side, part in parts.items()}
         self._chains["r"].expire(step.keep[0])
         self._chains["s"].expire(step.keep[1])
         return found["r"], found["s"]
+
+    def rouse(self, rows: int) -> None:
+        """Wake the team where that is worth it."""
+        if rows >= LEAST_SHARED:
+            self.team.rouse()
+
+    def rest(self) -> None:
+        """Let the team go."""
+        self.team.rest()
 
     def _insert(self, side: Side, part: SideStep, step: Step) -> Ids | None:
         """New tuples into their chain; those that nobody will meet are left out."""

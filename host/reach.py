@@ -42,6 +42,18 @@ class Taken:
         """Where in `order` each side's tuples stand."""
         return {"r": np.flatnonzero(self.order == 0), "s": np.flatnonzero(self.order)}
 
+    @property
+    def only(self) -> Side | None:
+        """The one side that the tuples are of, if they are."""
+        empty = [side for side in SIDES if not len(self.sides[side])]
+        return other(empty[0]) if empty else None
+
+    def among_first(self, side: Side, n: int) -> int:
+        """How many of the first `n` tuples are of a side."""
+        if self.only is not None:
+            return n if self.only == side else 0
+        return int(np.searchsorted(self.numbers[side], n))
+
     def times(self) -> Longs:
         """All timestamps in the order the tuples were taken."""
         times = np.zeros(len(self.order), np.int64)
@@ -76,7 +88,11 @@ class Reach:
             partner = other(side)
             first = windows[side].end - len(tuples)
             before = windows[partner].end - len(taken.sides[partner])
-            end = before + self._partners_before(taken, side)
+            if taken.only is not None:
+                # Nothing of the other side came meanwhile: one interval, or at least one end of it, serves all.
+                end = np.broadcast_to(np.int64(before), (len(tuples),))
+            else:
+                end = before + self._partners_before(taken, side)
             begin = self._begin(windows[partner], self.lengths[partner], end, tuples.time)
             result[side] = Newcomers(tuples, first, begin, end)
         return result
@@ -88,6 +104,9 @@ class Reach:
         return count - 1 if taken.self_join and side == "s" else count
 
     def _begin(self, window: Window, length: int, end: Positions, times: Longs) -> Positions:
+        if self.counts and end.strides == (0,):
+            oldest_met = max(int(end[0]) - length, 0) if len(end) else 0
+            return np.broadcast_to(np.int64(oldest_met), (len(end),))
         if self.counts:
             return np.maximum(end - min(length, INT64_MAX), 0)
         oldest = saturating_add(times, -length)
@@ -102,7 +121,7 @@ class Reach:
             oldest = []
             for side in SIDES:
                 if times is None:
-                    oldest.append(first[side] + int(np.searchsorted(taken.numbers[side], n)) - self.lengths[side])
+                    oldest.append(first[side] + taken.among_first(side, n) - self.lengths[side])
                 else:
                     oldest.append(self._oldest(windows[side], int(times[n - 1]) - self.lengths[side]))
             return max(oldest[0], 0), max(oldest[1], 0)

@@ -39,6 +39,11 @@ class Sliding:
         """How many are held."""
         return self._to - self._from
 
+    @property
+    def nbytes(self) -> int:
+        """The memory in use."""
+        return int(self._data.nbytes)
+
     def append(self, values: Array) -> None:
         """Add values at the end."""
         held, new = len(self), len(values)
@@ -71,4 +76,76 @@ class Sliding:
     def take(self, positions: Array) -> Array:
         """The values at these positions."""
         values: Array = self.view()[positions - self._first]
+        return values
+
+
+class Steady:
+    """A sliding array that has held one value only: nothing is stored until another comes.
+
+    Joins without time columns have no times, and most have one source per side.
+    """
+
+    def __init__(self, dtype: np.dtype[Any] | type, start: int = 0) -> None:
+        """Empty."""
+        self._dtype = np.dtype(dtype)
+        self._first = self._end = start
+        self._value: Any = None
+        self._stored: Sliding | None = None
+
+    @property
+    def first(self) -> int:
+        """The lowest position held."""
+        return self._first if self._stored is None else self._stored.first
+
+    @property
+    def end(self) -> int:
+        """One past the highest position held."""
+        return self._end if self._stored is None else self._stored.end
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return self.end - self.first
+
+    @property
+    def nbytes(self) -> int:
+        """The memory in use."""
+        return 0 if self._stored is None else self._stored.nbytes
+
+    def append(self, values: Array) -> None:
+        """Add values at the end; an array without strides is one value, as often as it is long."""
+        if self._stored is None and len(values):
+            if values.strides == (0,) and (self._value is None or values[0] == self._value):
+                self._value = values[0]
+            else:
+                stored = Sliding(self._dtype, self._first)
+                stored.append(self.view())
+                self._stored = stored
+        if self._stored is None:
+            self._end += len(values)
+        else:
+            self._stored.append(values)
+
+    def drop_before(self, position: int) -> None:
+        """Forget everything below a position."""
+        if self._stored is None:
+            self._first = min(max(position, self._first), self._end)
+        else:
+            self._stored.drop_before(position)
+
+    def truncate(self, end: int) -> None:
+        """Forget everything from a position on: undoes appends."""
+        if self._stored is None:
+            self._end = min(self._end, end)
+        else:
+            self._stored.truncate(end)
+
+    def view(self) -> Array:
+        """What is held, from `first` on."""
+        if self._stored is not None:
+            return self._stored.view()
+        return np.broadcast_to(np.asarray(0 if self._value is None else self._value, self._dtype), (len(self),))
+
+    def take(self, positions: Array) -> Array:
+        """The values at these positions."""
+        values: Array = self.view()[positions - self.first]
         return values

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.rowstore import RowStore
-from millrace.host.sliding import Sliding
+from millrace.host.sliding import Sliding, Steady
 from millrace.host.timescale import rescaled
 from millrace.host.tuples import Tuples
 from millrace.host.words import Array
@@ -25,8 +25,8 @@ class Window:
         """Empty; `dtypes` are those of the columns that the condition reads."""
         self._in_sequence = True
         self.seq = Sliding(np.int64, start)
-        self.source = Sliding(np.int32, start)
-        self.time = Sliding(np.int64, start)
+        self.source = Steady(np.int32, start)
+        self.time: Sliding | Steady = Steady(np.int64, start)
         self.live = Sliding(np.bool_, start)
         self.columns = {name: Sliding(dtype, start) for name, dtype in dtypes.items()}
         self.rows = RowStore()
@@ -90,7 +90,7 @@ class Window:
         """Payload rows at positions."""
         return self.rows.gather(positions)
 
-    def _parts(self) -> list[Sliding]:
+    def _parts(self) -> list[Sliding | Steady]:
         return [self.seq, self.source, self.time, self.live, *self.columns.values()]
 
 

@@ -10,10 +10,11 @@ from millrace.checks import choice, whole
 from millrace.host.condition import SIDES, Condition, Side
 from millrace.host.device import Device
 from millrace.host.errors import ArgumentError
-from millrace.host.indexes import INDEXES, serving
+from millrace.host.indexes import INDEXES, preferred, serving
 from millrace.host.plan import check_bands, plan_kind
 from millrace.registry import check_name, device_for
 from millrace.registry import device as open_device
+from millrace.room import check_room
 from millrace.spans import Span, WindowSpec, parse_lateness, parse_window
 
 OUTPUTS = ("pairs", "seqs", "count")
@@ -26,17 +27,33 @@ MAX_PENDING = 16 * 2**20
 class Engine:
     """How a join is run: nothing here changes what it means."""
 
-    index: str
+    indexes: tuple[str, ...]
+    """Those that may be taken, best first: one if the user named it."""
     device: str
     threads: int | None
     fallback: str | None
 
-    def open(self) -> tuple[Device, Device | None]:
-        """The device to work on and, where the user allowed it, the one to go on with after a fault."""
-        chosen = device_for(self.index, self.device, self.threads)
+    def open(self) -> Opened:
+        """An index, the device to work on and, where the user allowed it, the one to go on with after a fault."""
+        index, chosen = device_for(self.indexes, self.device, self.threads)
         if self.fallback is None or self.fallback == chosen.name:
-            return chosen, None
-        return chosen, open_device(self.fallback, self.threads)
+            return Opened(index, chosen, None)
+        return Opened(index, chosen, open_device(self.fallback, self.threads))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What an engine opened."""
+
+    index: str
+    device: Device
+    spare: Device | None
+
+    def close(self) -> None:
+        """Give the devices back."""
+        for device in (self.device, self.spare):
+            if device is not None:
+                device.close()
 
 
 @dataclass(frozen=True)
@@ -74,11 +91,13 @@ def parse_condition(on: Any) -> Condition:
     return condition
 
 
-def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fallback: Any) -> Engine:
-    """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the index that will serve."""
+def parse_engine(
+    condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool
+) -> Engine:
+    """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the indexes that may serve."""
     kind = plan_kind(condition)
     able = serving(kind)
-    choice("index", index, ("auto", *INDEXES))
+    choice("index", index, tuple(INDEXES))
     if index not in ("auto", *able):
         raise ArgumentError(
             f"index={index!r} cannot serve this condition (of the kind {kind!r}); those that can are {', '.join(able)}"
@@ -88,13 +107,15 @@ def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fa
     if threads is not None:
         threads = whole("threads", threads, 1)
     choice("fallback", fallback, FALLBACKS)
-    return Engine(able[0] if index == "auto" else index, device, threads, fallback)
+    indexes = preferred(kind, counting) if index == "auto" else [index]
+    return Engine(tuple(indexes), device, threads, fallback)
 
 
 def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
     """All arguments of `WindowJoin`."""
     condition = parse_condition(given["on"])
     window = parse_window(given["window"])
+    check_room(window, given["window"])
     self_join = choice("self_join", given["self_join"], (False, True))
     time = _time(given["time"], self_join)
     lateness = parse_lateness(given["lateness"])
@@ -110,7 +131,9 @@ def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
         raise ArgumentError(
             f"window={given['window']!r} and lateness={given['lateness']!r} differ in kind: both need a unit, or none"
         )
-    engine = parse_engine(condition, given["index"], given["device"], given["threads"], given["fallback"])
+    output = choice("output", given["output"], OUTPUTS)
+    counting = output == "count"
+    engine = parse_engine(condition, given["index"], given["device"], given["threads"], given["fallback"], counting)
     return WindowArguments(
         condition,
         window,
@@ -118,7 +141,7 @@ def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
         lateness,
         sources,
         self_join,
-        choice("output", given["output"], OUTPUTS),
+        output,
         whole("max_pending", given["max_pending"], 1),
         engine,
         given,

@@ -7,7 +7,7 @@ imported, let alone opened, before it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -76,16 +76,24 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
     return backend.open_device(name, threads)
 
 
-def device_for(index: str, name: str, threads: int | None) -> Device:
-    """Open a device that can run an index; `auto` picks among those that can."""
+def device_for(indexes: Sequence[str], name: str, threads: int | None) -> tuple[str, Device]:
+    """Open a device that can run one of the indexes, best first, and tell which; `auto` picks among all that can."""
     if name == "auto":
-        return _automatic(threads, lambda opened: runs_on(index, opened))
-    opened = device(name, threads)
-    if runs_on(index, opened):
-        return opened
+        opened = _automatic(threads, lambda one: _first(indexes, one) is not None)
+    else:
+        opened = device(name, threads)
+    index = _first(indexes, opened)
+    if index is not None:
+        return index, opened
     opened.close()
-    can = [n for i, n in join_pairs() if i == index]
-    raise DeviceUnavailable(f"device {name!r} cannot run index {index!r}; it runs on {', '.join(can)}")
+    can = dict.fromkeys(n for i, n in join_pairs() if i in indexes)
+    which = f"index {indexes[0]!r}" if len(indexes) == 1 else f"any of the indexes {', '.join(indexes)}"
+    raise DeviceUnavailable(f"device {name!r} cannot run {which}; it runs on {', '.join(can)}")
+
+
+def _first(indexes: Sequence[str], opened: Device) -> str | None:
+    """The first index that a device can run."""
+    return next((index for index in indexes if runs_on(index, opened)), None)
 
 
 def _automatic(threads: int | None, suits: Callable[[Device], bool]) -> Device:

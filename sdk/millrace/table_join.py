@@ -24,6 +24,7 @@ from millrace.host.matcher import Found, Matcher
 from millrace.host.plan import Plan, bind
 from millrace.host.reach import Reach, Taken, arrival_order
 from millrace.host.rowstore import gather
+from millrace.host.selectivity import most_selective
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
@@ -56,16 +57,18 @@ def join(
     condition = parse_condition(on)
     choice("how", how, HOWS)
     choice("output", output, OUTPUTS)
-    engine = parse_engine(condition, index, device, threads, fallback)
+    counting = output == "count" or how in ("semi", "anti")
+    engine = parse_engine(condition, index, device, threads, fallback, counting)
     tables: dict[Side, pa.Table] = {"r": as_table(r, "r"), "s": as_table(s, "s")}
     schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
-    plan = bind(condition, schemas)
+    bind(condition, schemas)  # a bad column or type is told before any row is read
     sides: dict[Side, Tuples] = {}
     for side in SIDES:
         intake = make_intake(side, condition, schemas[side], None)
         numbers = np.arange(tables[side].num_rows, dtype=np.int64)
         sides[side] = intake.read(tables[side], numbers, 0, TimeScale(unit=1)).tuples
+    plan = most_selective(condition, schemas, sides)
     counts, positions = _run(engine, plan, sides, want_pairs=how in ("inner", "left") and output != "count")
     return _result(schema, tables, how, output, counts, positions)
 
@@ -74,14 +77,13 @@ def _run(
     engine: Engine, plan: Plan, sides: dict[Side, Tuples], want_pairs: bool
 ) -> tuple[Positions, dict[Side, Positions]]:
     """Match on the engine's device; say so if it had to fall back, since there are no stats to look at."""
-    devices = engine.open()
+    opened = engine.open()
     try:
-        matcher = Matcher(plan, engine.index, *devices)
+        rows = {side: len(sides[side]) for side in SIDES}
+        matcher = Matcher(plan, opened.index, opened.device, opened.spare, rows)
         result = _match(matcher, sides, want_pairs)
     finally:
-        for device in devices:
-            if device is not None:
-                device.close()
+        opened.close()
     if matcher.fell_back is not None:
         warnings.warn(f"mr.join fell back, {matcher.fell_back}", RuntimeWarning, stacklevel=3)
     return result
@@ -100,7 +102,7 @@ def _match(matcher: Matcher, sides: dict[Side, Tuples], want_pairs: bool) -> tup
     if not want_pairs:
         return counts, {}
     return counts, {
-        "r": np.concatenate([np.zeros(0, np.int64), *(f.newcomer["r"] for f in found)]),
+        "r": np.concatenate([np.zeros(0, np.int64), *(f.newcomer("r") for f in found)]),
         "s": np.concatenate([np.zeros(0, np.int64), *(f.partner["r"] for f in found)]),
     }
 

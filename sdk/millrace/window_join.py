@@ -27,7 +27,7 @@ from millrace.host.matcher import Matcher
 from millrace.host.pairing import counts_in_order, pair_positions
 from millrace.host.plan import Plan, bind
 from millrace.host.reach import Order, Reach, Taken, arrival_order, time_order
-from millrace.host.sliding import Sliding
+from millrace.host.sliding import Sliding, Steady
 from millrace.host.timeline import Clocks, Waiting
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
@@ -114,7 +114,8 @@ class WindowJoin:
 
     def _open_engine(self) -> None:
         """Open the devices in this process; the index follows with the first match."""
-        self._device, self._spare = self._args.engine.open()
+        opened = self._args.engine.open()
+        self._index, self._device, self._spare = opened.index, opened.device, opened.spare
         self._pid = os.getpid()
         self._matcher: Matcher | None = None
 
@@ -140,6 +141,8 @@ class WindowJoin:
         with self._lock:
             known = self._check(side, source)
             table = as_table(batch, f"the batch pushed to {side!r}")
+            if self._matcher is not None:
+                self._matcher.rouse(table.num_rows)
             progress, fresh = self._read(self._progress, known, table, source)
             if self._args.time is None:
                 return self._commit(progress, {known: fresh})
@@ -219,7 +222,8 @@ class WindowJoin:
                 "held": max(held, default=0) if self._args.self_join else sum(held),
                 "pairs": p.totals.pairs,
                 "device": device.name,
-                "index": self._args.engine.index,
+                "index": self._index if self._matcher is None else self._matcher.chosen(),
+                "strategy": "" if self._matcher is None else self._matcher.reason(),
                 "plan": "" if p.plan is None else p.plan.describe(),
                 "fallback": self._fell_back(),
                 "boundaries": 0,
@@ -426,7 +430,7 @@ class WindowJoin:
         columns = {name: np.zeros(0, dtype) for name, dtype in types.items()}
         return Tuples(longs, np.zeros(0, np.int32), longs, flags, columns, pa.table({}))
 
-    def _undo(self, marks: dict[Side, tuple[Window, int, Sliding]]) -> None:
+    def _undo(self, marks: dict[Side, tuple[Window, int, Sliding | Steady]]) -> None:
         self._windows = {side: window for side, (window, _, _) in marks.items()}
         for window, end, time in marks.values():
             window.time = time
@@ -465,7 +469,7 @@ class WindowJoin:
         keep = reach.keeper(self._windows, taken)
         matcher = self._matcher_for(progress.plan)
         found = list(matcher.match(self._windows, new, taken.order, keep, want_pairs=not counting))
-        pairs = sum(int(block.counts[side].sum()) for block in found for side in SIDES)
+        pairs = sum(block.pairs() for block in found)
         if counting:
             return out.counts_table(taken, counts_in_order(taken, found)), pairs
         if pairs == 0:
@@ -480,7 +484,9 @@ class WindowJoin:
             self._open_engine()
         if self._matcher is None or self._matcher.plan is not plan:
             # The plan differs where a first push failed after it was planned and the next one has other columns.
-            self._matcher = Matcher(plan, self._args.engine.index, self._device, self._spare)
+            window = self._args.window
+            rows: dict[Side, int] = {"r": window.r.length, "s": window.s.length} if window.counts else {}
+            self._matcher = Matcher(plan, self._index, self._device, self._spare, rows)
             self._matcher.start_counters(self._past_counters)
         return self._matcher
 

@@ -240,7 +240,7 @@ def rows_of(**columns: pa.Array) -> Rows:
 @pytest.mark.parametrize(
     ("text", "r", "s"),
     [
-        # A bound that rounding moved outwards must be checked again, whichever operator it went through.
+        # An exact number against doubles bounds them exactly, whichever operator it goes through.
         ("-s.f <= r.i", {"i": [5]}, {"f": [-5.000000000000001, -5.0]}),
         ("abs(s.f) <= r.i", {"i": [5]}, {"f": [5.000000000000001, 5.0]}),
         ("-s.f < r.i", {"i": [5]}, {"f": [-4.999999999999999, -5.0]}),
@@ -270,6 +270,12 @@ def rows_of(**columns: pa.Array) -> Rows:
         ("1e-300 * s.f = r.f", {"f": [0.0]}, {"f": [1e-30, 1e-20, -1e-24, 0.0]}),
         ("1e300 * s.f = r.f", {"f": [math.inf]}, {"f": [1e9, 1e8, math.inf]}),
         ("s.f + 1e300 = r.f", {"f": [1e300]}, {"f": [1.0, -1e283, 1e285]}),
+        # A decimal literal beside the bare column is a double, as it is anywhere else.
+        (
+            "abs(r.f - s.f) <= 5 AND s.f <= 0.1 AND r.f >= 0.7 OR abs(r.f - s.f - 20) <= 5",
+            {"f": [0.7, 0.1]},
+            {"f": [0.1, 0.7]},
+        ),
     ],
 )
 def test_hand_picked_edges(text: str, r: dict[str, list[Any]], s: dict[str, list[Any]]) -> None:

@@ -24,11 +24,12 @@ from millrace.bench.peers.multimap import MultimapSession
 from millrace.bench.peers.polars_batches import PolarsSession
 from millrace.bench.rows import about_run, default_folder, keep_results, result_rows, results_file
 from millrace.bench.stream import Session, Stream
-from millrace.bench.workload import DOMAIN, Rows, Turn, Workload
+from millrace.bench.workload import DISTRIBUTIONS, DOMAIN, Rows, Turn, Workload
 from millrace.cli.bench import run_benches
 from millrace.errors import ArgumentError
 
-KEYS = {"bench", "case", "device", "index", "value", "unit", "peer", "peer_value", "ratio"}
+KEYS = {"bench", "case", "contender", "device", "index", "value", "unit", "peer", "peer_value", "peer_unit", "ratio"}
+KEYS |= {"arrival", "window", "batch", "output", "selectivity", "distribution", "versions"}
 SESSIONS: dict[str, Callable[[Workload], Session]] = {
     "scan": partial(OurSession, index="scan", device="cpu"),
     "btree": partial(OurSession, index="btree", device="cpu"),
@@ -36,6 +37,7 @@ SESSIONS: dict[str, Callable[[Workload], Session]] = {
     **window_join.TUPLE_PEERS,
 }
 PER_TUPLE = ("scan", "btree", "multimap")
+SHORT = Effort(1, 0.1, 60.0)
 
 
 class Narrow(Workload):
@@ -157,7 +159,7 @@ class Fake:
     """A runner that takes no time but says it did."""
 
     def __init__(self, answer: list[int], seconds: float = 0.5) -> None:
-        self.given, self.seconds, self.steps, self.closed = answer, seconds, 0, False
+        self.given, self.seconds, self.steps, self.pauses, self.closed = answer, seconds, 0, 0, False
 
     def step(self) -> tuple[float, float]:
         self.steps += 1
@@ -165,6 +167,9 @@ class Fake:
 
     def answer(self) -> dict[str, Any]:
         return {"x": np.array(self.given)}
+
+    def pause(self) -> None:
+        self.pauses += 1
 
     def close(self) -> None:
         self.closed = True
@@ -208,6 +213,66 @@ def test_different_answers_are_not_compared() -> None:
         contest(("ours", Fake([1, 2])), ("peer", Fake([1])))
 
 
+def test_a_slice_is_whole_rounds_and_warming_up_is_not_timed() -> None:
+    runner = Fake([1], 0.3)
+    contender = Contender("ours", lambda: runner, "i", "cpu")
+    case = Case("c", "things/s", [contender], check_steps=3, round=2, warm_work=35.0)
+    assert measure(case, Effort(2, 0.5, 60.0), quiet).measured[0].speeds == pytest.approx((10 / 0.3, 10 / 0.3))
+    assert runner.steps == 3 + 4 + 2 * 2
+    assert runner.pauses == 3 + 1 + 2
+
+
+def test_who_does_not_answer_is_not_compared_and_has_its_own_unit() -> None:
+    class Mute(Fake):
+        def answer(self) -> dict[str, Any]:
+            raise AssertionError("nobody asks")
+
+    mute = Contender("reads", lambda: Mute([]), answers=False, unit="lines/s")
+    for others in ([mute], [mute, Contender("peer", lambda: Fake([1]))]):
+        result = measure(
+            Case("c", "things/s", [*others, Contender("ours", lambda: Fake([1]), "i", "cpu")]), SHORT, quiet
+        )
+        row = next(result_rows("b", result, {}))
+        assert (row["peer"], row["unit"], row["peer_unit"], row["ratio"]) == ("reads", "things/s", "lines/s", 1.0)
+
+
+def test_a_peer_without_memory_is_taken_out_but_ours_fails() -> None:
+    class Full(Fake):
+        def step(self) -> tuple[float, float]:
+            raise MemoryError
+
+    def cannot_start() -> Runner:
+        raise MemoryError
+
+    full = Full([1])
+    ours = Contender("ours", lambda: Fake([1]), "i", "cpu")
+    peers = [Contender("full", lambda: full), Contender("larger", cannot_start)]
+    result = measure(Case("c", "things/s", [*peers, ours]), SHORT, quiet)
+    assert result.missing == dict.fromkeys(("larger", "full"), "it ran out of memory")
+    assert full.closed
+    for start in (lambda: Full([1]), cannot_start):
+        with pytest.raises(MemoryError):
+            measure(Case("c", "things/s", [Contender("ours", start, "i", "cpu")]), SHORT, quiet)
+
+
+def test_ours_are_compared_with_rivals_and_auto_with_the_best_of_them() -> None:
+    seconds = {"auto": 0.5, "slow": 1.0, "fast": 0.25, "btree": 2.0}
+    contenders = [Contender(name, partial(Fake, [1], took), name, "cpu") for name, took in seconds.items()]
+    contenders.append(Contender("elsewhere", partial(Fake, [1], 0.1), "fast", "opencl", "opencl-cpu"))
+    result = measure(Case("c", "things/s", contenders, rivals=frozenset({"btree"})), SHORT, quiet)
+    rows = list(result_rows("b", result, {}))
+    assert [(r["contender"], r["peer"], r["peer_index"], r["ratio"]) for r in rows] == [
+        ("auto", "btree", "btree", 4.0),
+        ("auto", "best fixed index", "fast", 0.5),
+        ("slow", "btree", "btree", 2.0),
+        ("fast", "btree", "btree", 8.0),
+        ("btree", None, None, None),
+        ("elsewhere", "btree", "btree", 20.0),
+    ]
+    assert rows[-1]["device_kind"] == "opencl-cpu"
+    assert len({frozenset(row) for row in rows}) == 1
+
+
 def test_a_missing_peer_is_told_and_ours_stands_alone() -> None:
     def absent() -> Runner:
         raise PeerMissing("not here: install it")
@@ -216,6 +281,7 @@ def test_a_missing_peer_is_told_and_ours_stands_alone() -> None:
     result = measure(case, Effort(2, 0.1), quiet)
     assert result.missing == {"peer": "not here: install it"}
     (row,) = result_rows("b", result, {})
+    assert row["missing"] == result.missing
     assert row["peer"] is row["peer_value"] is row["ratio"] is row["peer_spread"] is None
 
 
@@ -234,16 +300,25 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_and_cases_are_checked() -> None:
     assert catalog.check_names([]) == list(catalog.BENCHES)
-    with pytest.raises(ArgumentError, match="no bench 'x'; there are: window_join"):
+    with pytest.raises(ArgumentError, match="no bench 'x'; there are: window_join, join"):
         catalog.check_names(["x"])
     with pytest.raises(ArgumentError, match=r"contains 'zzz'; there are: tuples-2\^12-seqs, "):
         catalog.cases("window_join", Options(quick=True, only="zzz"))
+    with pytest.raises(ArgumentError, match="contains 'zzz'; there are: band-1M-pairs, band-10M-pairs"):
+        catalog.cases("join", Options(only="zzz"))
 
 
 def test_full_cases_cover_what_was_promised() -> None:
     names = [case.name for case in catalog.cases("window_join", Options())]
     assert {f"tuples-2^{n}-seqs" for n in (12, 16, 20)} <= set(names)
-    assert {"batches-2^20-seqs", "batches-2^16-pairs"} <= set(names)
+    assert {"batches-2^20-seqs", "batches-2^23-seqs", "batches-2^16-pairs"} <= set(names)
+    assert "tuples-2^23-seqs" not in names
+    assert {f"count-2^20-batch65536-sel{n}" for n in (1, 16, 256, 4096, 16384)} <= set(names)
+    assert {f"small-2^16-batch{n}-sel2" for n in (1, 16, 256, 4096)} <= set(names)
+    grid = [name for name in names if name.startswith("grid-")]
+    for part in ("batch1-", "batch65536-", "sel1-", "sel256-", "sel16384-", *DISTRIBUTIONS):
+        assert any(part in name for name in grid), part
+    assert len(set(names)) == len(names)
 
 
 def test_where_results_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,17 +375,29 @@ def test_a_result_names_no_host_and_no_path() -> None:
 
 
 def test_the_command_prints_and_keeps_rows(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "millrace.cli", "bench", "window_join", "--quick", "--json", "--case", "2^12"]
+    command = [
+        sys.executable,
+        "-m",
+        "millrace.cli",
+        "bench",
+        "window_join",
+        "--quick",
+        "--json",
+        "--case",
+        "s-2^12-seqs",
+    ]
     done = subprocess.run(
         [*command, "--repeat", "2", "--out", "kept"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {row["peer"] for row in rows} == {"numpy", "numpy-sorted", "duckdb", "polars", "multimap"}
-    assert {row["index"] for row in rows} == {"scan", "btree"}
+    ours = {"btree on cpu", "best fixed index"}
+    assert {row["peer"] for row in rows} == {*window_join.BATCH_PEERS, *window_join.TUPLE_PEERS, "random-reads"} | ours
+    assert {row["index"] for row in rows} >= {"scan", "btree", "auto"}
     for row in rows:
         assert set(row) >= KEYS
         assert row["unit"] == "tuples/s"
+        assert row["peer_unit"] == ("lines/s" if row["peer"] == "random-reads" else "tuples/s")
         assert row["ratio"] == pytest.approx(row["value"] / row["peer_value"])
         assert row["spread"]["min"] <= row["value"] <= row["spread"]["max"]
     (kept,) = (tmp_path / "kept").glob("window_join-*-quick-part.jsonl")

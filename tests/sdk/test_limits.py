@@ -70,7 +70,7 @@ def test_pairs_that_nobody_wants_are_not_kept(how: str, found: list[tuple[int, F
     result = mr.join(rows, rows, on="r.a < s.a AND r.b > s.b", how=how, output="count" if how == "inner" else "seqs")
     assert result.num_rows == {"semi": 49, "anti": 1, "inner": 50}[how]
     assert sum(candidates for candidates, _ in found) > 0
-    assert all(len(block.newcomer[side]) == 0 for _, block in found for side in ("r", "s"))
+    assert all(len(block.partner[side]) == 0 for _, block in found for side in ("r", "s"))
 
 
 def test_waiting_rows_are_kept_in_few_pieces() -> None:

@@ -807,7 +807,7 @@ def stored(j: mr.WindowJoin) -> int:
     """The bytes that a join's windows and waiting rows hold."""
     total = 0
     for window in j._windows.values():
-        total += sum(part._data.nbytes for part in _slidings(window))
+        total += sum(part.nbytes for part in _slidings(window))
         total += sum(chunk.table.get_total_buffer_size() for chunk in window.rows.chunks)
     for runs in j._progress.waiting.runs.values():
         total += sum(run.rows.payload.get_total_buffer_size() for run in runs)

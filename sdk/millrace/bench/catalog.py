@@ -24,6 +24,7 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.window_join",
         "band join of two streams in count windows, against NumPy, DuckDB, Polars and a C++ std::multimap",
     ),
+    "join": Bench("millrace.bench.join", "band join of two whole tables, against DuckDB, Polars and sorted NumPy"),
 }
 
 

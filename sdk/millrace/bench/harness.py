@@ -1,8 +1,8 @@
 """Measures contenders side by side: checks that they give the same answer, then times them in turns.
 
 Every repeat gives each contender a slice of time, one after the other, so that a noisy moment hits all alike; a slice
-is as many steps as fit, at least one. What is reported is the amount of work per second: the median over the slices,
-and their spread. A contender so slow that it has used up its share of the time gets fewer repeats.
+is as many rounds of steps as fit, at least one. What is reported is the amount of work per second: the median over the
+slices, and their spread. A contender so slow that it has used up its share of the time gets fewer repeats.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Answer = Mapping[str, npt.NDArray[Any]]
 """Columns by name, brought into an order in which equal answers are equal."""
 Progress = Callable[[str, float], None]
 """Told what is under way, and what share of the whole is done."""
+_NO_MEMORY = "it ran out of memory"
 
 
 class DifferentWork(MillraceError):
@@ -41,18 +42,28 @@ class Runner(Protocol):
     def answer(self) -> Answer:
         """The result of the last step."""
 
+    def pause(self) -> None:
+        """The others' turn: let go of the last result."""
+
     def close(self) -> None:
         """Give everything back."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone who can do a case. Ours name an index and a device; `start` may raise `PeerMissing`."""
+    """Someone who can do a case. Ours name an index and a device; `start` may raise `PeerMissing`.
+
+    One that does not `answer` is a yardstick: it does other work than the case's, whose answer is not compared with
+    anyone's; `unit` says what it is counted in, where that is not the case's unit.
+    """
 
     name: str
     start: Callable[[], Runner]
     index: str | None = None
     device: str | None = None
+    device_kind: str | None = None
+    answers: bool = True
+    unit: str | None = None
 
     @property
     def ours(self) -> bool:
@@ -62,22 +73,35 @@ class Contender:
 
 @dataclass(frozen=True)
 class Case:
-    """One line of comparison: contenders that do the same work, measured in the same unit (more is better)."""
+    """One line of comparison: contenders that do the same work, measured in the same unit (more is better).
+
+    The answers of the first `check_steps` steps are compared. Every contender does `warm_work` before it is timed, so
+    that whatever adapts has settled. A slice ends only after whole rounds of `round` steps, for steps that differ by
+    turns. Where there are many cases, each takes a `slice_share` of the usual slice. Our indexes in `rivals` are peers
+    of our others.
+    """
 
     name: str
     unit: str
     contenders: Sequence[Contender]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    check_steps: int = 2
+    round: int = 1
+    warm_work: float = 0.0
+    slice_share: float = 1.0
+    rivals: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: `repeats` slices of `slice_seconds` each, `most_seconds` in all per contender."""
+    """How long to measure: `repeats` slices of `slice_seconds` each, `most_seconds` in all per contender.
+
+    Warming up takes a twentieth of `most_seconds` at most.
+    """
 
     repeats: int = 7
     slice_seconds: float = 0.5
     most_seconds: float = 60.0
-    check_steps: int = 2
 
 
 @dataclass(frozen=True)
@@ -119,8 +143,14 @@ def measure(case: Case, effort: Effort, progress: Progress) -> Result:
                 runners[contender.name] = contender.start()
             except PeerMissing as reason:
                 missing[contender.name] = str(reason)
-        _check(case, runners, effort.check_steps, progress)
-        speeds = _race(case, runners, effort, progress)
+            except MemoryError:
+                if contender.ours:
+                    raise
+                missing[contender.name] = _NO_MEMORY
+        missing |= _check(case, runners, progress)
+        _warm(case, runners, effort, progress)
+        with _quick_collection():
+            speeds = _race(case, runners, effort, progress)
     finally:
         for runner in runners.values():
             runner.close()
@@ -128,18 +158,49 @@ def measure(case: Case, effort: Effort, progress: Progress) -> Result:
     return Result(case, tuple(Measured(c, tuple(speeds[c.name])) for c in present), missing)
 
 
-def _check(case: Case, runners: Mapping[str, Runner], steps: int, progress: Progress) -> None:
-    """The first steps, which also warm everything up, must give everyone the same answer."""
-    for _ in range(steps):
+def _check(case: Case, runners: dict[str, Runner], progress: Progress) -> dict[str, str]:
+    """The first steps, which also warm everything up, must give all who answer the same answer.
+
+    A peer that runs out of memory is closed and taken out; the reason is returned.
+    """
+    failed: dict[str, str] = {}
+    for _ in range(case.check_steps):
         expected: tuple[str, Answer] | None = None
-        for name, runner in runners.items():
+        for contender in [c for c in case.contenders if c.name in runners]:
+            name = contender.name
             progress(f"{case.name}: checking {name}", 0.0)
-            runner.step()
-            answer = runner.answer()
-            if expected is None:
-                expected = name, answer
+            try:
+                answer = _first_answer(contender, runners[name])
+            except MemoryError:
+                if contender.ours:
+                    raise
+                runners.pop(name).close()
+                failed[name] = _NO_MEMORY
+                continue
+            if expected is None or answer is None:
+                expected = expected if answer is None else (name, answer)
             elif (difference := _difference(expected[1], answer)) is not None:
                 raise DifferentWork(f"{case.name}: {name} and {expected[0]} give different answers: {difference}")
+    return failed
+
+
+def _first_answer(contender: Contender, runner: Runner) -> Answer | None:
+    """One step's answer; nothing of a contender that does not answer."""
+    runner.step()
+    answer = runner.answer() if contender.answers else None
+    runner.pause()
+    return answer
+
+
+def _warm(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: Progress) -> None:
+    """Work that is not timed."""
+    for name, runner in runners.items():
+        progress(f"{case.name}: warming up {name}", 0.0)
+        work = seconds = 0.0
+        while work < case.warm_work and seconds < effort.most_seconds / 20:
+            done, took = runner.step()
+            work, seconds = work + done, seconds + took
+        runner.pause()
 
 
 def _difference(expected: Answer, given: Answer) -> str | None:
@@ -163,21 +224,34 @@ def _race(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: P
             share = (repeat + number / len(runners)) / effort.repeats
             progress(f"{case.name}: repeat {repeat + 1} of {effort.repeats}, {name}", share)
             if spent[name] < effort.most_seconds:
-                amount, seconds = _slice(runner, effort.slice_seconds)
+                amount, seconds = _slice(runner, effort.slice_seconds * case.slice_share, case.round)
+                runner.pause()
                 spent[name] += seconds
                 speeds[name].append(amount / seconds)
     return speeds
 
 
-def _slice(runner: Runner, least_seconds: float) -> tuple[float, float]:
-    """Steps until the time is used up, timed by the runner itself."""
+def _slice(runner: Runner, least_seconds: float, steps_in_round: int) -> tuple[float, float]:
+    """Whole rounds until the time is used up, timed by the runner itself."""
     amount = seconds = 0.0
     with _no_collection():
         while seconds < least_seconds:
-            done, took = runner.step()
-            amount += done
-            seconds += max(took, 1e-9)
+            for _ in range(steps_in_round):
+                done, took = runner.step()
+                amount += done
+                seconds += max(took, 1e-9)
     return amount, seconds
+
+
+@contextmanager
+def _quick_collection() -> Iterator[None]:
+    """What lives now is not looked at by the collections between slices, which would take longer than short slices."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

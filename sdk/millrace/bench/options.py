@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millrace.bench.harness import Effort
 
@@ -24,4 +24,4 @@ class Options:
         chosen = _QUICK if self.quick else _FULL
         if self.repeats is None:
             return chosen
-        return Effort(self.repeats, chosen.slice_seconds, chosen.most_seconds, chosen.check_steps)
+        return replace(chosen, repeats=self.repeats)

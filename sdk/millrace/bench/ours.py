@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.bench.harness import Answer
-from millrace.bench.workload import Rows, Turn, Workload
+from millrace.bench.workload import Rows, Turn, Workload, answer_columns
 from millrace.window_join import WindowJoin
 
 
@@ -16,7 +16,7 @@ class OurSession:
 
     def __init__(self, workload: Workload, index: str, device: str) -> None:
         """Nothing pushed yet."""
-        self._payload = workload.output == "pairs"
+        self._output = workload.output
         self._join = WindowJoin(
             on=workload.on,
             window=f"{workload.window} rows",
@@ -44,12 +44,12 @@ class OurSession:
         return self._join.push_both(r, s, order)
 
     def answer(self, result: pa.Table) -> Answer:
-        """All columns."""
-        return {name: result.column(name).to_numpy() for name in result.column_names}
+        """All columns; of counts, those that a batch of one side needs."""
+        return {name: result.column(name).to_numpy() for name in answer_columns(self._output)}
 
     def close(self) -> None:
         """End the join."""
         self._join.close()
 
     def _table(self, rows: Rows) -> pa.Table:
-        return pa.table({"x": rows.x, "v": rows.v} if self._payload else {"x": rows.x})
+        return pa.table({"x": rows.x, "v": rows.v} if self._output == "pairs" else {"x": rows.x})

@@ -17,29 +17,53 @@ from millrace.errors import ArgumentError
 Row = dict[str, Any]
 
 
+BEST_FIXED = "best fixed index"
+"""The peer of `auto` that is, in each case, the fastest of our indexes chosen by hand on the same device."""
+_NO_PEER = dict.fromkeys(("peer", "peer_index", "peer_value", "peer_unit", "ratio", "peer_spread", "peer_repeats"))
+
+
 def result_rows(bench: str, result: Result, about: Mapping[str, Any]) -> Iterator[Row]:
     """Ours against each peer (`ratio` is ours / peer, higher is better); without peers, ours alone with nulls."""
-    ours = [m for m in result.measured if m.contender.ours]
-    peers: list[Measured | None] = [m for m in result.measured if not m.contender.ours]
-    for mine in ours:
-        for peer in peers or [None]:
-            yield {
-                "bench": bench,
-                "case": result.case.name,
-                "device": mine.contender.device,
-                "index": mine.contender.index,
-                "value": mine.value,
-                "unit": result.case.unit,
-                "peer": None if peer is None else peer.contender.name,
-                "peer_value": None if peer is None else peer.value,
-                "ratio": None if peer is None else mine.value / peer.value,
-                "spread": mine.spread,
-                "peer_spread": None if peer is None else peer.spread,
-                "repeats": len(mine.speeds),
-                "peer_repeats": None if peer is None else len(peer.speeds),
-                **result.case.facts,
-                **about,
-            }
+    for mine in [m for m in result.measured if m.contender.ours]:
+        alone = {
+            "bench": bench,
+            "case": result.case.name,
+            "contender": mine.contender.name,
+            "device": mine.contender.device,
+            "device_kind": mine.contender.device_kind,
+            "index": mine.contender.index,
+            "value": mine.value,
+            "unit": result.case.unit,
+            "spread": mine.spread,
+            "repeats": len(mine.speeds),
+        }
+        for peer in list(_peer_parts(mine, result)) or [_NO_PEER]:
+            yield {**alone, **peer, **result.case.facts, "missing": dict(result.missing), **about}
+
+
+def _peer_parts(mine: Measured, result: Result) -> Iterator[Row]:
+    """What a row says of the peer, for each of them."""
+    for name, peer in _peers(mine, result):
+        yield {
+            "peer": name,
+            "peer_index": peer.contender.index,
+            "peer_value": peer.value,
+            "peer_unit": peer.contender.unit or result.case.unit,
+            "ratio": mine.value / peer.value,
+            "peer_spread": peer.spread,
+            "peer_repeats": len(peer.speeds),
+        }
+
+
+def _peers(mine: Measured, result: Result) -> Iterator[tuple[str, Measured]]:
+    """Whom one of ours is compared with: the peers, our own rivals and, for `auto`, the best index chosen by hand."""
+    for other in result.measured:
+        if not other.contender.ours or (other is not mine and other.contender.index in result.case.rivals):
+            yield other.contender.name, other
+    fixed = [m for m in result.measured if m.contender.ours and m.contender.device == mine.contender.device]
+    fixed = [m for m in fixed if m.contender.index != "auto"]
+    if mine.contender.index == "auto" and fixed:
+        yield BEST_FIXED, max(fixed, key=lambda m: m.value)
 
 
 def about_run() -> Row:

@@ -28,7 +28,10 @@ class Session(Protocol):
         """Push a turn; all pairs it completes, complete in memory."""
 
     def answer(self, result: Any) -> Answer:
-        """A result's columns by name: `r_seq`, `s_seq`, and with payload `r_x`, `r_v`, `s_x`, `s_v`."""
+        """A result's columns by name: `r_seq`, `s_seq`, and with payload `r_x`, `r_v`, `s_x`, `s_v`.
+
+        Of the output `count`: `seq` of each newcomer, in order, and `count`.
+        """
 
     def close(self) -> None:
         """Give everything back."""
@@ -64,12 +67,16 @@ class Stream:
     def answer(self) -> Answer:
         """The last turn's pairs."""
         columns = self._session.answer(self._last)
-        if self._ordered:
+        if self._ordered or self._workload.output == "count":
             return columns
         newcomer = (self._number - 1) % 2
         keys = (columns["r_seq"], columns["s_seq"])
         order = np.lexsort((keys[1 - newcomer], keys[newcomer]))
         return {name: column[order] for name, column in columns.items()}
+
+    def pause(self) -> None:
+        """Forget the last result."""
+        self._last = None
 
     def close(self) -> None:
         """End the session."""

@@ -8,12 +8,22 @@ from pathlib import Path
 import typer
 
 from millrace.bench import catalog
+from millrace.bench.bars import judged
 from millrace.bench.harness import Result
 from millrace.bench.options import Options
-from millrace.bench.rows import Row, about_run, as_line, default_folder, keep_results, result_rows, results_file
+from millrace.bench.rows import (
+    BEST_FIXED,
+    Row,
+    about_run,
+    as_line,
+    default_folder,
+    keep_results,
+    result_rows,
+    results_file,
+)
 from millrace.cli.screen import print_table, progress, remark
 
-_NUMBERS = frozenset({"ours", "quartiles", "theirs", "their quartiles", "ratio"})
+_NUMBERS = frozenset({"ours", "quartiles", "theirs", "their quartiles", "ratio", "wanted"})
 
 
 def list_benches(as_json: bool) -> None:
@@ -36,6 +46,8 @@ def run_benches(names: list[str], as_json: bool, quick: bool, out: Path | None, 
         rows = _run(name, options, about, path, as_json)
         if not as_json:
             _print(rows)
+            if not quick:
+                _print_bars(rows)
         remark(f"results: {path}")
 
 
@@ -65,19 +77,50 @@ def _print(rows: list[Row]) -> None:
             (
                 row["case"],
                 row["index"],
-                row["device"],
+                _device(row),
                 _speed(row["value"]),
                 _quartiles(row["spread"]),
-                row["peer"] or "",
-                _speed(row["peer_value"]) if peer else "",
+                _peer(row),
+                _speed(row["peer_value"]) + _other_unit(row) if peer else "",
                 _quartiles(row["peer_spread"]) if peer else "",
-                f"{row['ratio']:.2f}" if peer else "",
+                _ratio(row["ratio"]) if peer else "",
             )
         )
     headings = ("case", "index", "device", "ours", "quartiles", "peer", "theirs", "their quartiles", "ratio")
     print_table(headings, lines, _NUMBERS)
     if rows:
         typer.echo(f"speeds in {rows[0]['unit']}, medians; ratio = ours / theirs, higher is better")
+
+
+def _print_bars(rows: list[Row]) -> None:
+    """What the rows say of the speeds that were promised; nothing where they say nothing."""
+    lines = [
+        (v.bar.text, _ratio(v.bar.ratio), _ratio(v.worst["ratio"]), "yes" if v.met else "no", v.worst["case"])
+        for v in judged(rows)
+    ]
+    if lines:
+        typer.echo("")
+        print_table(("bar", "wanted", "ratio", "met", "in the worst case"), lines, _NUMBERS)
+
+
+def _device(row: Row) -> str:
+    """A device by name; of what kind it is where the name does not tell, as of a CPU driven by OpenCL."""
+    name, kind = row["device"], row["device_kind"]
+    return name if kind in (None, name.partition(":")[0]) else f"{name} ({kind})"
+
+
+def _peer(row: Row) -> str:
+    """A peer by name, and which of our indexes was the best one."""
+    name = row["peer"] or ""
+    return f"{name}: {row['peer_index']}" if name == BEST_FIXED else name
+
+
+def _other_unit(row: Row) -> str:
+    return "" if row["peer_unit"] == row["unit"] else f" {row['peer_unit']}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
 def _speed(value: float) -> str:

@@ -1,1 +1,1 @@
-"""The peers: the same joins done with other tools, each as a `millrace.bench.stream.Session`."""
+"""The peers: the same joins by other tools, each as a `Session` (streams) or a `Joiner` (tables), and yardsticks."""

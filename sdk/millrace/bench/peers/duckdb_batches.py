@@ -1,32 +1,32 @@
 """Peer `duckdb`: micro-batches; each batch is joined with the other window by a range predicate (it takes its IEJoin).
 
-The window is an Arrow table that DuckDB scans in place: as fast as a table of its own, and nothing is to be deleted.
+`duckdb-buckets` is the same by a hash join on parts of the domain. The window is an Arrow table that DuckDB scans in
+place: as fast as a table of its own, and nothing is to be deleted.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
-from millrace.bench.harness import Answer, PeerMissing
-from millrace.bench.peers.windows import SIDES, ArrivalWindow, newcomer
-from millrace.bench.workload import Rows, Turn, Workload
+from millrace.bench.harness import Answer
+from millrace.bench.peers.duckdb_band import band_query, import_duckdb
+from millrace.bench.peers.windows import ArrivalWindow, newcomer
+from millrace.bench.workload import Rows, Turn, Workload, answer_columns
 
 
 class DuckdbSession:
     """An in-memory DuckDB with all cores."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, buckets: bool = False) -> None:
         """Connects; windows are empty."""
-        try:
-            import duckdb
-        except ImportError as error:
-            raise PeerMissing("duckdb is not installed: pip install 'millrace[bench]'") from error
-        self._eps = workload.eps
         self._payload = workload.output == "pairs"
+        columns = answer_columns(workload.output)
+        # By the newcomer's side.
+        self._queries = tuple(
+            band_query(tables, columns, workload.eps, buckets) for tables in (("batch", "held"), ("held", "batch"))
+        )
         self._windows = ArrivalWindow(workload.window), ArrivalWindow(workload.window)
-        self._connection = duckdb.connect(":memory:")
+        self._connection = import_duckdb().connect(":memory:")
 
     def fill(self, r: Rows, s: Rows) -> None:
         """Keep the rows."""
@@ -37,34 +37,24 @@ class DuckdbSession:
         """The batch as it is."""
         return newcomer(turn)
 
-    def push(self, prepared: tuple[int, Rows]) -> dict[str, Any]:
+    def push(self, prepared: tuple[int, Rows]) -> pa.Table:
         """One SQL join, then the batch goes into its window."""
         side, rows = prepared
         own, other = self._windows[side], self._windows[1 - side]
-        batch = ArrivalWindow(len(rows))
-        batch.first = own.end
-        batch.rows = rows
-        self._connection.register("batch", _table(batch))
-        self._connection.register("held", _table(other))
-        result: dict[str, Any] = self._connection.execute(self._query(side)).fetchnumpy()
+        self._connection.register("batch", self._table(own.next_batch(rows)))
+        self._connection.register("held", self._table(other))
+        result = self._connection.sql(self._queries[side]).to_arrow_table()
         own.append(rows)
         return result
 
-    def answer(self, result: dict[str, Any]) -> Answer:
+    def answer(self, result: pa.Table) -> Answer:
         """The columns as selected."""
-        return result
+        return {name: result.column(name).to_numpy() for name in result.column_names}
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    def _query(self, side: int) -> str:
-        tables = ("batch", "held") if side == 0 else ("held", "batch")
-        names = ["r_seq", "s_seq"] + (["r_x", "r_v", "s_x", "s_v"] if self._payload else [])
-        columns = (f"{tables[SIDES.index(n[0])]}.{n[2:]} AS {n}" for n in names)
-        band = f"held.x BETWEEN batch.x - {self._eps} AND batch.x + {self._eps}"
-        return f"SELECT {', '.join(columns)} FROM batch JOIN held ON {band}"
-
-
-def _table(window: ArrivalWindow) -> pa.Table:
-    return pa.table({"seq": window.seqs(), "x": window.rows.x, "v": window.rows.v})
+    def _table(self, window: ArrivalWindow) -> pa.Table:
+        columns = {"seq": window.seqs(), "x": window.rows.x}
+        return pa.table(columns | ({"v": window.rows.v} if self._payload else {}))

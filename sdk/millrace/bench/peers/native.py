@@ -14,7 +14,7 @@ from millrace.bench.harness import PeerMissing
 from millrace.bench.machine import cpu_model, find_compiler
 from millrace.host.jit import cache_dir
 
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-Wall", "-Wextra")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-pthread", "-fPIC", "-shared", "-Wall", "-Wextra")
 
 
 @cache

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from millrace.bench.harness import Answer
+from millrace.bench.peers.expand import expand
 from millrace.bench.peers.windows import SIDES, newcomer
-from millrace.bench.workload import Longs, Rows, Turn, Workload
+from millrace.bench.workload import Rows, Turn, Workload, answer_columns
 
 
 class _SortedWindow:
-    """The last `window` rows of a side, sorted by key."""
+    """The last `window` rows of a side, sorted by key; `v` is kept only where payload is wanted."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, payload: bool) -> None:
         self._window = window
+        self._payload = payload
         self.end = 0
         self.seq = np.zeros(0, np.int64)
         self.x = np.zeros(0, np.int64)
@@ -34,7 +36,8 @@ class _SortedWindow:
         order = np.argsort(x, kind="stable")
         self.x = x[order]
         self.seq = np.concatenate([self.seq[keep], seq[fresh]])[order]
-        self.v = np.concatenate([self.v[keep], rows.v[fresh]])[order]
+        if self._payload:
+            self.v = np.concatenate([self.v[keep], rows.v[fresh]])[order]
 
 
 class NumpySession:
@@ -43,9 +46,10 @@ class NumpySession:
     def __init__(self, workload: Workload, sort_batch: bool) -> None:
         """Both empty."""
         self._eps = workload.eps
-        self._payload = workload.output == "pairs"
+        self._output = workload.output
         self._sort_batch = sort_batch
-        self._windows = _SortedWindow(workload.window), _SortedWindow(workload.window)
+        payload = workload.output == "pairs"
+        self._windows = _SortedWindow(workload.window, payload), _SortedWindow(workload.window, payload)
 
     def fill(self, r: Rows, s: Rows) -> None:
         """Sort each window once."""
@@ -57,32 +61,28 @@ class NumpySession:
         return newcomer(turn)
 
     def push(self, prepared: tuple[int, Rows]) -> dict[str, Any]:
-        """Search the other window, expand, insert."""
+        """Search the other window, expand (or only count), insert."""
         side, rows = prepared
         own, other = self._windows[side], self._windows[1 - side]
         probers = np.argsort(rows.x, kind="stable") if self._sort_batch else np.arange(len(rows))
         x = rows.x[probers] if self._sort_batch else rows.x
         begin = np.searchsorted(other.x, x - self._eps, "left")
         counts = np.searchsorted(other.x, x + self._eps, "right") - begin
-        who, whom = np.repeat(probers, counts), _expand(begin, counts)
-        columns: dict[str, Any] = {f"{SIDES[side]}_seq": own.end + who, f"{SIDES[1 - side]}_seq": other.seq[whom]}
-        if self._payload:
-            columns |= {f"{SIDES[side]}_x": rows.x[who], f"{SIDES[side]}_v": rows.v[who]}
-            columns |= {f"{SIDES[1 - side]}_x": other.x[whom], f"{SIDES[1 - side]}_v": other.v[whom]}
+        if self._output == "count":
+            columns: dict[str, Any] = {"seq": own.end + np.arange(len(rows)), "count": np.empty_like(counts)}
+            columns["count"][probers] = counts
+        else:
+            who, whom = np.repeat(probers, counts), expand(begin, counts)
+            columns = {f"{SIDES[side]}_seq": own.end + who, f"{SIDES[1 - side]}_seq": other.seq[whom]}
+            if self._output == "pairs":
+                columns |= {f"{SIDES[side]}_x": rows.x[who], f"{SIDES[side]}_v": rows.v[who]}
+                columns |= {f"{SIDES[1 - side]}_x": other.x[whom], f"{SIDES[1 - side]}_v": other.v[whom]}
         own.append(rows)
         return columns
 
     def answer(self, result: dict[str, Any]) -> Answer:
         """The columns, in our order."""
-        names = ["r_seq", "s_seq"] + (["r_x", "r_v", "s_x", "s_v"] if self._payload else [])
-        return {name: result[name] for name in names}
+        return {name: result[name] for name in answer_columns(self._output)}
 
     def close(self) -> None:
         """Nothing to give back."""
-
-
-def _expand(begin: Longs, counts: Longs) -> Longs:
-    """`begin[i], begin[i] + 1, …` for each i, `counts[i]` of them."""
-    starts = np.cumsum(counts) - counts
-    within: Longs = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(begin - starts, counts)
-    return within

@@ -1,12 +1,16 @@
-"""Peer `polars`: micro-batches; each batch is joined with the other window by `join_where` on two inequalities."""
+"""Peer `polars`: micro-batches; each batch is joined with the other window by `join_where` on two inequalities.
+
+`polars-buckets` is the same by an equality join on parts of the domain.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.bench.harness import Answer, PeerMissing
+from millrace.bench.harness import Answer
+from millrace.bench.peers.polars_band import band_join, check_polars
 from millrace.bench.peers.windows import SIDES, ArrivalWindow, newcomer
-from millrace.bench.workload import Rows, Turn, Workload
+from millrace.bench.workload import Rows, Turn, Workload, answer_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -15,15 +19,12 @@ if TYPE_CHECKING:
 class PolarsSession:
     """Polars with all cores."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, buckets: bool = False) -> None:
         """Windows are empty."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise PeerMissing("polars is not installed: pip install 'millrace[bench]'") from error
-        self._pl = pl
+        check_polars()
         self._eps = workload.eps
-        self._payload = workload.output == "pairs"
+        self._output = workload.output
+        self._buckets = buckets
         self._windows = ArrivalWindow(workload.window), ArrivalWindow(workload.window)
 
     def fill(self, r: Rows, s: Rows) -> None:
@@ -39,17 +40,12 @@ class PolarsSession:
         """One join, then the batch goes into its window."""
         side, rows = prepared
         own, other = self._windows[side], self._windows[1 - side]
-        batch = ArrivalWindow(len(rows))
-        batch.first = own.end
-        batch.rows = rows
         new, old = SIDES[side], SIDES[1 - side]
-        col = self._pl.col
-        probes = self._frame(batch, new).with_columns(low=col(f"{new}_x") - self._eps, high=col(f"{new}_x") + self._eps)
-        held = self._frame(other, old)
-        joined = probes.join_where(held, col("low") <= col(f"{old}_x"), col("high") >= col(f"{old}_x"))
-        names = ["r_seq", "s_seq"] + (["r_x", "r_v", "s_x", "s_v"] if self._payload else [])
+        frames = self._frame(own.next_batch(rows), new), self._frame(other, old)
+        joined = band_join(*frames, (f"{new}_x", f"{old}_x"), self._eps, self._buckets)
+        result = joined.select(answer_columns(self._output)).collect()
         own.append(rows)
-        return joined.select(names)
+        return result
 
     def answer(self, result: pl.DataFrame) -> Answer:
         """All columns."""
@@ -58,6 +54,8 @@ class PolarsSession:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _frame(self, window: ArrivalWindow, side: str) -> pl.DataFrame:
+    def _frame(self, window: ArrivalWindow, side: str) -> pl.LazyFrame:
+        import polars as pl
+
         columns = {f"{side}_seq": window.seqs(), f"{side}_x": window.rows.x}
-        return self._pl.DataFrame(columns | ({f"{side}_v": window.rows.v} if self._payload else {}))
+        return pl.LazyFrame(columns | ({f"{side}_v": window.rows.v} if self._output == "pairs" else {}))

@@ -27,6 +27,12 @@ class ArrivalWindow:
         """The seq of each row held."""
         return np.arange(self.first, self.end)
 
+    def next_batch(self, rows: Rows) -> ArrivalWindow:
+        """Rows that come next, numbered but not taken in."""
+        batch = ArrivalWindow(len(rows))
+        batch.first, batch.rows = self.end, rows
+        return batch
+
     def append(self, rows: Rows) -> None:
         """Take rows in, and forget those that no longer fit."""
         end = self.end + len(rows)

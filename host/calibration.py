@@ -1,0 +1,153 @@
+"""What inserting and probing cost on this machine, for each structure: measured once and kept in the cache folder.
+
+Five constants per structure, in nanoseconds: a call to insert and each of its tuples, a call to probe, each of its
+questions and each partner found. `millrace calibrate` measures them, on a small subwindow, and compiles all kernels on
+the way; until then the constants of the machine that they were first measured on serve.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from millrace.host.cpu import CpuDevice
+from millrace.host.jit import cache_dir
+from millrace.host.panjoin import STRUCTURES, structure_class
+from millrace.host.subwindow import Batch, Questions, Site, Structure
+
+CAPACITY = 1 << 15
+FEW, MANY = 4, 4096
+"""Tuples of the batches that are timed: a fixed cost and a cost per tuple follow from two."""
+SPARSE, DENSE = 2, 130
+"""Partners per question of the probes that are timed."""
+_REPEATS = 5
+_DOMAIN = 1 << 32
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds."""
+
+    insert_call: float
+    insert_tuple: float
+    probe_call: float
+    probe_question: float
+    partner: float
+
+    def per_tuple(self, batch: float, partners: float, records_only: bool) -> float:
+        """A tuple that comes in a batch is put in and asks for its partners, in two subwindows of the other side."""
+        call = self.insert_call + 2 * self.probe_call
+        return call / batch + self.insert_tuple + 2 * self.probe_question + (0 if records_only else partners * self.partner)
+
+
+DEFAULTS = {
+    "bisort": Costs(2000.0, 15.0, 30000.0, 20.0, 3.0),
+    "rap": Costs(2000.0, 15.0, 12000.0, 30.0, 3.0),
+    "wib": Costs(2000.0, 15.0, 12000.0, 35.0, 3.0),
+}
+
+
+def costs(threads: int) -> dict[str, Costs]:
+    """The constants of every structure: this machine's where they have been measured."""
+    return _read(_path(threads)) or DEFAULTS
+
+
+def calibrate(threads: int) -> dict[str, Costs]:
+    """Measure the constants and keep them for later processes."""
+    measured = {name: _measure(name, threads) for name in STRUCTURES}
+    _write(_path(threads), measured)
+    return measured
+
+
+def _path(threads: int) -> Path:
+    """A file for this kind of machine and this many threads."""
+    return cache_dir() / f"costs-{platform.machine()}-{os.cpu_count()}-{threads}.json"
+
+
+def _read(path: Path) -> dict[str, Costs] | None:
+    """What an earlier process measured; nothing where there is none, or it is of other structures."""
+    try:
+        found = {name: Costs(**numbers) for name, numbers in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if set(found) == set(STRUCTURES) else None
+
+
+def _write(path: Path, measured: dict[str, Costs]) -> None:
+    """Keep what was measured; whoever writes last wins, and nobody ever reads half a file."""
+    try:
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps({name: asdict(one) for name, one in measured.items()}))
+        part.replace(path)
+    except OSError:
+        return
+
+
+def _measure(name: str, threads: int) -> Costs:
+    device = CpuDevice(threads)
+    try:
+        return _fitted(name, device)
+    finally:
+        device.close()
+
+
+def _fitted(name: str, device: CpuDevice) -> Costs:
+    inserts = {size: _insert_time(name, device, size) for size in (FEW, MANY)}
+    full, _ = _filled(name, device, CAPACITY, MANY)
+    full.seal()
+    probes = {size: _best(lambda size=size: _probe(full, size, SPARSE)) for size in (FEW, MANY)}  # type: ignore[misc]
+    dense = _best(lambda: _probe(full, MANY // 4, DENSE))
+    insert_tuple = (inserts[MANY] - inserts[FEW]) / (MANY - FEW)
+    question = (probes[MANY] - probes[FEW]) / (MANY - FEW)
+    insert_call, probe_call = inserts[FEW] - FEW * insert_tuple, probes[FEW] - FEW * question
+    partner = (dense - probe_call - MANY // 4 * question) / (MANY // 4 * (DENSE - SPARSE))
+    return Costs(*(max(float(value), 0.1) for value in (insert_call, insert_tuple, probe_call, question, partner)))
+
+
+def _insert_time(name: str, device: CpuDevice, size: int) -> float:
+    """Nanoseconds that a batch takes, on the average over a subwindow."""
+    batches = min(CAPACITY // size, 256)
+    return min(_filled(name, device, batches * size, size)[1] for _ in range(3)) / batches
+
+
+def _filled(name: str, device: CpuDevice, rows: int, size: int) -> tuple[Structure, int]:
+    """A subwindow filled in batches of a size, and how long that took."""
+    device.team.rouse()
+    rng = np.random.default_rng(rows + size)
+    structure = structure_class(name)(Site(np.dtype(np.uint64), CAPACITY, device, device.team), 0)
+    took = 0
+    for first in range(0, rows, size):
+        words = np.sort(rng.integers(0, _DOMAIN, size, dtype=np.uint64))
+        batch = Batch(words, np.arange(first, first + size, dtype=np.uint32))
+        start = time.perf_counter_ns()
+        structure.insert(batch)
+        took += time.perf_counter_ns() - start
+    return structure, took
+
+
+def _probe(structure: Structure, size: int, partners: int) -> None:
+    """Look up questions with so many partners each, and write those out."""
+    rng = np.random.default_rng(size)
+    low = np.sort(rng.integers(0, _DOMAIN - 1, size, dtype=np.uint64))
+    high = low + np.uint64(_DOMAIN // CAPACITY * partners)
+    hits = structure.probe(Questions(low, high, np.arange(size, dtype=np.uint32), rising=True), None, want=True)
+    at = np.cumsum(hits.counts) - hits.counts
+    hits.write(np.empty(int(hits.counts.sum()), np.int64), at)
+    hits.release()
+
+
+def _best(task: Callable[[], None]) -> float:
+    """The quickest of a few runs, in nanoseconds; the first of all compiles."""
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter_ns()
+        task()
+        times.append(time.perf_counter_ns() - start)
+    return float(min(times))

@@ -1,0 +1,82 @@
+"""The speeds that were promised, read off the rows of a full run: each bar is a least ratio in certain rows.
+
+A bar is met where the worst of its rows reaches it. Bars whose rows are not there (other benches, an index that this
+version does not have) are not judged. Nothing here is asserted by a test: a busy machine misses bars.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from millrace.bench.rows import BEST_FIXED, Row
+
+
+@dataclass(frozen=True)
+class Bar:
+    """At least `ratio` in every row of a bench whose case, index and peer match the patterns as a whole."""
+
+    text: str
+    ratio: float
+    bench: str
+    case: str
+    index: str
+    peer: str
+
+    def rows(self, rows: Iterable[Row]) -> list[Row]:
+        """Those that it speaks of."""
+        return [row for row in rows if self._covers(row)]
+
+    def _covers(self, row: Row) -> bool:
+        if row["bench"] != self.bench or row["device"] != "cpu" or row["peer"] is None:
+            return False
+        return all(re.fullmatch(getattr(self, name), row[name]) for name in ("case", "index", "peer"))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A bar and the row that is worst for it."""
+
+    bar: Bar
+    worst: Row
+
+    @property
+    def met(self) -> bool:
+        """Whether even that row reaches it."""
+        return bool(self.worst["ratio"] >= self.bar.ratio)
+
+
+_W, _SMALL, _BTREE = "window_join", r"small-2\^16-batch", "btree on cpu"
+BARS = (
+    Bar("bisort 20x NumPy at 2^20", 20, _W, r"batches-2\^20-seqs", "bisort", "numpy"),
+    Bar("bisort 80x NumPy at 2^23", 80, _W, r"batches-2\^23-seqs", "bisort", "numpy"),
+    Bar("bisort 40x btree", 40, _W, r"batches-2\^20-seqs", "bisort", _BTREE),
+    Bar("bisort 0.15 tuples a line at 2^20", 0.15, _W, r"batches-2\^20-seqs", "bisort", "random-reads"),
+    Bar("bisort 0.10 tuples a line at 2^23", 0.10, _W, r"batches-2\^23-seqs", "bisort", "random-reads"),
+    Bar("bisort at 2^23 a third of 2^16", 1 / 3, _W, r"batches-2\^23-seqs", "bisort", r"bisort at 2\^16"),
+    Bar(
+        "counting 16 Ki matches 1.2x the cost of 1",
+        1 / 1.2,
+        _W,
+        r"count-2\^20-batch65536-sel16384",
+        "bisort",
+        "bisort at selectivity 1",
+    ),
+    Bar("auto 0.9 of the best choice", 0.9, _W, "grid-.*", "auto", BEST_FIXED),
+    Bar("rap beats btree, batches >= 256", 1, _W, rf"{_SMALL}(256|4096)-.*|batches-2\^(16|20)-seqs", "rap", _BTREE),
+    Bar("wib beats btree, batches >= 256", 1, _W, rf"{_SMALL}(256|4096)-.*|batches-2\^(16|20)-seqs", "wib", _BTREE),
+    Bar("rap within 2x of btree, batch 1", 0.5, _W, rf"{_SMALL}1-.*", "rap", _BTREE),
+    Bar("wib within 2x of btree, batch 1", 0.5, _W, rf"{_SMALL}1-.*", "wib", _BTREE),
+    Bar("mr.join 5x the best peer, 1M", 5, "join", "band-1M-pairs", "bisort|auto", "duckdb.*|polars.*|numpy.*"),
+    Bar("mr.join 5x the best peer, 10M", 5, "join", "band-10M-pairs", "bisort|auto", "duckdb.*|polars.*|numpy.*"),
+)
+
+
+def judged(rows: Iterable[Row]) -> Iterator[Verdict]:
+    """A verdict on every bar that the rows speak of."""
+    given = list(rows)
+    for bar in BARS:
+        found = bar.rows(given)
+        if found:
+            yield Verdict(bar, min(found, key=lambda row: float(row["ratio"])))

@@ -15,7 +15,7 @@ from millrace.host.words import Array
 MOST_KEPT = 1 << 28
 """Bytes kept for later at most; beyond that, arrays are let go."""
 LINE = 64
-"""Bytes of a cache line; arrays begin at one."""
+"""Bytes of a cache line; arrays begin at one, and as much can be read beyond their end."""
 _LEAST = 1 << 12
 _STEPS = 4
 """Size classes per power of two: no array is more than a quarter larger than asked for."""
@@ -46,17 +46,17 @@ class Arena:
             self._kept -= bytes_
             block = stock.pop()
         else:
-            block = _from_line(np.empty(bytes_ + LINE, np.uint8))
+            block = _from_line(np.empty(bytes_ + 2 * LINE, np.uint8))
         return block[: size * kind.itemsize].view(kind)
 
     def give(self, array: Array) -> None:
         """Take an array back that nobody uses any more; one that no arena handed out is left to Python."""
         owner = array.base
-        if not isinstance(owner, np.ndarray) or owner.dtype != np.uint8 or owner.nbytes != LINE + _class_of(
-            owner.nbytes - LINE
+        if not isinstance(owner, np.ndarray) or owner.dtype != np.uint8 or owner.nbytes != 2 * LINE + _class_of(
+            owner.nbytes - 2 * LINE
         ):
             return
-        size = owner.nbytes - LINE
+        size = owner.nbytes - 2 * LINE
         if self._kept + size <= MOST_KEPT:
             self._kept += size
             self._blocks.setdefault(size, []).append(_from_line(owner))
@@ -65,4 +65,4 @@ class Arena:
 def _from_line(owner: Array) -> Array:
     """The part of a block that begins at a cache line."""
     skip = -owner.__array_interface__["data"][0] % LINE
-    return owner[skip : skip + len(owner) - LINE]
+    return owner[skip : skip + len(owner) - 2 * LINE]

@@ -6,13 +6,14 @@ they need not be sorted again. Where they are not (`s.x BETWEEN r.lo AND r.hi`),
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from millrace.host.indexes import SideStep
 from millrace.host.jit import inline, share
-from millrace.host.memory import load_as, store_as, table
+from millrace.host.memory import address, load_as, store_as, table
 from millrace.host.subwindow import Ids, Questions, Reach
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
@@ -23,6 +24,14 @@ SLICE = 1 << 14
 EMPTY, UNSORTED, FALLING = range(3)
 """What is noticed on the way: a range is empty, lows are not ascending, highs are not."""
 _U32 = np.uint32
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Live tuples by their own words: these, and their numbers among all tuples."""
+
+    words: Array
+    order: Ids
 
 
 @inline
@@ -60,27 +69,60 @@ def _gather_64(given: int, part: int, parts: int) -> None:
     _gather(given, part, parts, np.uint64(0))
 
 
-def questions(step: SideStep, order: Ids | None, team: Team) -> Questions:
-    """The ranges of all live tuples, ascending; `order` is that of the live tuples' own words, where it is known.
+@inline
+def _spread(given: int, part: int, parts: int, like: Any) -> None:
+    """Words to the ends of a band round them, saturating."""
+    words, n, out_low, out_high = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
+    below, above = type(like)(load_as(given, 4, np.uint64(0))), type(like)(load_as(given, 5, np.uint64(0)))
+    most = type(like)(~type(like)(0))
+    for i in range(n * part // parts, n * (part + 1) // parts):
+        word = load_as(words, i, like)
+        store_as(out_low, i, type(like)(word - min(word, below)))
+        store_as(out_high, i, type(like)(word + min(type(like)(most - word), above)))
+
+
+@share
+def _spread_32(given: int, part: int, parts: int) -> None:
+    _spread(given, part, parts, np.uint32(0))
+
+
+@share
+def _spread_64(given: int, part: int, parts: int) -> None:
+    _spread(given, part, parts, np.uint64(0))
+
+
+def questions(step: SideStep, ordered: Ordered | None, team: Team) -> Questions:
+    """The ranges of all live tuples, ascending; `ordered` are the live tuples by their own words, where that is known.
 
     Arrays come from the team's arena where they can.
     """
-    if len(step.low) == 1:
-        low, high = np.ascontiguousarray(step.low[0]), np.ascontiguousarray(step.high[0])
-        if order is not None and len(order):
-            given = _in_order(low, high, order, team)
-            if given is not None:
-                return given
-    live = step.live & (step.low <= step.high)
-    lines, who = np.nonzero(live)
+    if ordered is not None and len(ordered.order):
+        if step.band is not None:
+            return _band(ordered, step.band, team)
+        given = _in_order(step.low[0], step.high[0], ordered.order, team) if len(step.low) == 1 else None
+        if given is not None:
+            return given
+    lines, who = np.nonzero(step.live & (step.low <= step.high))
     low, number = sort_words(step.low[lines, who], team)
     high = step.high[lines, who][number]
-    return Questions(low, high, who[number].astype(np.uint32), rising=bool((high[1:] >= high[:-1]).all()))
+    slot = (lines * len(step.words) + who)[number].astype(np.uint32)
+    rising = bool((high[1:] >= high[:-1]).all())
+    return Questions(low, high, who[number].astype(np.uint32), rising, slot, len(step.low))
+
+
+def _band(ordered: Ordered, band: tuple[int, int], team: Team) -> Questions:
+    """Ranges of constant width are in the order of the words."""
+    n, word = len(ordered.order), ordered.words.dtype
+    low, high = team.arena.take(n, word), team.arena.take(n, word)
+    given = np.array([address(ordered.words), n, address(low), address(high), *band], np.uint64)
+    team.run(_spread_64 if word == np.uint64 else _spread_32, given.view(np.int64), -(-n // SLICE))
+    return Questions(low, high, ordered.order, True, ordered.order)
 
 
 def _in_order(low: Array, high: Array, order: Ids, team: Team) -> Questions | None:
     """The ranges in a given order of the tuples; nothing where they are not ascending then."""
     n = len(order)
+    low, high = np.ascontiguousarray(low), np.ascontiguousarray(high)
     out_low, out_high = team.arena.take(n, low.dtype), team.arena.take(n, high.dtype)
     notes = np.zeros(3, np.int64)
     gather = _gather_64 if low.dtype == np.uint64 else _gather_32
@@ -89,7 +131,7 @@ def _in_order(low: Array, high: Array, order: Ids, team: Team) -> Questions | No
         team.arena.give(out_low)
         team.arena.give(out_high)
         return None
-    return Questions(out_low, out_high, order, rising=not notes[FALLING])
+    return Questions(out_low, out_high, order, not notes[FALLING], order)
 
 
 def reach_of(step: SideStep) -> Reach:

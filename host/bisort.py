@@ -8,109 +8,26 @@ through the run engine; results stay `<start, end>` records until somebody wants
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from millrace.host import bisort_expander as ex
-from millrace.host.indexes import Positions
-from millrace.host.jit import Share
-from millrace.host.memory import address
-from millrace.host.run_engine import UNITS, Records, Run, RunEngine
-from millrace.host.subwindow import Batch, Hits, Ids, Questions, Reach, Site, Structure
+from millrace.host import run_engine
+from millrace.host.insertion_buffer import BUFFER, InsertionBuffer
+from millrace.host.run_engine import Run, RunEngine
+from millrace.host.subwindow import Batch, Ids, Questions, Reach, Records, Site, Structure
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array
 
-BUFFER = 1 << 10
-"""Tuples of the insertion buffer, as in the paper (V-A3)."""
 RATIO = 2
 """Two runs are merged unless the older one is more than this many times the newer one."""
-
-
-class InsertionBuffer:
-    """The newest tuples, kept sorted in a small array of the host: no device is asked for so few."""
-
-    def __init__(self, word: np.dtype[np.unsignedinteger]) -> None:
-        """Empty."""
-        self._words: Array = np.empty(BUFFER, word)
-        self.ids: Ids = np.empty(BUFFER, np.uint32)
-        self.size = 0
-
-    def insert(self, batch: Batch) -> None:
-        """Merge a few tuples in."""
-        ex.merge_in(self._words, self.ids, self.size, batch.words, batch.ids)
-        self.size += len(batch)
-
-    def empty(self) -> tuple[Array, Ids]:
-        """What was in it."""
-        n, self.size = self.size, 0
-        return self._words[:n].copy(), self.ids[:n].copy()
-
-    def probe(self, questions: Questions) -> tuple[Ids, Ids] | None:
-        """Starts and ends of the questions' partners; nothing where the buffer is empty."""
-        if self.size == 0:
-            return None
-        starts, ends = np.empty(len(questions), np.uint32), np.empty(len(questions), np.uint32)
-        ex.search(self._words[: self.size], questions.low, questions.high, starts, ends)
-        return starts, ends
-
-
-class BisortHits(Hits):
-    """Records of a few runs and of the insertion buffer."""
-
-    def __init__(
-        self,
-        owner: Bisort,
-        questions: Questions,
-        records: list[Records],
-        buffered: tuple[Ids, Ids] | None,
-        reach: Reach | None,
-    ) -> None:
-        """Counts the partners."""
-        self._owner, self._records, self._buffered, self._reach = owner, records, buffered, reach
-        self._size = len(questions)
-        self._keep = questions
-        self.counts = owner.site.team.arena.take(self._size, np.int64)
-        ranges = [(one.starts, one.ends) for one in records] + ([] if buffered is None else [buffered])
-        self._runs = np.zeros((len(ranges), ex.LINE), np.int64)
-        for line, (starts, ends) in zip(self._runs, ranges, strict=True):
-            line[:] = address(starts), address(ends), 0, reach is not None
-        self._given = np.zeros(ex.ARGUMENTS, np.int64)
-        self._given[ex.QUESTIONS], self._given[ex.RUNS] = self._size, len(ranges)
-        self._given[ex.TABLE], self._given[ex.WHO] = address(self._runs), address(questions.who)
-        self._given[ex.FIRST], self._given[ex.COUNTS] = owner.first, address(self.counts)
-        if reach is not None:
-            self._given[ex.BEGIN : ex.STRIDE + 1] = address(reach.begin), address(reach.end), reach.stride
-            self._add_ids()
-        self._run(ex.count_partners)
-
-    def _add_ids(self) -> None:
-        """The host needs the ids now."""
-        for line, one in zip(self._runs, self._records, strict=False):
-            line[2] = address(self._owner.engine.ids(one.run))
-        if self._buffered is not None:
-            self._runs[-1, 2] = address(self._owner.buffer.ids)
-
-    def _run(self, share: Share) -> None:
-        self._owner.site.team.run(share, self._given, -(-self._size // ex.SLICE))
-
-    def write(self, out: Positions, at: Positions) -> None:
-        """Copy ids from the runs."""
-        if self._reach is None:
-            self._add_ids()
-        self._given[ex.OUT], self._given[ex.AT] = address(out), address(at)
-        self._run(ex.write_partners)
-
-    def release(self) -> None:
-        """Give the records back."""
-        for one in self._records:
-            self._owner.engine.forget(one)
-        self._owner.site.team.arena.give(self.counts)
 
 
 class Bisort(Structure):
     """Sorted runs, oldest first, and the insertion buffer behind them."""
 
     name = "bisort"
-    needs = UNITS
+    needs = run_engine.UNITS
 
     def __init__(self, site: Site, first: int) -> None:
         """No runs."""
@@ -161,26 +78,31 @@ class Bisort(Structure):
         self._runs, self._size = [run], run.size
         return True
 
-    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> BisortHits:
+    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> list[Records]:
         """Have every run probed, and look into the buffer."""
-        return BisortHits(self, questions, self._probe_runs(questions), self.buffer.probe(questions), reach)
+        found = self._probe_runs(questions, reach is not None) if self._runs else []
+        if self.buffer.size:
+            starts, ends = self.buffer.probe(questions)
+            found.append(Records(starts, ends, lambda: self.buffer.ids, self.first, reach is not None))
+        return found
 
-    def _probe_runs(self, questions: Questions) -> list[Records]:
+    def _probe_runs(self, questions: Questions, check: bool) -> list[Records]:
         engine, n = self.engine, len(questions)
-        high, back = questions.high, None
+        high, order = questions.high, None
         if not questions.rising:
-            high, back = sort_words(questions.high, self.site.team)
-        if not self._runs:
-            return []
-        low_buffer, high_buffer = engine.send(questions.low), engine.send(high)
-        under_way = [(run, engine.probe(run, low_buffer, high_buffer, n)) for run in self._runs]
-        records = [engine.records(run, probing) for run, probing in under_way]
-        if back is not None:
-            for one in records:
-                ends = np.empty(n, np.uint32)
-                ends[back] = one.ends
-                one.ends = ends
-        return records
+            high, order = sort_words(questions.high, self.site.team)
+        bounds = engine.send(questions.low), engine.send(high)
+        under_way = [(run, engine.probe(run, *bounds, n)) for run in self._runs]
+        found = []
+        for run, probing in under_way:
+            starts, ends = engine.places(probing)
+            if order is not None:
+                in_order = np.empty(n, np.uint32)
+                in_order[order] = ends
+                ends = in_order
+            ids = partial(engine.ids, run)
+            found.append(Records(starts, ends, ids, self.first, check, partial(engine.forget, probing)))
+        return found
 
     def release(self) -> None:
         """Give the runs back."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace.host.subwindow import Batch, Hits, Ids, Questions, Reach, Structure
+from millrace.host.arena import Arena
+from millrace.host.subwindow import PAD, Batch, Ids, Questions, Reach, Records, Structure
 from millrace.host.words import Array
 
 SHARES = 2
@@ -55,9 +56,12 @@ class Subwindow:
 class Chain:
     """The subwindows of one side, oldest first. `begin(before, first, rows)` makes the next one's structure."""
 
-    def __init__(self, begin: Callable[[Structure | None, int, int], Structure], rows: int | None) -> None:
+    def __init__(
+        self, begin: Callable[[Structure | None, int, int], Structure], rows: int | None, arena: Arena
+    ) -> None:
         """Empty. `rows`: how many positions the window spans, where that is known beforehand."""
         self._begin = begin
+        self._arena = arena
         self._rows = rows
         self._oldest = 0
         self.subwindows: list[Subwindow] = []
@@ -69,7 +73,9 @@ class Chain:
         if len(words):
             newest.widen(int(words[0]), int(words[-1]), len(words), self._before())
             # A copy: the structure takes the arrays over, and the caller goes on with the numbers.
-            newest.structure.insert(Batch(words, numbers + np.uint32(first - newest.first)))
+            ids = self._arena.take(len(numbers) + PAD, np.uint32)[: len(numbers)]
+            np.add(numbers, np.uint32(first - newest.first), out=ids)
+            newest.structure.insert(Batch(words, ids))
         newest.end = first + span
 
     def _newest(self, first: int, span: int) -> Subwindow:
@@ -108,17 +114,17 @@ class Chain:
             self.subwindows.pop(0).structure.release()
             self.boundaries += 1
 
-    def probe(self, questions: Questions, reach: Reach, want: bool) -> list[Hits]:
+    def probe(self, questions: Questions, reach: Reach, want: bool) -> list[Records]:
         """What each subwindow has to say, oldest first."""
-        hits = []
+        found: list[Records] = []
         for sub in self.subwindows:
             if reach.misses(sub.first, sub.end) or not len(sub.structure):
                 continue
             begin = int(reach.begin[0])
             trimmed = not want and begin > sub.first and sub.structure.trim(begin)
             covered = reach.covers(begin if trimmed else sub.first, sub.end)
-            hits.append(sub.structure.probe(questions, None if covered else reach, want))
-        return hits
+            found += sub.structure.probe(questions, None if covered else reach, want)
+        return found
 
     def counters(self) -> dict[str, int]:
         """What the structures that are there have done."""

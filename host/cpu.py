@@ -103,7 +103,7 @@ class CpuDevice(Device):
         self._tally.add(bytes_out=data.nbytes)
         return data
 
-    def adopt(self, data: Array) -> CpuBuffer:
+    def adopt(self, data: Array, spare: int = 0) -> CpuBuffer:
         """The array itself."""
         self._tally.add(bytes_in=data.nbytes)
         return CpuBuffer(data)

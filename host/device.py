@@ -71,9 +71,12 @@ class Device(ABC):
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back."""
 
-    def adopt(self, data: Array) -> Buffer:
-        """A buffer with the contents of an array, which the caller gives up: no copy where the host's memory is ours."""
-        buffer = self.alloc(len(data), data.dtype)
+    def adopt(self, data: Array, spare: int = 0) -> Buffer:
+        """A buffer with the contents of an array, which the caller gives up: no copy where the host's memory is ours.
+
+        The buffer is `spare` elements longer than what is in it, as the memory of the array is.
+        """
+        buffer = self.alloc(len(data) + spare, data.dtype)
         self.write(buffer, 0, data)
         return buffer
 

@@ -10,8 +10,9 @@ speed differs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 
 import numpy as np
@@ -32,7 +33,7 @@ class SideStep:
     `live` tuples can match: no null in the condition's columns, and every one-sided term holds. Tuple i looks for
     partners at positions `begin[i] <= p < end[i]` of the other side whose word lies in `low[k, i] .. high[k, i]`
     for some k (ranges of one tuple are disjoint; low > high is empty). Words are of the key of the side they
-    search.
+    search. Where all ranges make a `band`, an index may do without low and high, which are made when first looked at.
     """
 
     first: int
@@ -40,8 +41,23 @@ class SideStep:
     live: Mask
     begin: Positions
     end: Positions
-    low: Array
-    high: Array
+    make_ranges: Callable[[], tuple[Array, Array]]
+    band: tuple[int, int] | None = None
+    """How far below and above each tuple's own word its range reaches (saturating), where that is the same for all."""
+
+    @cached_property
+    def _ranges(self) -> tuple[Array, Array]:
+        return self.make_ranges()
+
+    @property
+    def low(self) -> Array:
+        """The lowest words, one line per range."""
+        return self._ranges[0]
+
+    @property
+    def high(self) -> Array:
+        """The highest words, one line per range."""
+        return self._ranges[1]
 
 
 @dataclass(frozen=True)
@@ -62,11 +78,13 @@ class Step:
 class Matches:
     """The partners of one side's new tuples: `counts[i]` of them for tuple i, ascending, one tuple after the other.
 
-    `positions` is None where only counts were asked for.
+    `positions` is None where only counts were asked for. `newcomers`, where the index gives them, are the positions of
+    the new tuples themselves, one for each partner.
     """
 
     counts: Positions
     positions: Positions | None
+    newcomers: Positions | None = None
 
 
 @dataclass(frozen=True)

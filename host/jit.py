@@ -76,7 +76,7 @@ def share(function: Callable[[int, int, int], None]) -> Share:
 
 def inline(function: F) -> F:
     """A helper compiled into the kernels that call it."""
-    compiled: Any = numba.njit(nogil=True, inline="never", boundscheck=False)(function)
+    compiled: Any = numba.njit(nogil=True, forceinline=True, boundscheck=False)(function)
     return cast(F, compiled)
 
 

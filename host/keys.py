@@ -18,6 +18,7 @@ from millrace.host.condition import Column, Expression, columns_of
 from millrace.host.evaluate import Columns, Types, evaluate
 from millrace.host.exact import INT64_MAX, INT64_MIN, Double, Exact
 from millrace.host.exact_ends import closed, double_words, single_words
+from millrace.host.word_shifter import shifted_words
 from millrace.host.words import Array, KeyType, Mask, saturating_add, to_words
 
 
@@ -101,7 +102,7 @@ def _end(bound: Bound, key: Key, lower: bool) -> tuple[Array, Mask | None]:
     return _integer_end(bound.value, bound.strict, key, lower)
 
 
-def _integer_end(value: Exact, strict: bool, key: Key, lower: bool) -> tuple[Array, Mask]:
+def _integer_end(value: Exact, strict: bool, key: Key, lower: bool) -> tuple[Array, Mask | None]:
     """Round inwards to a whole number of the key's units, one further if strict and already whole; saturate."""
     scale = value.den * key.scale
     mul, off, den = value.mul * scale.denominator, value.off * scale.denominator, scale.numerator
@@ -118,6 +119,15 @@ def _integer_end(value: Exact, strict: bool, key: Key, lower: bool) -> tuple[Arr
     return _saturated(np.array([_divide(int(n), den, strict, lower) for n in top], dtype=object), key.kind, lower)
 
 
+def is_shift(bound: Bound, key: Key) -> bool:
+    """Whether an end is a column of the key's own type plus a constant."""
+    value = bound.value
+    if not isinstance(value, Exact) or bound.infinite is not None or value.base is None:
+        return False
+    scale = value.den * key.scale
+    return value.base.dtype == key.kind.dtype and value.mul * scale.denominator == scale.numerator
+
+
 def _divide(n: int, den: int, strict: bool, lower: bool) -> int:
     """The outermost whole number inside the end `n / den`."""
     if lower:
@@ -125,16 +135,16 @@ def _divide(n: int, den: int, strict: bool, lower: bool) -> int:
     return -(-n // den) - 1 if strict else n // den
 
 
-def _shifted(base: Array, delta: int, lower: bool) -> tuple[Array, Mask]:
+def _shifted(base: Array, delta: int, lower: bool) -> tuple[Array, Mask | None]:
     info = np.iinfo(base.dtype)
     low, high = int(info.min), int(info.max)
-    words = to_words(saturating_add(base, delta))
+    words = shifted_words(base, delta)
     if lower and delta > 0:
         gone = base > base.dtype.type(high - delta) if high - delta >= low else np.ones(len(base), np.bool_)
     elif not lower and delta < 0:
         gone = base < base.dtype.type(low - delta) if low - delta <= high else np.ones(len(base), np.bool_)
     else:
-        gone = np.zeros(len(base), np.bool_)
+        return words, None
     return words, gone
 
 

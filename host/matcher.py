@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +50,12 @@ class Found:
     first: dict[Side, int]
     counts: dict[Side, Positions]
     partner: dict[Side, Positions]
+    own: dict[Side, Positions | None]
+    """The newcomers' positions, one for each partner, where the index gave them and all partners were kept."""
 
     def pairs(self) -> int:
         """How many."""
-        return sum(int(counts.sum()) for counts in self.counts.values())
+        return sum(len(p) if len(p) else int(self.counts[side].sum()) for side, p in self.partner.items())
 
     def newcomer(self, side: Side) -> Positions:
         """For each partner of a side's newcomers, the newcomer's number."""
@@ -72,6 +75,7 @@ class Matcher:
         self.device = device
         self.fell_back: str | None = None
         self._spare = spare
+        self._bands = {side: plan.band(side) for side in SIDES}
         self._rows = rows or {}
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
@@ -168,30 +172,30 @@ class Matcher:
 
     def _side_step(self, side: Side, new: Newcomers, part: slice) -> SideStep:
         """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
-        live = new.tuples.live[part].copy()
+        live = new.tuples.live[part]
         begin, end = new.begin[part], new.end[part]
-        probes, n = self.plan.probes, len(live)
+        probes, n, first = self.plan.probes, len(live), new.first + part.start
         if probes is None:
             none = np.zeros((0, n), np.uint64)
-            return SideStep(new.first + part.start, np.zeros(n, np.uint64), live, begin, end, none, none)
+            return SideStep(first, np.zeros(n, np.uint64), live, begin, end, lambda: (none, none))
         own, searched = probes[side], probes[other(side)]
+        columns: Columns = {(side, name): c[part] for name, c in new.tuples.columns.items()}
+        if n and live.all():
+            words, known = own.key.words(columns, self.plan.types)
+            ranges = partial(searched.word_ranges, columns, self.plan.types, n)
+            return SideStep(first, words, live if known is None else known, begin, end, ranges, self._bands[side])
         words = np.zeros(n, own.key.kind.word)
         low = np.ones((len(searched.ranges), n), searched.key.kind.word)
         high = np.zeros_like(low)
         rows = np.flatnonzero(live)
-        columns: Columns = {(side, name): c[part] for name, c in new.tuples.columns.items()}
-        if 0 < len(rows) < n:
-            columns = {name: c[rows] for name, c in columns.items()}
         if len(rows):
-            own_words, known = own.key.words(columns, self.plan.types)
-            ranges = searched.word_ranges(columns, self.plan.types, len(rows))
-            if len(rows) == n:
-                words, (low, high) = own_words, ranges
-            else:
-                words[rows], (low[:, rows], high[:, rows]) = own_words, ranges
+            columns = {name: c[rows] for name, c in columns.items()}
+            words[rows], known = own.key.words(columns, self.plan.types)
+            low[:, rows], high[:, rows] = searched.word_ranges(columns, self.plan.types, len(rows))
             if known is not None:
+                live = live.copy()
                 live[rows[~known]] = False
-        return SideStep(new.first + part.start, words, live, begin, end, low, high)
+        return SideStep(first, words, live, begin, end, lambda: (low, high), self._bands[side])
 
     def _step(
         self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
@@ -250,16 +254,17 @@ class Matcher:
         """Drop the candidates that fail the comparisons the index could not settle; keep pairs only if wanted."""
         counts: dict[Side, Positions] = {}
         partner: dict[Side, Positions] = {}
+        own: dict[Side, Positions | None] = {side: raw[side].newcomers for side in SIDES}
         for side in SIDES:
             counts[side], whom = raw[side].counts, raw[side].positions
             terms = self.plan.recheck_of(other(side))
             if whom is not None and len(whom) and terms:
                 who = np.repeat(np.arange(part[side].start, part[side].stop), counts[side])
                 keep = self._true(terms, side, new[side].tuples, windows[other(side)], who, whom)
-                whom = whom[keep]
+                whom, own[side] = whom[keep], None
                 counts[side] = np.bincount(who[keep] - part[side].start, minlength=len(counts[side]))
             partner[side] = whom if want_pairs and whom is not None else np.zeros(0, np.int64)
-        return Found({side: part[side].start for side in SIDES}, counts, partner)
+        return Found({side: part[side].start for side in SIDES}, counts, partner, own)
 
     def _true(
         self,

@@ -114,6 +114,18 @@ def _call_share(typing_context: Any, function: Any, arguments: Any, part: Any, p
     return types.void(types.int64, types.int64, types.int64, types.int64), generate
 
 
+def _call_read(typing_context: Any, function: Any, file: Any, where: Any, size: Any) -> Any:
+    """Call C's `read` by its address: wait until there is something to read."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(_WORD, [number, byte, _WORD])
+        arguments = [builder.trunc(given[1], number), builder.inttoptr(given[2], byte), given[3]]
+        return builder.call(builder.inttoptr(given[0], kind.as_pointer()), arguments)
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), generate
+
+
 load_as: Callable[[int, int, Any], Any] = cast(Any, intrinsic(_load_as))
 store_as: Callable[[int, int, Any], None] = cast(Any, intrinsic(_store_as))
 prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
@@ -122,3 +134,4 @@ atomic_store: Callable[[int, int], None] = cast(Any, intrinsic(_atomic_store))
 atomic_add: Callable[[int, int], int] = cast(Any, intrinsic(_atomic_add))
 atomic_swap_if: Callable[[int, int, int], bool] = cast(Any, intrinsic(_atomic_swap_if))
 call_share: Callable[[int, int, int, int], None] = cast(Any, intrinsic(_call_share))
+call_read: Callable[[int, int, int, int], int] = cast(Any, intrinsic(_call_read))

@@ -37,7 +37,9 @@ def _block(taken: Taken, new: dict[Side, Newcomers], found: Found) -> dict[Side,
 
 def _one_sided(side: Side, new: dict[Side, Newcomers], found: Found) -> dict[Side, Positions]:
     """The pairs of one side's tuples are in order as they are."""
-    partner = found.partner[side]
+    partner, own = found.partner[side], found.own[side]
+    if own is not None:
+        return {side: own, other(side): partner}
     newcomer = np.empty(len(partner) + SLACK, np.int64)
     repeat_numbers(found.counts[side], new[side].first + found.first[side], newcomer)
     return {side: newcomer[: len(partner)], other(side): partner}

@@ -7,23 +7,20 @@ are written one subwindow after the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 
 import numpy as np
 
-from millrace.host import asking
+from millrace.host import answers, asking
+from millrace.host.asking import Ordered
 from millrace.host.chain import Chain
 from millrace.host.condition import SIDES, Side, other
 from millrace.host.cpu import CpuDevice
-from millrace.host.indexes import JoinIndex, Matches, Positions, Setting, SideStep, Step
-from millrace.host.jit import kernel
-from millrace.host.memory import address
+from millrace.host.indexes import JoinIndex, Matches, Setting, SideStep, Step
 from millrace.host.plan import PlanKind
 from millrace.host.pool import cores
-from millrace.host.segments import sort_segment
-from millrace.host.subwindow import Hits, Ids, Questions, Site, Structure
+from millrace.host.subwindow import Questions, Site, Structure
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array, Mask
@@ -46,14 +43,6 @@ def structure_class(name: str) -> type[Structure]:
     return found
 
 
-@kernel
-def _sort_all(where: int, counts: Positions) -> None:
-    """Put each tuple's partners in order."""
-    for i in range(counts.shape[0]):
-        sort_segment(where, counts[i])
-        where += 8 * counts[i]
-
-
 class PanJoinIndex(JoinIndex):
     """Two chains of subwindows of one structure."""
 
@@ -66,7 +55,7 @@ class PanJoinIndex(JoinIndex):
         self.team = device.team if isinstance(device, CpuDevice) else Team(cores())
         assert setting.plan.probes is not None
         self._words = {side: setting.plan.probes[side].key.kind.word for side in SIDES}
-        self._chains = {side: Chain(partial(self._begin, side), setting.rows.get(side)) for side in SIDES}
+        self._chains = {side: Chain(partial(self._begin, side), setting.rows.get(side), self.team.arena) for side in SIDES}
 
     def _begin(self, side: Side, before: Structure | None, first: int, capacity: int) -> Structure:
         """The structure of a new subwindow."""
@@ -88,17 +77,16 @@ class PanJoinIndex(JoinIndex):
             stop = min(start + LOAD_ROWS, len(words))
             self._append(side, first + start, words[start:stop], live[start:stop])
 
-    def _append(self, side: Side, first: int, words: Array, live: Mask) -> Ids:
-        """Sort live tuples by word and put them in; the order they are in now, by number among all."""
-        sorted_words, order = _sorted(words, live, self.team)
-        self._chains[side].append(first, len(words), sorted_words, order)
-        return order
+    def _append(self, side: Side, first: int, words: Array, live: Mask) -> None:
+        """Sort live tuples by word and put them in."""
+        ordered = _ordered(words, live, self.team)
+        self._chains[side].append(first, len(words), ordered.words, ordered.order)
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
         """Insert, ask, expire."""
         parts: dict[Side, SideStep] = {"r": step.r, "s": step.s}
-        orders = {side: self._insert(side, part, step) for side, part in parts.items()}
-        found = {side: self._ask(side, part, orders[side], want_positions) for side, part in parts.items()}
+        asked = {side: self._take(side, part, step) for side, part in parts.items()}
+        found = {side: self._answer(side, part, asked[side], want_positions) for side, part in parts.items()}
         self._chains["r"].expire(step.keep[0])
         self._chains["s"].expire(step.keep[1])
         return found["r"], found["s"]
@@ -112,28 +100,35 @@ class PanJoinIndex(JoinIndex):
         """Let the team go."""
         self.team.rest()
 
-    def _insert(self, side: Side, part: SideStep, step: Step) -> Ids | None:
-        """New tuples into their chain; those that nobody will meet are left out."""
-        n = len(part.words)
+    def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
+        """What new tuples will ask; then they go into their chain, except those that nobody will meet."""
+        n, chain = len(part.words), self._chains[side]
         if n == 0:
             return None
         alone = len(step.order) == n
         skip = min(max(step.keep[SIDES.index(side)] - part.first, 0), n) if alone else 0
+        ordered = _ordered(part.words, part.live, self.team) if skip == 0 or part.band else None
+        asked = asking.questions(part, ordered, self.team)
         if skip == n:
-            self._chains[side].skip(part.first + n)
-            return None
-        order = self._append(side, part.first + skip, part.words[skip:], part.live[skip:])
-        return order if skip == 0 else None
+            chain.skip(part.first + n)
+        elif skip:
+            self._append(side, part.first + skip, part.words[skip:], part.live[skip:])
+        elif ordered is not None:
+            chain.append(part.first, n, ordered.words, ordered.order)
+        return asked
 
-    def _ask(self, side: Side, part: SideStep, order: Ids | None, want: bool) -> Matches:
+    def _answer(self, side: Side, part: SideStep, asked: Questions | None, want: bool) -> Matches:
         """Partners of one side's new tuples."""
         n = len(part.words)
-        asked = asking.questions(part, order, self.team) if n else None
         if asked is None or not len(asked):
             return Matches(np.zeros(n, np.int64), np.zeros(0, np.int64) if want else None)
-        hits = self._chains[other(side)].probe(asked, asking.reach_of(part), want)
-        result = _gathered(n, asked, hits, len(part.low) > 1, want)
-        for one in hits:
+        reach = asking.reach_of(part)
+        records = self._chains[other(side)].probe(asked, reach, want)
+        if want:
+            result = answers.find_partners(n, asked, records, reach, part.first, self.team)
+        else:
+            result = answers.count_partners(n, asked, records, reach, self.team)
+        for one in records:
             one.release()
         asking.free(asked, self.team)
         return result
@@ -147,47 +142,13 @@ class PanJoinIndex(JoinIndex):
         return total
 
 
-def _sorted(words: Array, live: Mask, team: Team) -> tuple[Array, Ids]:
+def _ordered(words: Array, live: Mask, team: Team) -> Ordered:
     """Live tuples by word, and their numbers among all."""
     if live.all():
-        return sort_words(words, team)
+        return Ordered(*sort_words(words, team))
     rows = np.flatnonzero(live)
     sorted_words, order = sort_words(words[rows], team)
-    return sorted_words, rows[order].astype(np.uint32)
-
-
-def _gathered(n: int, asked: Questions, hits: Sequence[Hits], several: bool, want: bool) -> Matches:
-    """Counts per tuple and, if wanted, positions: one tuple after the other, each one's subwindows oldest first.
-
-    `several`: a tuple may ask several questions.
-    """
-    per_question = np.zeros(len(asked), np.int64)
-    for one in hits:
-        per_question += one.counts
-    counts = np.zeros(n, np.int64)
-    if several:
-        np.add.at(counts, asked.who, per_question)
-    else:
-        counts[asked.who] = per_question
-    if not want:
-        return Matches(counts, None)
-    at = _places(asked, counts, per_question, several)
-    out = np.empty(int(counts.sum()), np.int64)
-    for one in hits:
-        one.write(out, at)
-    if several:
-        _sort_all(address(out), counts)
-    return Matches(counts, out)
-
-
-def _places(asked: Questions, counts: Positions, per_question: Positions, several: bool) -> Positions:
-    """Where each question's partners go."""
-    if not several:
-        return (np.cumsum(counts) - counts)[asked.who]
-    order = np.argsort(asked.who, kind="stable")
-    at = np.empty(len(asked), np.int64)
-    at[order] = np.cumsum(per_question[order]) - per_question[order]
-    return at
+    return Ordered(sorted_words, rows[order].astype(np.uint32))
 
 
 class BisortIndex(PanJoinIndex):

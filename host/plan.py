@@ -30,12 +30,14 @@ from millrace.host.condition import (
     Negate,
     Number,
     Side,
+    columns_of,
+    other,
     sides_of,
 )
 from millrace.host.errors import PredicateError, SchemaError
 from millrace.host.evaluate import Columns, Types
-from millrace.host.keys import Key, make_key, word_range
-from millrace.host.words import Array, KeyType, Mask, key_type
+from millrace.host.keys import Key, is_shift, make_key, word_range
+from millrace.host.words import Array, KeyType, Mask, from_words, key_type
 
 PlanKind = Literal["equality", "band", "multi-band", "inequality", "two inequalities", "not equal", "residual"]
 
@@ -57,8 +59,29 @@ class Probe:
     def word_ranges(self, columns: Columns, types: Types, rows: int) -> tuple[Array, Array]:
         """Low and high words, one line per range; made disjoint, so that no pair is found twice."""
         pairs = [self._range(parts, columns, types, rows) for parts in self.ranges]
-        lo, hi = np.stack([p[0] for p in pairs]), np.stack([p[1] for p in pairs])
-        return (lo, hi) if len(pairs) == 1 else _disjoint(lo, hi)
+        if len(pairs) == 1:
+            return pairs[0][0].reshape(1, rows), pairs[0][1].reshape(1, rows)
+        return _disjoint(np.stack([p[0] for p in pairs]), np.stack([p[1] for p in pairs]))
+
+    def shifts(self, column: Column, types: Types) -> tuple[int, int] | None:
+        """The range as distances below and above a column of the searching side; nothing where it is something else.
+
+        Found by trying it on one value: its bounds must be of the form `column + constant`, and leave something.
+        """
+        dtype, word = self.key.kind.dtype, self.key.kind.word
+        middle = int(np.iinfo(word).max) // 2 + 1
+        value = {(column.side, column.name): from_words(np.array([middle], word), dtype)}
+        for solved, op in self.ranges[0]:
+            columns = set(columns_of(solved.value)) | {c for p in solved.path if p.beside for c in columns_of(p.beside)}
+            if columns != {column}:
+                return None
+            for bound in ends(solved, op, value, types)[0]:
+                if bound is None or not is_shift(bound, self.key):
+                    return None
+        low, high = (int(words[0, 0]) for words in self.word_ranges(value, types, 1))
+        if not 0 < low <= middle <= high < int(np.iinfo(word).max):
+            return None
+        return middle - low, high - middle
 
     def _range(
         self, parts: Sequence[tuple[Solved, CompareOp]], columns: Columns, types: Types, rows: int
@@ -113,6 +136,19 @@ class Plan:
     def recheck_of(self, searched: Side) -> tuple[tuple[Comparison, ...], ...]:
         """What must be checked on the pairs found in `searched`."""
         return self.whole if self.probes is None else self.probes[searched].recheck
+
+    def band(self, asking: Side) -> tuple[int, int] | None:
+        """How far below and above its own key's word a tuple of a side searches, if that is the same for all.
+
+        So it is for `r.x - s.x BETWEEN a AND b` over integer columns of one type: words are as far apart as values.
+        """
+        if self.probes is None:
+            return None
+        own, searched = self.probes[asking].key, self.probes[other(asking)]
+        alike = own.kind == searched.key.kind and own.kind.domain != "float"
+        if len(searched.ranges) > 1 or not alike or not isinstance(own.expression, Column):
+            return None
+        return searched.shifts(own.expression, self.types)
 
     def matches(self, terms: tuple[tuple[Comparison, ...], ...], columns: Columns, rows: int) -> Mask:
         """Which pairs satisfy all comparisons of at least one conjunction."""

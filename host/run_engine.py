@@ -7,19 +7,18 @@ the host keeps a mirror of them (as PanJoin's manager does), read when pairs are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from millrace.host.device import Buffer, Device, Launch
+from millrace.host.subwindow import PAD, Ids
 from millrace.host.words import Array
 
 UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
 TRIMMER = "bisort_trimmer"
-STEP = 16
+STEP = 8
 """Words of a partition, between two samples of the index: two cache lines of 64-bit words."""
-Ids = npt.NDArray[np.uint32]
 
 
 @dataclass
@@ -43,16 +42,6 @@ class Probing:
     size: int
 
 
-@dataclass
-class Records:
-    """What a probe found: partners of bound q are those at places `starts[q]` to `ends[q]` of the run."""
-
-    run: Run
-    starts: Ids
-    ends: Ids
-    buffers: tuple[Buffer, Buffer] = field(repr=False)
-
-
 class RunEngine:
     """Runs on one device."""
 
@@ -61,13 +50,13 @@ class RunEngine:
         self.device = device
 
     def run(self, words: Array, ids: Ids) -> Run:
-        """A run of sorted tuples, whose arrays the caller gives up."""
-        return self._indexed(len(words), self.device.adopt(words), self.device.adopt(ids))
+        """A run of sorted tuples, whose arrays the caller gives up; `PAD` more ids can be read."""
+        return self._indexed(len(words), self.device.adopt(words), self.device.adopt(ids, PAD))
 
     def merge(self, older: Run, newer: Run) -> Run:
         """One run of two, which are given up."""
         size = older.size + newer.size
-        words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size, older.ids.dtype)
+        words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size + PAD, older.ids.dtype)
         buffers = [older.words, older.ids, newer.words, newer.ids, words, ids]
         self.device.wait(self.device.launch("bisort_merger", buffers, (older.size, newer.size)))
         self.free(older)
@@ -81,7 +70,7 @@ class RunEngine:
 
     def trim(self, run: Run, oldest: int) -> Run:
         """The tuples of a run from id `oldest` on, in place of the run."""
-        words, ids = self.device.alloc(run.size, run.words.dtype), self.device.alloc(run.size, run.ids.dtype)
+        words, ids = self.device.alloc(run.size, run.words.dtype), self.device.alloc(run.size + PAD, run.ids.dtype)
         launch = self.device.launch(TRIMMER, [run.words, run.ids, words, ids], (run.size, oldest))
         left = self.device.wait(launch)["rows"]
         self.free(run)
@@ -107,19 +96,19 @@ class RunEngine:
         buffers = [run.words, run.index, low, high, starts, ends]
         return Probing(self.device.launch("bisort_prober", buffers, (run.size, STEP, size)), starts, ends, size)
 
-    def records(self, run: Run, probing: Probing) -> Records:
-        """Wait for a probe."""
+    def places(self, probing: Probing) -> tuple[Ids, Ids]:
+        """Wait for a probe; where bound q's partners begin and end in the run."""
         self.device.wait(probing.launch)
-        views = (self.device.view(buffer, probing.size) for buffer in (probing.starts, probing.ends))
-        return Records(run, *views, (probing.starts, probing.ends))
+        return self.device.view(probing.starts, probing.size), self.device.view(probing.ends, probing.size)
 
-    def forget(self, records: Records) -> None:
+    def forget(self, probing: Probing) -> None:
         """Give what a probe found back."""
-        for buffer in records.buffers:
-            self.device.free(buffer)
+        self.device.free(probing.starts)
+        self.device.free(probing.ends)
 
     def ids(self, run: Run) -> Ids:
-        """The ids of a run, in its order."""
+        """The ids of a run, in its order; `PAD` more can be read."""
         if run.mirror is None:
-            run.mirror = self.device.view(run.ids, run.size)
+            # The buffer is that much longer, so that the copy is too.
+            run.mirror = self.device.view(run.ids, run.size + PAD)
         return run.mirror

@@ -6,13 +6,26 @@ what is held: the front is cut off in one move when more than half of the buffer
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
+from millrace.host.jit import kernel
 from millrace.host.words import Array
 
 _LEAST = 64
+_MERGE = 1 << 13
+"""Batches are put together up to this size."""
+
+
+@kernel
+def count_from(values: Any, first: int) -> bool:
+    """Whether values are `first`, `first + 1`, …"""
+    same = True
+    for i in range(values.shape[0]):
+        same &= values[i] == first + i
+    return same
 
 
 class Sliding:
@@ -79,28 +92,24 @@ class Sliding:
         return values
 
 
-class Steady:
-    """A sliding array that has held one value only: nothing is stored until another comes.
-
-    Joins without time columns have no times, and most have one source per side.
-    """
+class Kept(ABC):
+    """A sliding array that stores little, or copies nothing, until somebody needs it whole; then a `Sliding`."""
 
     def __init__(self, dtype: np.dtype[Any] | type, start: int = 0) -> None:
         """Empty."""
         self._dtype = np.dtype(dtype)
         self._first = self._end = start
-        self._value: Any = None
-        self._stored: Sliding | None = None
+        self._whole: Sliding | None = None
 
     @property
     def first(self) -> int:
         """The lowest position held."""
-        return self._first if self._stored is None else self._stored.first
+        return self._first if self._whole is None else self._whole.first
 
     @property
     def end(self) -> int:
         """One past the highest position held."""
-        return self._end if self._stored is None else self._stored.end
+        return self._end if self._whole is None else self._whole.end
 
     def __len__(self) -> int:
         """How many are held."""
@@ -109,43 +118,138 @@ class Steady:
     @property
     def nbytes(self) -> int:
         """The memory in use."""
-        return 0 if self._stored is None else self._stored.nbytes
+        return self._size() if self._whole is None else self._whole.nbytes
 
     def append(self, values: Array) -> None:
-        """Add values at the end; an array without strides is one value, as often as it is long."""
-        if self._stored is None and len(values):
-            if values.strides == (0,) and (self._value is None or values[0] == self._value):
-                self._value = values[0]
-            else:
-                stored = Sliding(self._dtype, self._first)
-                stored.append(self.view())
-                self._stored = stored
-        if self._stored is None:
-            self._end += len(values)
-        else:
-            self._stored.append(values)
+        """Add values at the end."""
+        if self._whole is None and len(values):
+            if self._add(values):
+                self._end += len(values)
+                return
+            self._make_whole()
+        if self._whole is not None:
+            self._whole.append(values)
 
     def drop_before(self, position: int) -> None:
         """Forget everything below a position."""
-        if self._stored is None:
-            self._first = min(max(position, self._first), self._end)
-        else:
-            self._stored.drop_before(position)
+        if self._whole is not None:
+            self._whole.drop_before(position)
+            return
+        self._first = min(max(position, self._first), self._end)
+        self._trim()
 
     def truncate(self, end: int) -> None:
         """Forget everything from a position on: undoes appends."""
-        if self._stored is None:
-            self._end = min(self._end, end)
-        else:
-            self._stored.truncate(end)
+        if self._whole is not None:
+            self._whole.truncate(end)
+            return
+        self._end = min(self._end, max(end, self._first))
+        self._trim()
 
     def view(self) -> Array:
         """What is held, from `first` on."""
-        if self._stored is not None:
-            return self._stored.view()
-        return np.broadcast_to(np.asarray(0 if self._value is None else self._value, self._dtype), (len(self),))
+        return self._values() if self._whole is None else self._whole.view()
 
     def take(self, positions: Array) -> Array:
         """The values at these positions."""
         values: Array = self.view()[positions - self.first]
         return values
+
+    def _make_whole(self) -> Sliding:
+        whole = Sliding(self._dtype, self._first)
+        whole.append(self._values())
+        self._whole = whole
+        return whole
+
+    @abstractmethod
+    def _add(self, values: Array) -> bool:
+        """Take values in; false where that can only be done by storing everything."""
+
+    @abstractmethod
+    def _values(self) -> Array:
+        """What is held."""
+
+    def _trim(self) -> None:  # noqa: B027 - what stores nothing has nothing to do
+        """Let go of what is out of bounds now."""
+
+    def _size(self) -> int:
+        return 0
+
+
+class Steady(Kept):
+    """One value only, as yet: joins without time columns have no times, and most have one source per side."""
+
+    _value: Any = None
+
+    def _add(self, values: Array) -> bool:
+        # An array without strides is one value, as often as it is long.
+        steady = values.strides == (0,) and (self._value is None or values[0] == self._value)
+        if steady:
+            self._value = values[0]
+        return steady
+
+    def _values(self) -> Array:
+        return np.broadcast_to(np.asarray(0 if self._value is None else self._value, self._dtype), (len(self),))
+
+
+class Numbered(Kept):
+    """Each position itself, as yet: the seqs of a source that no row was dropped from."""
+
+    def _add(self, values: Array) -> bool:
+        return bool(count_from(values, self._end))
+
+    def _values(self) -> Array:
+        return np.arange(self._first, self._end, dtype=self._dtype)
+
+    def take(self, positions: Array) -> Array:
+        """The positions themselves, without a copy."""
+        return positions if self._whole is None else super().take(positions)
+
+
+class Deferred(Kept):
+    """Batches as they came, without a copy, until single values are asked for; small ones are put together."""
+
+    def __init__(self, dtype: np.dtype[Any] | type, start: int = 0) -> None:
+        """No batches."""
+        super().__init__(dtype, start)
+        self._chunks: list[tuple[int, Array]] = []
+
+    def _add(self, values: Array) -> bool:
+        if values.dtype != self._dtype:
+            return False
+        self._chunks.append((self._end, values))
+        while len(self._chunks) > 1 and self._unbalanced():
+            (start, before), (_, last) = self._chunks[-2:]
+            self._chunks[-2:] = [(start, np.concatenate([before, last]))]
+        return True
+
+    def _unbalanced(self) -> bool:
+        before, last = (len(values) for _, values in self._chunks[-2:])
+        return before <= 2 * last and before + last <= _MERGE
+
+    def _values(self) -> Array:
+        parts = [values[max(self._first - start, 0) : self._end - start] for start, values in self._chunks]
+        return np.concatenate(parts) if parts else np.empty(0, self._dtype)
+
+    def take(self, positions: Array) -> Array:
+        """The values at these positions; from now on all are kept in one piece."""
+        if self._whole is None:
+            self._make_whole()
+        return super().take(positions)
+
+    def _make_whole(self) -> Sliding:
+        whole = super()._make_whole()
+        self._chunks = []
+        return whole
+
+    def _trim(self) -> None:
+        chunks = [(s, v[: self._end - s]) for s, v in self._chunks if s + len(v) > self._first and s < self._end]
+        if chunks:
+            start, values = chunks[0]
+            dead = self._first - start
+            if dead >= _LEAST and 2 * dead >= len(values):
+                chunks[0] = self._first, values[dead:].copy()
+        self._chunks = chunks
+
+    def _size(self) -> int:
+        return sum(values.nbytes for _, values in self._chunks)

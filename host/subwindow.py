@@ -2,7 +2,7 @@
 
 A window is a chain of subwindows (`millrace.host.chain`). Each has a *structure* that finds its tuples by key word:
 BI-Sort, RaP-Table or WiB+-Tree. Here is the one seam between the chain and the structures: sorted batches go in, sorted
-questions are put, and `Hits` come out, whose positions are written only if somebody wants the pairs.
+questions are put, and `Records` come out, which stay records until somebody wants the pairs (`millrace.host.answers`).
 
 A tuple in a subwindow is known by its *id*: its position in the stream less the subwindow's first position, 32 bits.
 """
@@ -10,6 +10,7 @@ A tuple in a subwindow is known by its *id*: its position in the stream less the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +22,18 @@ from millrace.host.team import Team
 from millrace.host.words import Array
 
 Ids = npt.NDArray[np.uint32]
+PAD = 4
+"""Ids that may be read beyond the end of an array of them."""
 MOST_ROWS = 1 << 31
 """The most positions that a subwindow may span."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tuples to put in, sorted by word, equal words by id. Ids are above all those put in before."""
+    """Tuples to put in, sorted by word, equal words by id. Ids are above all those put in before.
+
+    The structure takes the arrays over; `PAD` more ids can be read.
+    """
 
     words: Array
     ids: Ids
@@ -41,13 +47,16 @@ class Batch:
 class Questions:
     """Closed ranges of words, none empty, ascending by `low`; `who[q]` is the number of the tuple that asks.
 
-    `rising` says that `high` is ascending too, as it is in every band of constant width.
+    A tuple may ask for several `ranges`; `slot[q]` is then the range's number times all tuples, plus `who[q]`. `rising`
+    says that `high` is ascending too, as it is in every band of constant width.
     """
 
     low: Array
     high: Array
     who: npt.NDArray[np.uint32]
     rising: bool
+    slot: npt.NDArray[np.uint32]
+    ranges: int = 1
 
     def __len__(self) -> int:
         """How many."""
@@ -78,17 +87,20 @@ class Reach:
         return bool(end <= self.begin[0] or self.end[-1] <= first)
 
 
-class Hits(ABC):
-    """What a structure found: `counts[q]` tuples for question q."""
+@dataclass(frozen=True)
+class Records:
+    """What a structure found: question q's partners are `ids[starts[q]]` to `ids[ends[q]]`, the latter left out.
 
-    counts: npt.NDArray[np.int64]
+    Those out of reach are still among them where `check` is set. Ids count from position `first`, and can be read `PAD`
+    beyond their end; they are asked for only if they are needed.
+    """
 
-    @abstractmethod
-    def write(self, out: Positions, at: Positions) -> None:
-        """Put each question's tuples, as ascending positions of the stream, at `out[at[q]]` on; moves `at[q]` on."""
-
-    def release(self) -> None:  # noqa: B027 - most hits are left to Python
-        """Nobody will use them any more."""
+    starts: Ids
+    ends: Ids
+    ids: Callable[[], Ids]
+    first: int
+    check: bool
+    release: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -123,8 +135,8 @@ class Structure(ABC):
         """Put tuples in."""
 
     @abstractmethod
-    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> Hits:
-        """Look questions up; without a `reach` all tuples count. `want`: `write` will be called."""
+    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> list[Records]:
+        """Look questions up, oldest tuples first; without a `reach` all tuples count. `want`: ids will be asked for."""
 
     def trim(self, oldest: int) -> bool:
         """Let tuples below position `oldest` go, so that counts need no look at them; false where that does not pay."""

@@ -1,29 +1,32 @@
 """A team of threads that work on one call's kernels without going back to Python in between.
 
-Waking a thread takes about as long as a whole kernel does on a small batch (0.1 ms on a virtual machine), and a push
-runs a dozen kernels. So helpers are roused once, early in a push, and then watch a control block for the next job
-until they are sent to rest. A job is a `share` (`millrace.host.jit`) cut in parts; whoever is there claims the next
-part, so a helper that comes late or not at all costs nothing but its help. One thread leads a team at a time.
+Waking a thread takes about as long as a whole kernel does on a small batch (0.1 ms on a virtual machine), and taking
+Python's lock can take much longer; a push runs a dozen kernels. So a process has one *crew* of helper threads, which
+never leave compiled code: they look for work in a control block, and sleep in a pipe when there is none. A team that is
+roused has the crew for itself until it rests; another thread's team works alone meanwhile. A job is a `share`
+(`millrace.host.jit`) cut in parts; whoever is there claims the next part, so a helper that comes late or not at all
+costs nothing but its help.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-from concurrent.futures import Future
+import threading
 
 import numpy as np
 
 from millrace.host import pool
 from millrace.host.arena import Arena
 from millrace.host.jit import Share, kernel
-from millrace.host.memory import address, atomic_add, atomic_load, atomic_store, atomic_swap_if, call_share
+from millrace.host.memory import address, atomic_add, atomic_load, atomic_store, atomic_swap_if, call_read, call_share
 from millrace.host.words import Array
 
 MOST_PARTS = 1 << 15
-_CLAIM, _DONE, _STOP, _FUNCTION, _ARGUMENTS, _BLOCK = (64 * i for i in range(6))
+_CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _ASLEEP, _NOTHING, _BLOCK = (64 * i for i in range(8))
 """The control block's words, each in a cache line of its own."""
-_PATIENCE = 1 << 22
-"""Looks at the control block before an idle helper leaves by itself: some milliseconds."""
+_PATIENCE = 1 << 20
+"""Looks at the control block before an idle helper goes to sleep: about a millisecond."""
 
 # The claim word is one: the job's number, its parts, and the next part that nobody has claimed. So a helper that
 # looks at an old job can never claim a part of a new one.
@@ -50,18 +53,78 @@ def _lead(control: int, function: int, arguments: int, parts: int) -> None:
 
 
 @kernel
-def _follow(control: int) -> None:
-    """Work on every job that is posted, until told to stop or nothing has come for long."""
+def _alone(function: int, arguments: int, parts: int) -> None:
+    """All parts of a job, one after the other."""
+    for part in range(parts):
+        call_share(function, arguments, part, parts)
+
+
+@kernel
+def _follow(control: int, number: int, read: int, pipe: int) -> None:
+    """Work on every job that is posted, for ever; asleep while there are none."""
     idle = 0
-    while atomic_load(control + _STOP) == 0 and idle < _PATIENCE:
+    while True:
         claim = atomic_load(control + _CLAIM)
         part, parts = claim & 0xFFFF, (claim >> 16) & 0xFFFF
-        if part < parts and atomic_swap_if(control + _CLAIM, claim, claim + 1):
-            call_share(atomic_load(control + _FUNCTION), atomic_load(control + _ARGUMENTS), part, parts)
-            atomic_add(control + _DONE, 1)
+        allowed = number < atomic_load(control + _ALLOWED)
+        if allowed & (part < parts):
+            if atomic_swap_if(control + _CLAIM, claim, claim + 1):
+                call_share(atomic_load(control + _FUNCTION), atomic_load(control + _ARGUMENTS), part, parts)
+                atomic_add(control + _DONE, 1)
             idle = 0
-        else:
+        elif allowed & (idle < _PATIENCE):
             idle += 1
+        else:
+            atomic_add(control + _ASLEEP, 1)
+            call_read(read, pipe, control + _NOTHING, 1)
+            atomic_add(control + _ASLEEP, -1)
+            idle = 0
+
+
+class Crew:
+    """The helper threads of a process, one less than it has cores (but at least one, so that sharing is exercised)."""
+
+    def __init__(self) -> None:
+        """Start them; they go to sleep at once."""
+        self.size = pool.size() - 1
+        self.lock = threading.Lock()
+        self.control = np.zeros(_BLOCK // 8, np.int64)
+        self._sleepers, self._alarm = os.pipe()
+        os.set_blocking(self._alarm, False)
+        read = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value
+        for number in range(self.size):
+            given = (address(self.control), number, read, self._sleepers)
+            # Daemons: they hold nothing that must be given back, and must not keep the process alive.
+            threading.Thread(target=_follow, args=given, name=f"millrace-{number}", daemon=True).start()
+
+    def rouse(self, helpers: int) -> None:
+        """Let so many helpers work, and wake those that sleep."""
+        self.control[_ALLOWED // 8] = helpers
+        asleep = int(self.control[_ASLEEP // 8])
+        if asleep:
+            try:
+                os.write(self._alarm, bytes(asleep))
+            except BlockingIOError:  # thousands of alarms that nobody has heard: nobody will miss this one
+                return
+
+    def rest(self) -> None:
+        """Let nobody work."""
+        self.control[_ALLOWED // 8] = 0
+
+
+_crews: dict[int, Crew] = {}
+_starting = threading.Lock()
+
+
+def _crew() -> Crew:
+    """This process's crew; a forked child starts its own."""
+    pid = os.getpid()
+    if pid not in _crews:
+        with _starting:
+            if pid not in _crews:
+                _crews.clear()
+                _crews[pid] = Crew()
+    return _crews[pid]
 
 
 class Team:
@@ -71,28 +134,43 @@ class Team:
         """Nobody is roused yet."""
         self.threads = threads
         self.arena = Arena()
-        self._pid = os.getpid()
-        self._control = np.zeros(_BLOCK // 8, np.int64)
-        self._helpers: list[Future[None]] = []
+        self._crew: Crew | None = None
+        self._pid = 0
 
     def rouse(self) -> None:
-        """Wake the helpers, without waiting for them."""
-        if self._pid != os.getpid():
-            self.__init__(self.threads)  # type: ignore[misc]  # a forked child starts anew
-        if self.threads < 2 or (self._helpers and not any(h.done() for h in self._helpers)):
+        """Take the crew, if nobody else has it, and wake it, without waiting for it."""
+        if self.threads < 2:
             return
-        self.rest()
-        control = self._control = np.zeros(_BLOCK // 8, np.int64)
-        self._helpers = [pool.submit(lambda: _follow(address(control))) for _ in range(self.threads - 1)]
+        if self._crew is not None and self._pid != os.getpid():
+            self._crew = None  # the parent's, which is not here
+        if self._crew is None:
+            crew = _crew()
+            if not crew.lock.acquire(blocking=False):
+                return
+            self._crew, self._pid = crew, os.getpid()
+        self._crew.rouse(self.threads - 1)
 
     def rest(self) -> None:
-        """Send the helpers away; those that never came do not come any more."""
-        self._control[_STOP // 8] = 1
-        for helper in self._helpers:
-            helper.cancel()
-        self._helpers = []
+        """Give the crew back."""
+        crew, self._crew = self._crew, None
+        if crew is not None and self._pid == os.getpid():
+            crew.rest()
+            crew.lock.release()
 
     def run(self, share: Share, arguments: Array, parts: int = 0) -> None:
         """Run a share in parts (by default a few per thread) and wait until all are done."""
         parts = min(parts or (4 * self.threads if self.threads > 1 else 1), MOST_PARTS)
-        _lead(address(self._control), share.address, address(arguments), parts)
+        if self._crew is None or parts == 1:
+            _alone(share.address, address(arguments), parts)
+        else:
+            _lead(address(self._crew.control), share.address, address(arguments), parts)
+
+
+def _renew_lock() -> None:
+    """A fork may have happened while another thread held the lock: the child gets a fresh one."""
+    global _starting
+    _starting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.rowstore import RowStore
-from millrace.host.sliding import Sliding, Steady
+from millrace.host.sliding import Deferred, Kept, Numbered, Sliding, Steady
 from millrace.host.timescale import rescaled
 from millrace.host.tuples import Tuples
 from millrace.host.words import Array
@@ -23,12 +23,11 @@ class Window:
 
     def __init__(self, dtypes: dict[str, np.dtype[Any]], start: int = 0) -> None:
         """Empty; `dtypes` are those of the columns that the condition reads."""
-        self._in_sequence = True
-        self.seq = Sliding(np.int64, start)
+        self.seq = Numbered(np.int64, start)
         self.source = Steady(np.int32, start)
-        self.time: Sliding | Steady = Steady(np.int64, start)
-        self.live = Sliding(np.bool_, start)
-        self.columns = {name: Sliding(dtype, start) for name, dtype in dtypes.items()}
+        self.time: Sliding | Kept = Steady(np.int64, start)
+        self.live = Deferred(np.bool_, start)
+        self.columns = {name: Deferred(dtype, start) for name, dtype in dtypes.items()}
         self.rows = RowStore()
 
     @property
@@ -47,7 +46,6 @@ class Window:
 
     def append(self, tuples: Tuples, run: str | None = None) -> None:
         """Take tuples in; `run` names the stored run that they came from."""
-        self._in_sequence = self._in_sequence and _counts_from(tuples.seq, self.end)
         self.rows.append(self.end, tuples.payload, run)
         self.seq.append(tuples.seq)
         self.source.append(tuples.source)
@@ -84,16 +82,11 @@ class Window:
 
     def seq_at(self, positions: Array) -> Array:
         """Seqs at positions: the positions themselves where every row was taken as it came."""
-        return positions if self._in_sequence else self.seq.take(positions)
+        return self.seq.take(positions)
 
     def payload_at(self, positions: Array) -> pa.Table:
         """Payload rows at positions."""
         return self.rows.gather(positions)
 
-    def _parts(self) -> list[Sliding | Steady]:
+    def _parts(self) -> list[Sliding | Kept]:
         return [self.seq, self.source, self.time, self.live, *self.columns.values()]
-
-
-def _counts_from(seq: Array, first: int) -> bool:
-    """Whether seqs are `first`, `first + 1`, …"""
-    return len(seq) == 0 or bool(seq[0] == first and (np.diff(seq) == 1).all())

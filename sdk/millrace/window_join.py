@@ -27,7 +27,7 @@ from millrace.host.matcher import Matcher
 from millrace.host.pairing import counts_in_order, pair_positions
 from millrace.host.plan import Plan, bind
 from millrace.host.reach import Order, Reach, Taken, arrival_order, time_order
-from millrace.host.sliding import Sliding, Steady
+from millrace.host.sliding import Kept, Sliding
 from millrace.host.timeline import Clocks, Waiting
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
@@ -320,7 +320,7 @@ class WindowJoin:
             progress,
             clocks=clocks,
             seqs={**progress.seqs, (side, source): first + table.num_rows},
-            totals=progress.totals.plus(int(late.sum()), int((~known).sum()), int(null_keys.sum())),
+            totals=progress.totals.plus(_true(late), len(known) - _true(known), _true(null_keys)),
         )
         return progress, fresh if kept.all() else fresh.take(np.flatnonzero(kept))
 
@@ -430,7 +430,7 @@ class WindowJoin:
         columns = {name: np.zeros(0, dtype) for name, dtype in types.items()}
         return Tuples(longs, np.zeros(0, np.int32), longs, flags, columns, pa.table({}))
 
-    def _undo(self, marks: dict[Side, tuple[Window, int, Sliding | Steady]]) -> None:
+    def _undo(self, marks: dict[Side, tuple[Window, int, Sliding | Kept]]) -> None:
         self._windows = {side: window for side, (window, _, _) in marks.items()}
         for window, end, time in marks.values():
             window.time = time
@@ -528,6 +528,11 @@ class WindowJoin:
         if snapshot.fell_back is not None and self._spare is not None:
             self._device, self._spare = self._spare, None
         self._writer = StateWriter(stored.names())
+
+
+def _true(flags: np.typing.NDArray[np.bool_]) -> int:
+    """How many are set."""
+    return int(np.count_nonzero(flags))
 
 
 def _arrival(given: Any, r_rows: int, s_rows: int) -> Order:

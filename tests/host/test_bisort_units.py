@@ -1,4 +1,4 @@
-"""BI-Sort's units on OpenCL, through the device contract, against NumPy: a stable merge, a sample, two searches."""
+"""BI-Sort's units on OpenCL and on the CPU, through the device contract, against NumPy: a stable merge, a sample, two searches."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ TILE = driver.GROUP * driver.UNITS["bisort_merger"].items
 SPREADS = ("few", "wide", "equal", "ends")
 
 
-@pytest.fixture(scope="module", params=["whole groups", "tiny groups", "single items"])
+@pytest.fixture(scope="module", params=["cpu", "cpu, 3 threads", "whole groups", "tiny groups", "single items"])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    """The first OpenCL device; in groups of two work items most rows are near the edge of a tile."""
-    if request.param == "whole groups":
+    """The CPU, or the first OpenCL device; in groups of two work items most rows are near the edge of a tile."""
+    if request.param.startswith("cpu"):
+        opened: Device = mr.device("cpu", threads=3 if "3" in request.param else 1)
+    elif request.param == "whole groups":
         opened = mr.device("opencl")
     else:
         with pytest.MonkeyPatch.context() as patch:

@@ -1,0 +1,46 @@
+"""The arena: memory is handed out once, aligned, and only its own is taken back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.host.arena import LINE, MOST_KEPT, Arena
+from millrace.host.memory import address
+
+
+def test_arrays_are_aligned_and_as_large_as_asked() -> None:
+    arena = Arena()
+    for size in (0, 1, 7, 1000, 65_536, 100_001):
+        array = arena.take(size, np.uint32)
+        assert (len(array), array.dtype) == (size, np.dtype(np.uint32))
+        assert address(array) % LINE == 0
+
+
+def test_what_is_given_back_is_used_again_and_never_twice_at_once() -> None:
+    arena = Arena()
+    first = arena.take(1000, np.int64)
+    where = address(first)
+    arena.give(first)
+    again, other = arena.take(1000, np.int64), arena.take(1000, np.int64)
+    assert address(again) == where
+    assert address(other) != where
+
+
+def test_memory_of_others_is_not_taken() -> None:
+    arena = Arena()
+    mine = np.arange(1000, dtype=np.int64)
+    arena.give(mine)
+    arena.give(mine[10:])
+    arena.give(np.frombuffer(b"x" * 8000, np.int64))
+    taken = [arena.take(1000, np.int64) for _ in range(4)]
+    for array in taken:
+        array[:] = 0
+    assert mine.tolist() == list(range(1000))
+
+
+def test_no_more_is_kept_than_allowed() -> None:
+    arena = Arena()
+    arrays = [arena.take(MOST_KEPT // 4, np.uint8) for _ in range(6)]
+    for array in arrays:
+        arena.give(array)
+    assert arena._kept <= MOST_KEPT

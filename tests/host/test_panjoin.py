@@ -1,0 +1,143 @@
+"""PanJoin's chain of subwindows: what it keeps, what it sends, and that every structure answers alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.host import chain
+from millrace.host.condition import Side
+from millrace.host.panjoin import PanJoinIndex
+
+STRUCTURES = ["bisort", "rap", "wib"]
+ON = "abs(r.x - s.x) <= 3"
+
+
+def rows(*values: Any) -> pa.Table:
+    return pa.table({"x": np.concatenate([np.asarray(v, np.int64).ravel() for v in values])})
+
+
+def index_of(join: mr.WindowJoin) -> PanJoinIndex:
+    assert join._matcher is not None
+    index = join._matcher._index
+    assert isinstance(index, PanJoinIndex)
+    return index
+
+
+def spans(join: mr.WindowJoin, side: Side) -> list[tuple[int, int]]:
+    return [(sub.first, sub.end) for sub in index_of(join)._chains[side].subwindows]
+
+
+def both(index: str, batches: list[pa.Table], **arguments: Any) -> mr.WindowJoin:
+    """Push batches to r and s by turns, and compare every answer with that of the nested loop."""
+    joins = [mr.WindowJoin(on=ON, index=name, **arguments) for name in (index, "scan")]
+    for number, batch in enumerate(batches):
+        side = "rs"[number % 2]
+        ours, theirs = (join.push(side, batch) for join in joins)
+        assert ours.equals(theirs), f"{index} differs at batch {number}"
+    return joins[0]
+
+
+@pytest.mark.parametrize("index", [*STRUCTURES, "auto"])
+def test_the_chain_spans_the_window_one_subwindow_and_one_batch(index: str) -> None:
+    window, batch, rng = 20_000, 3_000, np.random.default_rng(1)
+    join = mr.WindowJoin(on=ON, window=f"{window} rows", index=index, output="count")
+    longest = 0
+    for number in range(40):
+        join.push("rs"[number % 2], rows(rng.integers(0, 10**6, batch)))
+        if number > 1:
+            first, end = spans(join, "r")[0][0], spans(join, "r")[-1][1]
+            longest = max(longest, end - first)
+    capacity = -(-window // chain.SHARES)
+    assert window < longest <= window + capacity + 2 * batch
+    assert join.stats["held"] == 2 * window
+    assert join.stats["boundaries"] > 4
+
+
+@pytest.mark.parametrize("device", ["cpu", "opencl"])
+def test_bytes_sent_do_not_grow_with_the_window(device: str) -> None:
+    sent = []
+    for window in (4_000, 64_000):
+        rng = np.random.default_rng(2)
+        join = mr.WindowJoin(on=ON, window=f"{window} rows", index="bisort", device=device, output="count")
+        for side in ("r", "s"):
+            join.push(side, rows(rng.integers(0, 10**6, window)))
+        before = join.stats["bytes_in"]
+        for number in range(8):
+            join.push("rs"[number % 2], rows(rng.integers(0, 10**6, 2_000)))
+        sent.append(join.stats["bytes_in"] - before)
+    per_tuple = [amount / (8 * 2_000) for amount in sent]
+    subwindows = chain.SHARES + 2
+    assert max(per_tuple) <= 8 + 4 + 16 * subwindows
+    assert sent[1] <= 1.5 * sent[0]
+
+
+@pytest.mark.parametrize("index", [*STRUCTURES, "auto"])
+@pytest.mark.parametrize("output", ["seqs", "count"])
+def test_hard_keys(index: str, output: str) -> None:
+    rng, n = np.random.default_rng(3), 700
+    for name, values in {
+        "all equal": np.full(12 * n, 5),
+        "increasing": np.arange(12 * n),
+        "decreasing": np.arange(12 * n)[::-1],
+        "heavy hitter": np.where(rng.random(12 * n) < 0.9, 7, rng.integers(0, 10**9, 12 * n)),
+        "ends of the type": rng.choice([-(2**63), 2**63 - 1, 0, 2**63 - 2], 12 * n),
+    }.items():
+        batches = [rows(part) for part in np.split(values, 12)]
+        join = both(index, batches, window="900 rows", output=output)
+        assert join.stats["pairs"] > 0, name
+
+
+@pytest.mark.parametrize("index", STRUCTURES)
+def test_batches_larger_than_the_window_and_single_rows(index: str) -> None:
+    rng = np.random.default_rng(4)
+    sizes = [5_000, 1, 1, 3, 9_000, 1, 200, 1, 1_500, 1_100, 2, 64]
+    both(index, [rows(rng.integers(0, 2_000, size)) for size in sizes], window="100 rows")
+
+
+@pytest.mark.parametrize("index", STRUCTURES)
+def test_interleaved_tuples_and_a_band_wider_than_the_domain(index: str) -> None:
+    rng = np.random.default_rng(5)
+    for on in ("abs(r.x - s.x) <= 2", "abs(r.x - s.x) <= 10000000", "s.x BETWEEN r.x + 5 AND r.x + 7", "r.x <> s.x"):
+        joins = [mr.WindowJoin(on=on, window="60 rows", index=name) for name in (index, "scan")]
+        for _ in range(3):
+            order = rng.integers(0, 2, 800).astype(np.uint8)
+            r, s = (rows(rng.integers(0, 300, n)) for n in (800 - int(order.sum()), int(order.sum())))
+            ours, theirs = (join.push_both(r, s, order) for join in joins)
+            assert ours.num_rows > 0
+            assert ours.equals(theirs), on
+
+
+def test_counts_of_many_partners_do_not_look_at_them() -> None:
+    rng = np.random.default_rng(6)
+    join = mr.WindowJoin(on="abs(r.x - s.x) <= 100000", window="30000 rows", index="bisort", output="count")
+    other = mr.WindowJoin(on="abs(r.x - s.x) <= 100000", window="30000 rows", index="scan", output="count")
+    for number in range(14):
+        batch = rows(rng.integers(0, 10**6, 5_000))
+        side = "rs"[number % 2]
+        assert join.push(side, batch).equals(other.push(side, batch))
+    # What had expired inside the oldest subwindow was cut off, so nothing had to be checked tuple by tuple.
+    assert join.stats["bisort_trimmer_rows"] > 0
+
+
+@pytest.mark.parametrize("index", STRUCTURES)
+def test_ranges_that_are_in_another_order_than_the_keys(index: str) -> None:
+    rng = np.random.default_rng(7)
+    on = "s.x BETWEEN r.lo AND r.hi"
+    joins = [mr.WindowJoin(on=on, window="5000 rows", index=name) for name in (index, "scan")]
+    for _ in range(4):
+        low = rng.integers(0, 10**5, 3_000)
+        r = pa.table({"lo": low, "hi": low + rng.integers(-50, 200, 3_000)})
+        s = rows(rng.integers(0, 10**5, 3_000))
+        for side, batch in (("r", r), ("s", s)):
+            ours, theirs = (join.push(side, batch) for join in joins)
+            assert ours.equals(theirs)
+
+
+def test_nothing_is_lost_when_a_subwindow_begins_in_every_push() -> None:
+    rng = np.random.default_rng(8)
+    both("bisort", [rows(rng.integers(0, 9_000, 6_000)) for _ in range(9)], window="6000 rows")

@@ -206,7 +206,8 @@ def find_partners(
     totals = job.run(_candidates, len(asked), _TOTALS)
     scratch = job.lend(_SCRATCH, int(totals[-1]) + PAD, np.int64)
     places = job.lend(_PLACES, n * asked.ranges, np.int64)
-    places[:] = 0
+    if len(asked) < len(places):
+        places[:] = 0  # tuples that ask nothing have no place of their own, but it is looked at
     job.run(_collect, len(asked))
     ends = job.run(_tuple_totals, n, _TUPLE_TOTALS)
     total = int(ends[-1])
@@ -225,7 +226,8 @@ class _Job:
         self, n: int, asked: Questions, records: Sequence[Records], reach: Reach, team: Team, want: bool
     ) -> None:
         self._team, self._tuples, self._ranges = team, n, asked.ranges
-        self.counts = np.zeros(n * asked.ranges, np.int64)
+        slots = n * asked.ranges
+        self.counts = np.empty(slots, np.int64) if len(asked) == slots else np.zeros(slots, np.int64)
         self._table = np.zeros((len(records), _LINE), np.int64)
         self._kept: list[Array] = []
         for line, one in zip(self._table, records, strict=True):

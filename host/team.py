@@ -2,8 +2,8 @@
 
 Waking a thread takes about as long as a whole kernel does on a small batch (0.1 ms on a virtual machine), and taking
 Python's lock can take much longer; a push runs a dozen kernels. So a process has one *crew* of helper threads, which
-never leave compiled code: they look for work in a control block, and sleep in a pipe when there is none. A team that is
-roused has the crew for itself until it rests; another thread's team works alone meanwhile. A job is a `share`
+never leave compiled code: they look for work in a control block, and sleep in a pipe when none comes for long. A team
+that is roused has the crew for itself until it rests; another thread's team works alone meanwhile. A job is a `share`
 (`millrace.host.jit`) cut in parts; whoever is there claims the next part, so a helper that comes late or not at all
 costs nothing but its help.
 """
@@ -23,13 +23,18 @@ from millrace.host.memory import address, atomic_add, atomic_load, atomic_store,
 from millrace.host.words import Array
 
 MOST_PARTS = 1 << 15
-_CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _ASLEEP, _NOTHING, _BLOCK = (64 * i for i in range(8))
+_CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _PARTS, _ASLEEP, _NOTHING, _BLOCK = (64 * i for i in range(9))
 """The control block's words, each in a cache line of its own."""
-_PATIENCE = 1 << 20
-"""Looks at the control block before an idle helper goes to sleep: about a millisecond."""
+_PATIENCE = 1 << 23
+"""Looks at the control block before an idle helper goes to sleep: about twenty milliseconds.
 
-# The claim word is one: the job's number, its parts, and the next part that nobody has claimed. So a helper that
-# looks at an old job can never claim a part of a new one.
+Long on purpose, as in other runtimes: a processor that has gone to sleep may take milliseconds to come back, more than a
+whole push, and a stream's next push is near.
+"""
+
+# The claim word is one: the job's number, and the parts from `low` to `high` that nobody has claimed. So a helper that
+# looks at an old job can never claim a part of a new one. The leader takes parts from the low end, helpers from the high
+# end: in job after job each then works on the same end of the data, which is still in its cache.
 
 
 @kernel
@@ -38,15 +43,16 @@ def _lead(control: int, function: int, arguments: int, parts: int) -> None:
     number = (atomic_load(control + _CLAIM) >> 32) + 1
     atomic_store(control + _FUNCTION, function)
     atomic_store(control + _ARGUMENTS, arguments)
+    atomic_store(control + _PARTS, parts)
     atomic_store(control + _DONE, 0)
     atomic_store(control + _CLAIM, (number << 32) | (parts << 16))
     while True:
         claim = atomic_load(control + _CLAIM)
-        part = claim & 0xFFFF
-        if part >= parts:
+        low, high = claim & 0xFFFF, (claim >> 16) & 0xFFFF
+        if low >= high:
             break
         if atomic_swap_if(control + _CLAIM, claim, claim + 1):
-            call_share(function, arguments, part, parts)
+            call_share(function, arguments, low, parts)
             atomic_add(control + _DONE, 1)
     while atomic_load(control + _DONE) < parts:
         pass
@@ -65,14 +71,15 @@ def _follow(control: int, number: int, read: int, pipe: int) -> None:
     idle = 0
     while True:
         claim = atomic_load(control + _CLAIM)
-        part, parts = claim & 0xFFFF, (claim >> 16) & 0xFFFF
+        low, high = claim & 0xFFFF, (claim >> 16) & 0xFFFF
         allowed = number < atomic_load(control + _ALLOWED)
-        if allowed & (part < parts):
-            if atomic_swap_if(control + _CLAIM, claim, claim + 1):
-                call_share(atomic_load(control + _FUNCTION), atomic_load(control + _ARGUMENTS), part, parts)
+        if allowed & (low < high):
+            if atomic_swap_if(control + _CLAIM, claim, claim - (1 << 16)):
+                function, arguments = atomic_load(control + _FUNCTION), atomic_load(control + _ARGUMENTS)
+                call_share(function, arguments, high - 1, atomic_load(control + _PARTS))
                 atomic_add(control + _DONE, 1)
             idle = 0
-        elif allowed & (idle < _PATIENCE):
+        elif idle < _PATIENCE:
             idle += 1
         else:
             atomic_add(control + _ASLEEP, 1)
@@ -106,10 +113,6 @@ class Crew:
                 os.write(self._alarm, bytes(asleep))
             except BlockingIOError:  # thousands of alarms that nobody has heard: nobody will miss this one
                 return
-
-    def rest(self) -> None:
-        """Let nobody work."""
-        self.control[_ALLOWED // 8] = 0
 
 
 _crews: dict[int, Crew] = {}
@@ -154,7 +157,6 @@ class Team:
         """Give the crew back."""
         crew, self._crew = self._crew, None
         if crew is not None and self._pid == os.getpid():
-            crew.rest()
             crew.lock.release()
 
     def run(self, share: Share, arguments: Array, parts: int = 0) -> None:

@@ -81,7 +81,7 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
 
     What stands at an unusable place is 0. `-0.0` becomes `0.0`. No copy is made where a view will do.
     """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = _one_piece(column) if isinstance(column, pa.ChunkedArray) else column
     physical = {"date32": np.int32, "float32": np.float32, "float64": np.float64}.get(kind.name)
     if physical is None:
         physical = np.int64 if kind.domain == "time" else np.dtype(kind.name).type
@@ -101,6 +101,11 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
             values = np.where(finite_or_inf, values, values.dtype.type(0))
         values = values + values.dtype.type(0)
     return values.astype(kind.dtype, copy=False), valid
+
+
+def _one_piece(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece: itself if it is, since Arrow would copy even then."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def to_words(values: Array) -> Array:

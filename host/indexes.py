@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 
@@ -44,6 +44,15 @@ class SideStep:
     make_ranges: Callable[[], tuple[Array, Array]]
     band: tuple[int, int] | None = None
     """How far below and above each tuple's own word its range reaches (saturating), where that is the same for all."""
+
+    @staticmethod
+    def of(first: int, words: Array, live: Mask, begin: Positions, end: Positions, low: Array, high: Array) -> SideStep:
+        """Tuples whose ranges are known already."""
+        return SideStep(first, words, live, begin, end, lambda: (low, high))
+
+    def asking(self, low: Array, high: Array) -> SideStep:
+        """The same tuples with other ranges."""
+        return replace(self, make_ranges=lambda: (low, high), band=None)
 
     @cached_property
     def _ranges(self) -> tuple[Array, Array]:
@@ -126,12 +135,8 @@ class JoinIndex(ABC):
     def rest(self) -> None:  # noqa: B027 - as above
         """No work is coming for now."""
 
-    def chosen(self) -> str:
-        """What an index that adapts itself has chosen for now."""
-        return ""
-
     def reason(self) -> str:
-        """Why it has."""
+        """What an index that adapts itself has chosen for now, and why."""
         return ""
 
     def counters(self) -> dict[str, int]:

@@ -80,12 +80,8 @@ class Matcher:
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
 
-    def chosen(self) -> str:
-        """The index at work: the structure that `auto` has chosen for now."""
-        return self.index_name if self._index is None else self._index.chosen() or self.index_name
-
     def reason(self) -> str:
-        """Why it was chosen; empty where the user did."""
+        """Which structure the index has chosen, and why; empty where the user did."""
         return "" if self._index is None else self._index.reason()
 
     def forget(self) -> None:

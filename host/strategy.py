@@ -88,11 +88,9 @@ class AutoIndex(PanJoinIndex):
         self._seen: dict[Side, Seen] = {side: Seen() for side in SIDES}
         self._strategy = Strategy(calibration.costs(self.team.threads))
         self._reason = ""
-        self._structure = ""
 
     def _next(self, side: Side, before: Structure | None, site: Site, first: int) -> Structure:
         name, self._reason = self._strategy.choose(self._seen[side], None if before is None else before.name)
-        self._structure = name
         if before is not None and before.name == name:
             return before.successor(site, first)
         return structure_class(name)(site, first)
@@ -119,10 +117,6 @@ class AutoIndex(PanJoinIndex):
         if chain.subwindows:
             self._strategy.learn(chain.subwindows[-1].structure.name, seen, took)
 
-    def chosen(self) -> str:
-        """The structure of the newest subwindow."""
-        return self._structure
-
     def reason(self) -> str:
-        """What the last choice was made of."""
+        """The last choice, and what it was made of."""
         return self._reason

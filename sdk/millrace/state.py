@@ -78,6 +78,7 @@ class Snapshot:
     totals: Totals
     counters: dict[str, int]
     fell_back: str | None
+    strategy: str
 
 
 class StateWriter:
@@ -150,6 +151,7 @@ def _packed(snapshot: Snapshot) -> dict[str, Any]:
         "totals": asdict(snapshot.totals),
         "counters": snapshot.counters,
         "fell_back": snapshot.fell_back,
+        "strategy": snapshot.strategy,
     }
 
 
@@ -167,6 +169,7 @@ def _unpacked(stored: dict[str, Any]) -> Snapshot:
         Totals(**stored["totals"]),
         stored["counters"],
         stored["fell_back"],
+        stored["strategy"],
     )
 
 

@@ -94,6 +94,7 @@ class WindowJoin:
         self._windows: dict[Side, Window] = {}
         self._past_counters: dict[str, int] = {}
         self._past_fallback: str | None = None
+        self._past_strategy = ""
         self._progress = self._beginning()
         self._writer = StateWriter()
         self._open_engine()
@@ -198,11 +199,16 @@ class WindowJoin:
 
     def _release(self) -> None:
         """Give the devices back; what they counted is kept."""
-        self._past_counters, self._past_fallback = self._counters(), self._fell_back()
+        self._remember()
         used = self._device if self._matcher is None else self._matcher.device
         for device in {id(d): d for d in (self._device, self._spare, used) if d is not None}.values():
             device.close()
         self._device, self._matcher = used, None
+
+    def _remember(self) -> None:
+        """Keep for the stats what goes with the matcher."""
+        self._past_counters, self._past_fallback = self._counters(), self._fell_back()
+        self._past_strategy = self._strategy()
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -222,8 +228,8 @@ class WindowJoin:
                 "held": max(held, default=0) if self._args.self_join else sum(held),
                 "pairs": p.totals.pairs,
                 "device": device.name,
-                "index": self._index if self._matcher is None else self._matcher.chosen(),
-                "strategy": "" if self._matcher is None else self._matcher.reason(),
+                "index": self._index,
+                "strategy": self._strategy(),
                 "plan": "" if p.plan is None else p.plan.describe(),
                 "fallback": self._fell_back(),
                 "boundaries": 0,
@@ -234,6 +240,11 @@ class WindowJoin:
         """From which device the join fell back to which, and why; nothing if it did not."""
         now = None if self._matcher is None else self._matcher.fell_back
         return now or self._past_fallback
+
+    def _strategy(self) -> str:
+        """Which structure `auto` chose last, and why; empty where the user chose."""
+        now = "" if self._matcher is None else self._matcher.reason()
+        return now or self._past_strategy
 
     def _counters(self) -> dict[str, int]:
         """What device and index have counted, in this life and in those before it."""
@@ -480,7 +491,7 @@ class WindowJoin:
     def _matcher_for(self, plan: Plan) -> Matcher:
         """The matcher, made when both sides are known, and anew in a forked process."""
         if self._pid != os.getpid():
-            self._past_counters, self._past_fallback = self._counters(), self._fell_back()
+            self._remember()
             self._open_engine()
         if self._matcher is None or self._matcher.plan is not plan:
             # The plan differs where a first push failed after it was planned and the next one has other columns.
@@ -503,6 +514,7 @@ class WindowJoin:
             totals=p.totals,
             counters=self._counters(),
             fell_back=self._fell_back(),
+            strategy=self._strategy(),
         )
 
     def _load(self, manifest: bytes, runs: Mapping[str, bytes]) -> None:
@@ -525,6 +537,7 @@ class WindowJoin:
         self._progress = replace(progress, waiting=Waiting(waiting))
         self._past_counters = snapshot.counters
         self._past_fallback = snapshot.fell_back
+        self._past_strategy = snapshot.strategy
         if snapshot.fell_back is not None and self._spare is not None:
             self._device, self._spare = self._spare, None
         self._writer = StateWriter(stored.names())

@@ -194,14 +194,14 @@ class UpperBoundExclusive(Honest):
     """`<` where `<=` was asked."""
 
     def ask_side(self, side: SideStep, other: SideStep) -> SideStep:
-        return replace(side, high=np.where(side.high > side.low, side.high - side.high.dtype.type(1), side.high))
+        return side.asking(side.low, np.where(side.high > side.low, side.high - side.high.dtype.type(1), side.high))
 
 
 class LowerBoundExclusive(Honest):
     """`>` where `>=` was asked."""
 
     def ask_side(self, side: SideStep, other: SideStep) -> SideStep:
-        return replace(side, low=np.where(side.low < side.high, side.low + side.low.dtype.type(1), side.low))
+        return side.asking(np.where(side.low < side.high, side.low + side.low.dtype.type(1), side.low), side.high)
 
 
 class FirstBandOnly(Honest):
@@ -210,7 +210,7 @@ class FirstBandOnly(Honest):
     def ask_side(self, side: SideStep, other: SideStep) -> SideStep:
         low, high = side.low.copy(), side.high.copy()
         low[1:], high[1:] = 1, 0
-        return replace(side, low=low, high=high)
+        return side.asking(low, high)
 
 
 class DropsTheLowestBit(Honest):
@@ -219,9 +219,7 @@ class DropsTheLowestBit(Honest):
     def ask_side(self, side: SideStep, other: SideStep) -> SideStep:
         one = side.low.dtype.type(1)
         some = side.low <= side.high
-        return replace(
-            side, low=np.where(some, side.low & ~one, side.low), high=np.where(some, side.high | one, side.high)
-        )
+        return side.asking(np.where(some, side.low & ~one, side.low), np.where(some, side.high | one, side.high))
 
 
 class MatchesNulls(Honest):

@@ -114,7 +114,7 @@ class Stream:
         for side, at in parts.items():
             low = np.array([[([*reach[i], *[(1, 0)] * ranges])[k][0] for i in at] for k in range(ranges)], np.uint64)
             high = np.array([[([*reach[i], *[(1, 0)] * ranges])[k][1] for i in at] for k in range(ranges)], np.uint64)
-            sides[side] = SideStep(
+            sides[side] = SideStep.of(
                 first[side],
                 np.array([words[i] for i in at], np.uint64),
                 np.array([live[i] for i in at], np.bool_),
@@ -195,7 +195,7 @@ def test_any_order_of_keys_is_searched_and_expired(name: str, window: int) -> No
         low = np.where(probes > 40, probes - np.uint64(40), np.uint64(0))
         low[:4] = probes[:4]
         high = np.where(probes < TOP - 40, probes + np.uint64(rng.integers(0, 80)), np.uint64(TOP))
-        r = SideStep(
+        r = SideStep.of(
             start,
             fresh,
             np.ones(n, np.bool_),
@@ -204,7 +204,7 @@ def test_any_order_of_keys_is_searched_and_expired(name: str, window: int) -> No
             np.ones((1, n), np.uint64),
             np.zeros((1, n), np.uint64),
         )
-        s = SideStep(
+        s = SideStep.of(
             held, probes, np.zeros(12, np.bool_) | True, np.full(12, oldest), np.full(12, end), low[None], high[None]
         )
         order = np.repeat(np.array([0, 1], np.uint8), [n, 12])
@@ -224,7 +224,7 @@ def test_nodes_are_given_back_so_that_memory_stays_flat(name: str) -> None:
     for start in range(0, len(keys), 1000):
         fresh, n = keys[start : start + 1000], 1000
         longs, none = np.zeros(n, np.int64), np.zeros((0, 0), np.uint64)
-        nothing = SideStep(
+        nothing = SideStep.of(
             0,
             np.zeros(0, np.uint64),
             np.zeros(0, np.bool_),
@@ -234,7 +234,7 @@ def test_nodes_are_given_back_so_that_memory_stays_flat(name: str) -> None:
             none.reshape(0, 0),
         )
         never = np.ones((1, n), np.uint64), np.zeros((1, n), np.uint64)
-        r = SideStep(start, fresh, np.ones(n, np.bool_), longs, longs, *never)
+        r = SideStep.of(start, fresh, np.ones(n, np.bool_), longs, longs, *never)
         index.step(Step(r, nothing, np.zeros(n, np.uint8), (max(start + n - window, 0), 0)), True)
         sizes.append(index._sides["r"].tree.nbytes + index._sides["r"]._words._data.nbytes)
     assert len(entries(index, "r")) == window

@@ -161,7 +161,7 @@ def test_naming_a_third_party_whose_import_fails_is_a_typed_error(plugin) -> Non
 def test_a_third_party_whose_device_does_not_open_hides_no_other_device(plugin) -> None:
     plugin(kind="stuck", open_line="raise RuntimeError('cable loose')")
     assert ("scan", "cpu") in registry.join_pairs()
-    assert registry.device_for("scan", "auto", None).name == "cpu"
+    assert registry.device_for(["scan"], "auto", None)[1].name == "cpu"
     table = pa.table({"x": [1]})
     assert mr.join(table, table, on="r.x = s.x").num_rows == 1
     with pytest.raises(mr.DeviceUnavailable, match="cpu"):
@@ -230,7 +230,7 @@ def test_auto_never_takes_a_device_of_another_kind(plugin, kind: str) -> None:
 
 def test_a_named_device_that_cannot_run_an_index_lists_those_that_can() -> None:
     with pytest.raises(mr.DeviceUnavailable) as caught:
-        registry.device_for("scan", "null", None)
+        registry.device_for(["scan"], "null", None)
     message = str(caught.value)
     assert "'null'" in message
     assert "'scan'" in message

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millrace.bench import catalog, join, panjoin, window_join
+from millrace.bench import catalog, join, panjoin, structures, window_join
 from millrace.bench.bars import BARS, judged
 from millrace.bench.entrants import LARGEST_WINDOW, Entrant, entrants, ours, suits, yardstick
 from millrace.bench.harness import Case, DifferentWork, Effort, PeerMissing, Result, measure
@@ -71,6 +71,75 @@ def test_panjoin_cases_agree_and_say_what_they_are(monkeypatch: pytest.MonkeyPat
         assert ("auto", "best fixed index") in {(row["index"], row["peer"]) for row in rows}
     count = {row["peer"] for row in run(cases[0])}
     assert {"numpy", "numpy-sorted"} <= count
+
+
+def tiny_structures(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
+    for name, value in {
+        "QUICK_SUBWINDOWS": (256, 1024),
+        "QUICK_BATCHES": (1, 256),
+        "QUICK_COUNT_BATCH": 64,
+        "QUICK_SELECTIVITIES": (1, 32),
+        "QUICK_BALANCE_ROWS": 4096,
+        "TURN": 32,
+    }.items():
+        monkeypatch.setattr(structures, name, value)
+    return list(structures.cases(Options(quick=True)))
+
+
+def test_structures_agree_and_say_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = tiny_structures(monkeypatch)
+    assert [case.name for case in cases[:-12]] == [
+        "insert-2^8-batch1",
+        "insert-2^8-batch256",
+        "insert-2^10-batch1",
+        "insert-2^10-batch256",
+        "probe-2^8-batch1-sel1",
+        "probe-2^8-batch256-sel1",
+        "probe-2^10-batch1-sel1",
+        "probe-2^10-batch256-sel1",
+        "count-2^10-batch64-sel1",
+        "count-2^10-batch64-sel32",
+    ]
+    for case in cases[:-12]:
+        rows = run(case)
+        assert {row["index"] for row in rows} == {"bisort", "rap", "wib"}
+        assert {row["peer"] for row in rows} == ({None} if case.name.startswith("insert") else {"numpy"})
+        assert all({"operation", "subwindow", "batch", "selectivity"} <= set(row) for row in rows)
+
+
+def test_full_subwindows_are_followed_by_others() -> None:
+    """Ids begin anew in each, and structures still agree."""
+    runners = [structures.Inserting(name, 256, 64) for name in ("bisort", "rap", "wib")]
+    for _ in range(7):
+        found = []
+        for runner in runners:
+            amount, seconds = runner.step()
+            assert amount == 256
+            assert seconds > 0
+            found.append(runner.answer()["count"].tolist())
+        assert found[0] == found[1] == found[2]
+        # Half of every range is asked for, and the subwindow is as full as it was when timing began.
+        assert 30 < sum(found[0]) < 100
+    for runner in runners:
+        runner.close()
+
+
+def test_probing_finds_what_the_definition_says() -> None:
+    runner = structures.Probing("rap", 256, 64, 4, want=False)
+    again = np.random.default_rng([structures.SEED, 256, 64])
+    held = again.integers(0, structures.DOMAIN, 256, dtype=np.uint64)
+    runner.step()
+    low = again.integers(0, structures.DOMAIN, (4, 64), dtype=np.uint64).reshape(-1, 1)
+    inside = (held >= low) & (held < low + np.uint64(4 * structures.DOMAIN // 256))
+    assert runner.answer()["count"].tolist() == inside.sum(axis=1).tolist()
+    runner.close()
+
+
+def test_balance_gets_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = tiny_structures(monkeypatch)[-12:]
+    errors = {case.name: run(case)[0]["value"] for case in cases}
+    for distribution in ("uniform", "multimodal", "rank-size"):
+        assert errors[f"balance-{distribution}-adjusted3"] < 450 < errors[f"balance-{distribution}-adjusted0"]
 
 
 def test_window_join_cases_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,11 +281,13 @@ def test_doctor_looks_at_what_pyproject_names() -> None:
 
 
 def test_bench_lists_and_refuses(tmp_path: Path) -> None:
-    assert "window_join" in millrace("bench", "--list", cwd=tmp_path).stdout
-    assert json.loads(millrace("bench", "--list", "--json", cwd=tmp_path).stdout)[0]["bench"] == "window_join"
+    names = ["window_join", "join", "structures"]
+    shown = millrace("bench", "--list", cwd=tmp_path).stdout
+    assert all(name in shown for name in names)
+    assert [one["bench"] for one in json.loads(millrace("bench", "--list", "--json", cwd=tmp_path).stdout)] == names
     done = millrace("bench", "nosuch", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "error: there is no bench 'nosuch'; there are: window_join\n"
+    assert done.stderr == f"error: there is no bench 'nosuch'; there are: {', '.join(names)}\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -340,7 +342,7 @@ def test_demo_sees_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert show_demo(500, tmp_path, as_json=True) == 1
     summary = json.loads((tmp_path / "demo.json").read_text())
     assert not summary["identical"]
-    assert "scan on cpu differs from btree on cpu" in summary["faults"][0]
+    assert "scan on cpu differs from" in summary["faults"][0]
 
 
 def test_demo_stops_a_slow_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,11 +182,13 @@ def test_runs_must_be_a_mapping_to_bytes(runs: Any) -> None:
         mr.WindowJoin.restore(delta.manifest, runs, on="r.x = s.x", window="2 rows")
 
 
-def test_auto_scans_where_a_tree_cannot_help() -> None:
-    chosen = {
-        on: mr.WindowJoin(on=on, window="9 rows").stats["index"] for on in ("r.x = s.x", "r.x < s.x", "r.x <> s.x")
-    }
-    assert chosen == {"r.x = s.x": "btree", "r.x < s.x": "scan", "r.x <> s.x": "scan"}
+def test_auto_scans_where_an_index_cannot_help() -> None:
+    conditions = ("r.x = s.x", "r.x < s.x", "r.x <> s.x")
+    chosen = {on: mr.WindowJoin(on=on, window="9 rows").stats["index"] for on in conditions}
+    assert chosen == {"r.x = s.x": "auto", "r.x < s.x": "scan", "r.x <> s.x": "scan"}
+    counted = {on: mr.WindowJoin(on=on, window="9 rows", output="count").stats["index"] for on in conditions}
+    assert set(counted.values()) == {"auto"}
+    assert mr.WindowJoin(on="r.x = s.x", window="9 rows", device="opencl").stats["index"] == "bisort"
 
 
 def test_a_child_forked_in_the_middle_of_a_push_can_go_on() -> None:

@@ -25,6 +25,10 @@ BENCHES: dict[str, Bench] = {
         "band join of two streams in count windows, against NumPy, DuckDB, Polars and a C++ std::multimap",
     ),
     "join": Bench("millrace.bench.join", "band join of two whole tables, against DuckDB, Polars and sorted NumPy"),
+    "structures": Bench(
+        "millrace.bench.structures",
+        "one subwindow of BI-Sort, RaP-Table and WiB+-Tree: inserting, probing, counting, balance; beside NumPy",
+    ),
 }
 
 

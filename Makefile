@@ -8,7 +8,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # More for pytest (`make test ARGS="-k join"`), for the demo or for the benchmarks.
 ARGS ?=
 
-.PHONY: help setup demo test check pytest bench lock pynq clean
+.PHONY: help setup demo test check pytest bench plots lock pynq clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -32,6 +32,9 @@ pytest: setup ## the tests alone
 
 bench: setup ## measure our work and its peers side by side
 	@$(BIN)/millrace bench $(ARGS)
+
+plots: setup ## draw docs/images/panjoin-*.svg from benchmarks/results
+	@$(BIN)/python tools/plot_panjoin.py $(ARGS)
 
 lock: ## renew constraints/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@bash tools/lock.sh

@@ -6,6 +6,8 @@ what nobody gives back is collected by Python as usual.
 
 from __future__ import annotations
 
+import mmap as mmap_module
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ MOST_KEPT = 1 << 28
 """Bytes kept for later at most; beyond that, arrays are let go."""
 LINE = 64
 """Bytes of a cache line; arrays begin at one, and as much can be read beyond their end."""
+MADV_HUGEPAGE: int | None = getattr(mmap_module, "MADV_HUGEPAGE", None)
+_HUGE = 1 << 21
 _LEAST = 1 << 12
 _STEPS = 4
 """Size classes per power of two: no array is more than a quarter larger than asked for."""
@@ -46,23 +50,22 @@ class Arena:
             self._kept -= bytes_
             block = stock.pop()
         else:
-            block = _from_line(np.empty(bytes_ + 2 * LINE, np.uint8))
+            block = _fresh(bytes_)
         return block[: size * kind.itemsize].view(kind)
 
     def give(self, array: Array) -> None:
         """Take an array back that nobody uses any more; one that no arena handed out is left to Python."""
-        owner = array.base
-        if not isinstance(owner, np.ndarray) or owner.dtype != np.uint8 or owner.nbytes != 2 * LINE + _class_of(
-            owner.nbytes - 2 * LINE
-        ):
+        block = array.base
+        if not isinstance(block, np.ndarray) or not isinstance(getattr(block.base, "obj", None), mmap):
             return
-        size = owner.nbytes - 2 * LINE
-        if self._kept + size <= MOST_KEPT:
-            self._kept += size
-            self._blocks.setdefault(size, []).append(_from_line(owner))
+        if self._kept + block.nbytes <= MOST_KEPT:
+            self._kept += block.nbytes
+            self._blocks.setdefault(block.nbytes, []).append(block)
 
 
-def _from_line(owner: Array) -> Array:
-    """The part of a block that begins at a cache line."""
-    skip = -owner.__array_interface__["data"][0] % LINE
-    return owner[skip : skip + len(owner) - 2 * LINE]
+def _fresh(size: int) -> Array:
+    """New memory, straight from the system: it begins at a page, and with huge pages where those are to be had."""
+    memory = mmap(-1, size + LINE)
+    if size >= _HUGE and hasattr(memory, "madvise") and MADV_HUGEPAGE is not None:
+        memory.madvise(MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8, size)

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from millrace.host.answers import find_partners
 from millrace.host.cpu import CpuDevice
 from millrace.host.jit import cache_dir
 from millrace.host.panjoin import STRUCTURES, structure_class
-from millrace.host.subwindow import Batch, Questions, Site, Structure
+from millrace.host.subwindow import PAD, Batch, Questions, Reach, Site, Structure
 
 CAPACITY = 1 << 15
 FEW, MANY = 4, 4096
@@ -59,10 +60,14 @@ def costs(threads: int) -> dict[str, Costs]:
     return _read(_path(threads)) or DEFAULTS
 
 
-def calibrate(threads: int) -> dict[str, Costs]:
-    """Measure the constants and keep them for later processes."""
-    measured = {name: _measure(name, threads) for name in STRUCTURES}
+def calibrate(threads: int, report: Callable[[str, float], None]) -> dict[str, Costs]:
+    """Measure the constants and keep them for later processes; `report` is told what is under way."""
+    measured = {}
+    for number, name in enumerate(STRUCTURES):
+        report(f"calibrating {name}", number / len(STRUCTURES))
+        measured[name] = _measure(name, threads)
     _write(_path(threads), measured)
+    report("calibrated", 1.0)
     return measured
 
 
@@ -75,7 +80,7 @@ def _read(path: Path) -> dict[str, Costs] | None:
     """What an earlier process measured; nothing where there is none, or it is of other structures."""
     try:
         found = {name: Costs(**numbers) for name, numbers in json.loads(path.read_text()).items()}
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
     return found if set(found) == set(STRUCTURES) else None
 
@@ -125,7 +130,7 @@ def _filled(name: str, device: CpuDevice, rows: int, size: int) -> tuple[Structu
     took = 0
     for first in range(0, rows, size):
         words = np.sort(rng.integers(0, _DOMAIN, size, dtype=np.uint64))
-        batch = Batch(words, np.arange(first, first + size, dtype=np.uint32))
+        batch = Batch(words, np.arange(first, first + size + PAD, dtype=np.uint32)[:size])
         start = time.perf_counter_ns()
         structure.insert(batch)
         took += time.perf_counter_ns() - start
@@ -133,14 +138,17 @@ def _filled(name: str, device: CpuDevice, rows: int, size: int) -> tuple[Structu
 
 
 def _probe(structure: Structure, size: int, partners: int) -> None:
-    """Look up questions with so many partners each, and write those out."""
+    """Look up questions with so many partners each, and find those."""
     rng = np.random.default_rng(size)
     low = np.sort(rng.integers(0, _DOMAIN - 1, size, dtype=np.uint64))
     high = low + np.uint64(_DOMAIN // CAPACITY * partners)
-    hits = structure.probe(Questions(low, high, np.arange(size, dtype=np.uint32), rising=True), None, want=True)
-    at = np.cumsum(hits.counts) - hits.counts
-    hits.write(np.empty(int(hits.counts.sum()), np.int64), at)
-    hits.release()
+    who = np.arange(size, dtype=np.uint32)
+    asked = Questions(low, high, who, True, who)
+    every = Reach(np.zeros(1, np.int64), np.full(1, CAPACITY))
+    records = structure.probe(asked, None, want=True)
+    find_partners(size, asked, records, every, 0, structure.site.team)
+    for one in records:
+        one.release()
 
 
 def _best(task: Callable[[], None]) -> float:

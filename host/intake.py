@@ -17,7 +17,7 @@ from millrace.host.errors import SchemaError
 from millrace.host.plan import column_type
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Longs, Tuples
-from millrace.host.words import Array, KeyType, Mask, key_type, native
+from millrace.host.words import Array, KeyType, Mask, key_type, native, repeated
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Intake:
                 null_keys |= ~valid
         live = self._filtered(columns, live)
         time, known = self._times(table, scale)
-        sources = np.broadcast_to(np.asarray(source, np.int32), (rows,))
+        sources = repeated(source, rows, np.int32) if isinstance(source, int) else source
         return Reading(Tuples(seq, sources, time, live, columns, table), null_keys, known)
 
     def _filtered(self, columns: dict[str, Array], live: Mask) -> Mask:
@@ -62,7 +62,7 @@ class Intake:
 
     def _times(self, table: pa.Table, scale: TimeScale) -> tuple[Longs, Mask]:
         if self.time is None:
-            return np.broadcast_to(np.int64(0), (table.num_rows,)), np.ones(table.num_rows, np.bool_)
+            return repeated(0, table.num_rows), np.ones(table.num_rows, np.bool_)
         name, kind = self.time
         values, known = native(table.column(name), kind)
         return scale.times(values, kind, f"{self.side}.{name}"), known

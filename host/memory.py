@@ -14,16 +14,20 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from millrace.host.jit import element
+from millrace.host.jit import element, kernel
 from millrace.host.words import Array
 
 _WORD = ir.IntType(64)
 
 
+@kernel
+def _address(array: Any) -> int:
+    return array.ctypes.data  # type: ignore[no-any-return]
+
+
 def address(array: Array) -> int:
-    """Where a contiguous array's elements are."""
-    where: int = array.__array_interface__["data"][0]
-    return where
+    """Where a contiguous array's elements are: by a kernel, since NumPy itself takes five times as long to tell."""
+    return _address(array)
 
 
 def table(*entries: int | Array) -> Array:

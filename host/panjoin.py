@@ -32,7 +32,7 @@ STRUCTURES = {
 }
 LOAD_ROWS = 1 << 16
 """Tuples put in at a time when a window is loaded: sorting is fastest in cache."""
-LEAST_SHARED = 1 << 11
+LEAST_SHARED = 1 << 13
 """Steps of fewer tuples are not worth waking other threads for."""
 
 

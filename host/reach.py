@@ -20,7 +20,7 @@ from millrace.host.indexes import Positions
 from millrace.host.matcher import Newcomers
 from millrace.host.tuples import Longs, Tuples
 from millrace.host.window import Window
-from millrace.host.words import saturating_add
+from millrace.host.words import repeated, saturating_add
 
 Order = npt.NDArray[np.uint8]
 Windows = dict[Side, Window]
@@ -90,7 +90,7 @@ class Reach:
             before = windows[partner].end - len(taken.sides[partner])
             if taken.only is not None:
                 # Nothing of the other side came meanwhile: one interval, or at least one end of it, serves all.
-                end = np.broadcast_to(np.int64(before), (len(tuples),))
+                end = repeated(before, len(tuples))
             else:
                 end = before + self._partners_before(taken, side)
             begin = self._begin(windows[partner], self.lengths[partner], end, tuples.time)
@@ -106,7 +106,7 @@ class Reach:
     def _begin(self, window: Window, length: int, end: Positions, times: Longs) -> Positions:
         if self.counts and end.strides == (0,):
             oldest_met = max(int(end[0]) - length, 0) if len(end) else 0
-            return np.broadcast_to(np.int64(oldest_met), (len(end),))
+            return repeated(oldest_met, len(end))
         if self.counts:
             return np.maximum(end - min(length, INT64_MAX), 0)
         oldest = saturating_add(times, -length)

@@ -17,8 +17,9 @@ from millrace.host.words import Array
 
 UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
 TRIMMER = "bisort_trimmer"
-STEP = 8
-"""Words of a partition, between two samples of the index: two cache lines of 64-bit words."""
+STEPS = ((1 << 19, 8), (1 << 21, 16), (1 << 31, 32))
+"""Words of a partition, between two samples of the index, in runs up to a size: one cache line of 64-bit words while
+the index stays small beside the batches that are merged with it, more in large runs."""
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Run:
     words: Buffer
     ids: Buffer
     index: Buffer
+    step: int
     mirror: Ids | None = None
 
 
@@ -77,9 +79,10 @@ class RunEngine:
         return self._indexed(left, words, ids)
 
     def _indexed(self, size: int, words: Buffer, ids: Buffer) -> Run:
-        index = self.device.alloc(-(-size // STEP), words.dtype)
-        self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, STEP)))
-        return Run(size, words, ids, index)
+        step = next(step for most, step in STEPS if size <= most)
+        index = self.device.alloc(-(-size // step), words.dtype)
+        self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, step)))
+        return Run(size, words, ids, index, step)
 
     def free(self, run: Run) -> None:
         """Give a run back."""
@@ -94,7 +97,7 @@ class RunEngine:
         """Start looking `size` bounds up in a run."""
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         buffers = [run.words, run.index, low, high, starts, ends]
-        return Probing(self.device.launch("bisort_prober", buffers, (run.size, STEP, size)), starts, ends, size)
+        return Probing(self.device.launch("bisort_prober", buffers, (run.size, run.step, size)), starts, ends, size)
 
     def places(self, probing: Probing) -> tuple[Ids, Ids]:
         """Wait for a probe; where bound q's partners begin and end in the run."""

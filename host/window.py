@@ -62,8 +62,9 @@ class Window:
 
     def settle(self, keep: int) -> None:
         """Forget what is below position `keep`."""
-        for part in self._parts():
-            part.drop_before(keep)
+        if keep > self.first:
+            for part in self._parts():
+                part.drop_before(keep)
         self.rows.settle(self.first)
 
     def rescale(self, factor: int) -> None:

@@ -164,3 +164,8 @@ def _shift(values: Array, delta: int) -> Array:
 def band(words: Array, below: int, above: int) -> tuple[Array, Array]:
     """The words `below` under and `above` over each word, both saturating: the bounds of an integer band."""
     return saturating_add(words, -below), saturating_add(words, above)
+
+
+def repeated(value: int, rows: int, dtype: type = np.int64) -> Array:
+    """One number as often as there are rows, without memory for more than one (NumPy's `broadcast_to`, only quicker)."""
+    return np.ndarray((rows,), dtype, np.array([value], dtype), strides=(0,))

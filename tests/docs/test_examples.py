@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "docs/joins.md"]
+DOCUMENTS = ["README.md", "docs/joins.md", "docs/panjoin.md"]
 MODULES = ["millrace", "millrace.registry", "millrace.table_join", "millrace.window_join"]
 FLAGS = doctest.NORMALIZE_WHITESPACE
 

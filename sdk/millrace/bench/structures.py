@@ -7,7 +7,8 @@
   array sorted beforehand: two `searchsorted`, positions expanded.
 - `balance-…`: how uneven RaP-Table's partitions are after 0 to 3 adjustments (Figure 10f): the mean absolute error of
   their sizes in thousandths of the size they should have, lower is better; drawn anew in each repeat. Here tables do
-  not split themselves anew on the way, as ours do and the paper's do not.
+  not split themselves anew on the way, as ours do and the paper's do not. The yardstick, `best splitters`, takes them
+  from all tuples of the subwindow before, sorted: what is left then is chance, and values that fill several partitions.
 
 As in the paper, batches are sorted before anything is timed; unlike there, words have 64 bits and the machine's cores
 all work on batches that are large enough. What the whole join makes of it is in `window_join`. The insertion buffer's
@@ -39,7 +40,7 @@ BATCHES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16)
 COUNT_BATCH = 1 << 15
 """As in the paper's Figure 13b."""
 SELECTIVITIES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14)
-BALANCE_ROWS = 1 << 20
+BALANCE_ROWS = 1 << 18
 ADJUSTMENTS = (0, 1, 2, 3)
 QUICK_SUBWINDOWS = (1 << 14,)
 QUICK_BATCHES = (1, 64, 1 << 12)
@@ -49,7 +50,8 @@ QUICK_BALANCE_ROWS = 1 << 14
 
 DOMAIN = 1 << 40
 TURN = 1 << 11
-"""Tuples of a step at least: small batches are made ready many at a time, and timed together."""
+MOST_BATCHES = 1 << 8
+"""Small batches are made ready many at a time, and timed together: so many tuples, but not more batches than these."""
 SLICE_SHARE = 0.1
 SEED = 20_250
 WORD = np.dtype(np.uint64)
@@ -110,7 +112,7 @@ class Filled:
         """`rows` is what the subwindow is meant for, `filled` how many tuples are put in now."""
         self._rng = np.random.default_rng([SEED, rows, batch])
         self._rows, self._batch = rows, batch
-        self._turn = min(max(batch, TURN), rows)
+        self._turn = min(max(batch, TURN), MOST_BATCHES * batch, rows)
         self._device = CpuDevice()
         self._site = Site(WORD, rows, self._device, self._device.team)
         self._structure: Structure = structure_class(name)(self._site, 0)
@@ -308,19 +310,27 @@ class Balance:
         """Nothing drawn yet."""
         self._rng = np.random.default_rng([SEED, rows])
         self._draw, self._adjustments, self._rows = DRAWS[distribution], adjustments, rows
+        self._partitions = rows // PARTITION
 
     def step(self) -> tuple[float, float]:
         """The error, as work done in a second: it is no speed, and does not depend on the time it takes."""
-        partitions = self._rows // PARTITION
-        splitters = even(partitions, np.dtype(np.uint32)).astype(np.uint64)
+        fair = self._rows / self._partitions
+        return 1000 * float(np.abs(self._histograms(self._splitters())[0] - fair).mean()) / fair, 1.0
+
+    def _splitters(self) -> Words:
+        splitters: Words = even(self._partitions, np.dtype(np.uint32)).astype(np.uint64)
         for _ in range(self._adjustments):
-            splitters = adjusted(*self._histograms(splitters), partitions)
-        fair = self._rows / partitions
-        return 1000 * float(np.abs(self._histograms(splitters)[0] - fair).mean()) / fair, 1.0
+            splitters = adjusted(*self._histograms(splitters), self._partitions)
+        return splitters
+
+    def _words(self) -> Words:
+        """A subwindow's tuples, sorted."""
+        words: Words = np.sort(np.clip(self._draw(self._rng, self._rows), 0, 2**32 - 1).astype(np.uint64))
+        return words
 
     def _histograms(self, splitters: Words) -> tuple[npt.NDArray[np.int64], Words, Words]:
         """Tuples, least and largest word of each partition of a table with these splitters."""
-        words = np.sort(np.clip(self._draw(self._rng, self._rows), 0, 2**32 - 1).astype(np.uint64))
+        words = self._words()
         ends = np.append(np.searchsorted(words, splitters[1:]), len(words))
         starts = np.append(0, ends[:-1])
         return ends - starts, words[np.minimum(starts, len(words) - 1)], words[np.maximum(ends - 1, 0)]
@@ -336,6 +346,15 @@ class Balance:
         """Nothing is held."""
 
 
+class BestBalance(Balance):
+    """A table with the splitters that would have parted the one before as evenly as can be."""
+
+    def _splitters(self) -> Words:
+        splitters: Words = self._words()[np.arange(self._partitions) * self._rows // self._partitions]
+        splitters[0] = 0
+        return splitters
+
+
 def _balance(distribution: str, adjustments: int, rows: int) -> Case:
     facts = {
         "operation": "balance",
@@ -345,10 +364,11 @@ def _balance(distribution: str, adjustments: int, rows: int) -> Case:
         "distribution": distribution,
     }
     contender = Entrant("rap", "cpu", "cpu").contender(partial(Balance, distribution, adjustments, rows))
+    best = Contender("best splitters", partial(BestBalance, distribution, adjustments, rows), answers=False)
     return Case(
         f"balance-{distribution}-adjusted{adjustments}",
         "error in 1/1000 of the fair size",
-        [contender],
+        [contender, best],
         facts,
         check_steps=1,
     )

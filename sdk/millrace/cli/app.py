@@ -67,10 +67,18 @@ def demo(
 
 
 @app.command()
+def calibrate(json: Json = False) -> None:
+    """Compile all kernels and measure what index="auto" chooses by, once per machine."""
+    from millrace.cli.calibrate import run_calibration
+
+    run_calibration(json)
+
+
+@app.command()
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benches (default: all).")] = None,
     json: Json = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a quarter of a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, half a minute.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for results (default: benchmarks/results, else millrace-results)."),

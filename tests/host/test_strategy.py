@@ -1,0 +1,90 @@
+"""`index="auto"`: the choice follows the costs, says why, and never changes an answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.host import calibration, strategy
+from millrace.host.calibration import Costs
+from millrace.host.strategy import Seen, Strategy
+
+CHEAP_CALLS, CHEAP_TUPLES = Costs(10, 50, 10, 50, 5), Costs(10_000, 5, 10_000, 5, 5)
+
+
+def strategy_of(**costs: Costs) -> Strategy:
+    return Strategy(costs)
+
+
+def test_small_batches_pay_for_calls_and_large_ones_for_tuples() -> None:
+    chooser = strategy_of(bisort=CHEAP_TUPLES, rap=CHEAP_CALLS, wib=Costs(11, 51, 11, 51, 5))
+    assert chooser.choose(Seen(batch=1), None)[0] == "rap"
+    assert chooser.choose(Seen(batch=65_536), None)[0] == "bisort"
+
+
+def test_keys_that_wander_are_not_for_rap() -> None:
+    chooser = strategy_of(bisort=CHEAP_TUPLES, rap=CHEAP_CALLS, wib=Costs(11, 51, 11, 51, 5))
+    name, why = chooser.choose(Seen(batch=1, wandering=0.9), None)
+    assert name == "wib"
+    assert "90%" in why
+
+
+def test_many_partners_are_for_bisort_where_only_counts_are_wanted() -> None:
+    chooser = strategy_of(bisort=Costs(10, 60, 10, 60, 5), rap=CHEAP_CALLS, wib=CHEAP_CALLS)
+    assert chooser.choose(Seen(batch=100, partners=1), None)[0] != "bisort"
+    chooser.counting = True
+    assert chooser.choose(Seen(batch=100, partners=1000), None)[0] == "bisort"
+
+
+def test_a_structure_is_changed_only_for_a_clear_gain_and_by_experience() -> None:
+    chooser = strategy_of(bisort=Costs(10, 50, 10, 50, 5), rap=Costs(10, 48, 10, 48, 5), wib=CHEAP_TUPLES)
+    seen = Seen(batch=100)
+    assert chooser.choose(seen, None)[0] == "rap"
+    assert chooser.choose(seen, "bisort")[0] == "bisort"
+    for _ in range(50):
+        chooser.learn("bisort", seen, 3 * chooser.expected("bisort", seen))
+    assert chooser.choose(seen, "bisort")[0] == "rap"
+
+
+def test_the_choice_is_made_anew_at_a_subwindow_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def costs(threads: int) -> dict[str, Costs]:
+        return {"bisort": CHEAP_TUPLES, "rap": Costs(11, 51, 11, 51, 5), "wib": CHEAP_CALLS}
+
+    monkeypatch.setattr(calibration, "costs", costs)
+    monkeypatch.setattr(strategy.Strategy, "learn", lambda *_: None)
+    rng = np.random.default_rng(1)
+    joins = [mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="9000 rows", index=index) for index in ("auto", "scan")]
+    chosen = []
+    for batch in (*[3_000] * 8, *[50] * 200, *[3_000] * 12):
+        rows = pa.table({"x": rng.integers(0, 5_000, batch)})
+        for side in ("r", "s"):
+            ours, theirs = (join.push(side, rows) for join in joins)
+            assert ours.equals(theirs)
+        chosen.append(joins[0].stats["strategy"].split()[0])
+    assert joins[0].stats["index"] == "auto"
+    assert set(chosen) == {"bisort", "wib"}
+    assert "partners a tuple; expected ns a tuple: " in joins[0].stats["strategy"]
+
+
+def test_constants_are_measured_once_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "cache_dir", lambda: tmp_path)
+    assert calibration.costs(1) == calibration.DEFAULTS
+    told: list[str] = []
+    measured = calibration.calibrate(1, lambda what, share: told.append(what))
+    assert set(measured) == {"bisort", "rap", "wib"}
+    assert all(value > 0 for costs in measured.values() for value in vars(costs).values())
+    assert calibration.costs(1) == measured
+    assert told[-1] == "calibrated"
+    assert calibration.costs(2) == calibration.DEFAULTS
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"bisort": {}}', json.dumps({"bisort": vars(CHEAP_CALLS)})])
+def test_a_spoilt_file_of_constants_is_as_none(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "cache_dir", lambda: tmp_path)
+    calibration._path(1).write_text(content)
+    assert calibration.costs(1) == calibration.DEFAULTS

@@ -57,10 +57,15 @@ class Chain:
     """The subwindows of one side, oldest first. `begin(before, first, rows)` makes the next one's structure."""
 
     def __init__(
-        self, begin: Callable[[Structure | None, int, int], Structure], rows: int | None, arena: Arena
+        self,
+        begin: Callable[[Structure | None, int, int], Structure],
+        rows: int | None,
+        arena: Arena,
+        shares: int = SHARES,
     ) -> None:
         """Empty. `rows`: how many positions the window spans, where that is known beforehand."""
         self._begin = begin
+        self._shares = shares
         self._arena = arena
         self._rows = rows
         self._oldest = 0
@@ -89,7 +94,7 @@ class Chain:
             before = newest.structure
             self.boundaries += 1
         rows = self._rows if self._rows is not None else first + span - self._oldest
-        capacity = max(-(-rows // SHARES), LEAST_ROWS)
+        capacity = max(-(-rows // self._shares), LEAST_ROWS)
         self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
         return self.subwindows[-1]
 
@@ -101,6 +106,11 @@ class Chain:
         """The share of the newest subwindow's tuples that came with keys all beyond those of the one before."""
         newest = self.subwindows[-1] if self.subwindows else None
         return newest.beyond / max(len(newest.structure), 1) if newest is not None else 0.0
+
+    def seal(self) -> None:
+        """No more tuples will come."""
+        if self.subwindows:
+            self.subwindows[-1].structure.seal()
 
     def skip(self, end: int) -> None:
         """Positions below `end` were taken, and nobody will ask for them."""

@@ -104,6 +104,8 @@ class Setting:
     device: Device
     rows: Mapping[Side, int] = field(default_factory=dict)
     """How many rows a side's window spans, where that is known beforehand."""
+    whole: bool = False
+    """Whether windows are loaded once, as wholes, and never slide: the join of two tables."""
 
 
 class JoinIndex(ABC):

@@ -17,10 +17,11 @@ from millrace.host.condition import SIDES, Comparison, Side, other
 from millrace.host.device import Device
 from millrace.host.errors import DeviceFault
 from millrace.host.indexes import JoinIndex, Matches, Positions, Setting, SideStep, Step, load_index
-from millrace.host.plan import Plan
+from millrace.host.evaluate import Types
+from millrace.host.plan import Plan, Probe
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
-from millrace.host.words import Array
+from millrace.host.words import Array, Mask
 
 STEP_ROWS = 1 << 16
 """Most tuples of one step."""
@@ -67,16 +68,22 @@ class Matcher:
     """Finds the partners of newcomers with one index on one device."""
 
     def __init__(
-        self, plan: Plan, index: str, device: Device, spare: Device | None, rows: Mapping[Side, int] | None = None
+        self,
+        plan: Plan,
+        index: str,
+        device: Device,
+        spare: Device | None,
+        rows: Mapping[Side, int] | None = None,
+        whole: bool = False,
     ) -> None:
-        """`spare`: the device to go on with after a `DeviceFault`, if the user allowed it; `rows`: see `Setting`."""
+        """`spare`: the device to go on with after a `DeviceFault`, if the user allowed it; the rest: see `Setting`."""
         self.plan = plan
         self.index_name = index
         self.device = device
         self.fell_back: str | None = None
         self._spare = spare
         self._bands = {side: plan.band(side) for side in SIDES}
-        self._rows = rows or {}
+        self._rows, self._whole = rows or {}, whole
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
 
@@ -174,24 +181,11 @@ class Matcher:
         if probes is None:
             none = np.zeros((0, n), np.uint64)
             return SideStep(first, np.zeros(n, np.uint64), live, begin, end, lambda: (none, none))
-        own, searched = probes[side], probes[other(side)]
+        searched = probes[other(side)]
         columns: Columns = {(side, name): c[part] for name, c in new.tuples.columns.items()}
-        if n and live.all():
-            words, known = own.key.words(columns, self.plan.types)
-            ranges = partial(searched.word_ranges, columns, self.plan.types, n)
-            return SideStep(first, words, live if known is None else known, begin, end, ranges, self._bands[side])
-        words = np.zeros(n, own.key.kind.word)
-        low = np.ones((len(searched.ranges), n), searched.key.kind.word)
-        high = np.zeros_like(low)
-        rows = np.flatnonzero(live)
-        if len(rows):
-            columns = {name: c[rows] for name, c in columns.items()}
-            words[rows], known = own.key.words(columns, self.plan.types)
-            low[:, rows], high[:, rows] = searched.word_ranges(columns, self.plan.types, len(rows))
-            if known is not None:
-                live = live.copy()
-                live[rows[~known]] = False
-        return SideStep(first, words, live, begin, end, lambda: (low, high), self._bands[side])
+        words, known = self._words_of(side, columns, live)
+        ranges = partial(_ranges, searched, columns, self.plan.types, live)
+        return SideStep(first, words, known, begin, end, ranges, self._bands[side])
 
     def _step(
         self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
@@ -223,21 +217,29 @@ class Matcher:
         return index
 
     def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
-        index = load_index(self.index_name)(Setting(self.plan, self.device, self._rows))
+        index = load_index(self.index_name)(Setting(self.plan, self.device, self._rows, self._whole))
         for side, window in windows.items():
             held = max(old[side] - window.first, 0)
-            live = window.live.view()[:held].copy()
-            rows = np.flatnonzero(live)
-            words = np.zeros(held, np.uint64)
-            if self.plan.probes is not None:
-                key = self.plan.probes[side].key
-                columns: Columns = {(side, n): c[:held][rows] for n, c in window.held_columns().items()}
-                words = np.zeros(held, key.kind.word)
-                words[rows], known = key.words(columns, self.plan.types)
-                if known is not None:
-                    live[rows[~known]] = False
-            index.load(side, window.first, words, live)
+            live = window.live.view()[:held]
+            columns: Columns = {(side, n): c[:held] for n, c in window.held_columns().items()}
+            index.load(side, window.first, *self._words_of(side, columns, live))
         return index
+
+    def _words_of(self, side: Side, columns: Columns, live: Mask) -> tuple[Array, Mask]:
+        """Words of a side's key, computed for live tuples only, and which tuples have one."""
+        if self.plan.probes is None:
+            return np.zeros(len(live), np.uint64), live
+        key = self.plan.probes[side].key
+        if live.all():
+            words, known = key.words(columns, self.plan.types)
+            return words, live if known is None else known
+        rows = np.flatnonzero(live)
+        words = np.zeros(len(live), key.kind.word)
+        words[rows], known = key.words({name: c[rows] for name, c in columns.items()}, self.plan.types)
+        if known is not None:
+            live = live.copy()
+            live[rows[~known]] = False
+        return words, live
 
     def _checked(
         self,
@@ -286,3 +288,16 @@ def _next_part(new: dict[Side, Newcomers], order: npt.NDArray[np.uint8], taken: 
     else:
         s = int(np.count_nonzero(order))
     return {"r": slice(taken["r"], taken["r"] + len(order) - s), "s": slice(taken["s"], taken["s"] + s)}
+
+
+def _ranges(searched: Probe, columns: Columns, types: Types, live: Mask) -> tuple[Array, Array]:
+    """Ranges of words to search, computed for live tuples only; the others' are empty."""
+    if live.all():
+        return searched.word_ranges(columns, types, len(live))
+    rows = np.flatnonzero(live)
+    low = np.ones((len(searched.ranges), len(live)), searched.key.kind.word)
+    high = np.zeros_like(low)
+    if len(rows):
+        some = {name: c[rows] for name, c in columns.items()}
+        low[:, rows], high[:, rows] = searched.word_ranges(some, types, len(rows))
+    return low, high

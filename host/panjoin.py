@@ -14,7 +14,7 @@ import numpy as np
 
 from millrace.host import answers, asking
 from millrace.host.asking import Ordered
-from millrace.host.chain import Chain
+from millrace.host.chain import SHARES, Chain
 from millrace.host.condition import SIDES, Side, other
 from millrace.host.cpu import CpuDevice
 from millrace.host.indexes import JoinIndex, Matches, Setting, SideStep, Step
@@ -55,7 +55,10 @@ class PanJoinIndex(JoinIndex):
         self.team = device.team if isinstance(device, CpuDevice) else Team(cores())
         assert setting.plan.probes is not None
         self._words = {side: setting.plan.probes[side].key.kind.word for side in SIDES}
-        self._chains = {side: Chain(partial(self._begin, side), setting.rows.get(side), self.team.arena) for side in SIDES}
+        shares = 1 if setting.whole else SHARES
+        self._chains = {
+            side: Chain(partial(self._begin, side), setting.rows.get(side), self.team.arena, shares) for side in SIDES
+        }
 
     def _begin(self, side: Side, before: Structure | None, first: int, capacity: int) -> Structure:
         """The structure of a new subwindow."""
@@ -76,6 +79,8 @@ class PanJoinIndex(JoinIndex):
         for start in range(0, len(words), LOAD_ROWS):
             stop = min(start + LOAD_ROWS, len(words))
             self._append(side, first + start, words[start:stop], live[start:stop])
+        if self.setting.whole:
+            self._chains[side].seal()
 
     def _append(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Sort live tuples by word and put them in."""

@@ -37,11 +37,11 @@ STYLES = {
     "polars-buckets": ("#4a90c2", "s", "--"),
     "multimap": ("#8b0000", "x", "--"),
     "uniform": ("#0072b2", "o", "-"),
-    "uniform, best splitters": ("#0072b2", "", "--"),
+    "uniform, quantiles": ("#0072b2", "", "--"),
     "multimodal": ("#d55e00", "s", "-"),
-    "multimodal, best splitters": ("#d55e00", "", "--"),
+    "multimodal, quantiles": ("#d55e00", "", "--"),
     "rank-size": ("#009e73", "^", "-"),
-    "rank-size, best splitters": ("#009e73", "", "--"),
+    "rank-size, quantiles": ("#009e73", "", "--"),
 }
 """Colour, marker and line of whom we know: ours are drawn through, peers dashed."""
 OTHERS = (("#56b4e9", "P", "-."), ("#5a3d8a", "X", "-."), ("#2e8b57", "h", "-."), ("#b03060", "d", "-."))
@@ -146,8 +146,8 @@ def structures(rows: list[Row]) -> Iterator[Picture]:
     for row in kind(rows, "balance-"):
         balance.setdefault(row["distribution"], {})[row["adjustments"]] = row["value"] / 1000
         if row["peer"] is not None:
-            best = f"{row['distribution']}, {row['peer']}"
-            balance.setdefault(best, {})[row["adjustments"]] = row["peer_value"] / 1000
+            name = f"{row['distribution']}, {row['peer']}"
+            balance.setdefault(name, {})[row["adjustments"]] = row["peer_value"] / 1000
     panel = Panel("", "adjustments", "mean absolute error / fair size", balance, power=None, logarithmic=False)
     yield Picture("balance", "How uneven RaP-Table's partitions are", bench, [panel] if balance else [])
 

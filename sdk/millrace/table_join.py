@@ -7,6 +7,7 @@ number, then s's. (The module is not called `join`, so that `mr.join` is always 
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from millrace.checks import choice
 from millrace.door import as_table
 from millrace.host.condition import SIDES, Side
 from millrace.host.indexes import Positions
+from millrace.host import pool
 from millrace.host.intake import make_intake
 from millrace.host.matcher import Found, Matcher
 from millrace.host.plan import Plan, bind
@@ -80,7 +82,7 @@ def _run(
     opened = engine.open()
     try:
         rows = {side: len(sides[side]) for side in SIDES}
-        matcher = Matcher(plan, opened.index, opened.device, opened.spare, rows)
+        matcher = Matcher(plan, opened.index, opened.device, opened.spare, rows, whole=True)
         result = _match(matcher, sides, want_pairs)
     finally:
         opened.close()
@@ -102,9 +104,15 @@ def _match(matcher: Matcher, sides: dict[Side, Tuples], want_pairs: bool) -> tup
     if not want_pairs:
         return counts, {}
     return counts, {
-        "r": np.concatenate([np.zeros(0, np.int64), *(f.newcomer("r") for f in found)]),
+        "r": np.concatenate([np.zeros(0, np.int64), *(_own(f) for f in found)]),
         "s": np.concatenate([np.zeros(0, np.int64), *(f.partner["r"] for f in found)]),
     }
+
+
+def _own(found: Found) -> Positions:
+    """The r rows of a block's pairs."""
+    own = found.own["r"]
+    return found.newcomer("r") if own is None else own
 
 
 def _schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:
@@ -136,7 +144,8 @@ def _result(
         r, s = _with_lonely(positions, counts)
     payload = []
     if output == "pairs":
-        payload = [*gather(tables["r"], r).columns, *gather(tables["s"], s).columns]
+        both = pool.run([partial(gather, tables["r"], r), partial(gather, tables["s"], s)])
+        payload = [column for table in both for column in table.columns]
     return pa.Table.from_arrays([r, s, *payload], schema=schema)
 
 

@@ -26,7 +26,7 @@ def structure_rows() -> list[dict[str, Any]]:
     rows += [row(f"count-2^20-batch9-sel{s}", 9.0, "numpy", subwindow=1 << 20, selectivity=s) for s in (1, 256)]
     facts = {"distribution": "uniform"}
     return rows + [
-        row(f"balance-uniform-adjusted{a}", 900.0 / (a + 1), "best splitters", adjustments=a, **facts) for a in (0, 1)
+        row(f"balance-uniform-adjusted{a}", 900.0 / (a + 1), "quantiles", adjustments=a, **facts) for a in (0, 1)
     ]
 
 
@@ -41,8 +41,8 @@ def test_curves_are_read_from_rows() -> None:
     assert insert.panels[1].curves == {"bisort": {1: 20, 64: 1280}}
     assert probe.panels == []
     assert count.panels[0].curves == {"bisort": {1: 9, 256: 9}, "numpy": {1: 4.5, 256: 4.5}}
-    best = {0: 0.45, 1: 0.225}
-    assert balance.panels[0].curves == {"uniform": {0: 0.9, 1: 0.45}, "uniform, best splitters": best}
+    quantiles = {0: 0.45, 1: 0.225}
+    assert balance.panels[0].curves == {"uniform": {0: 0.9, 1: 0.45}, "uniform, quantiles": quantiles}
 
 
 def test_yardsticks_and_our_own_indexes_are_not_peers() -> None:

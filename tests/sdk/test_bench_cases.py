@@ -140,7 +140,7 @@ def test_balance_gets_better(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = {case.name: run(case)[0]["value"] for case in cases}
     for distribution in ("uniform", "multimodal", "rank-size"):
         assert errors[f"balance-{distribution}-adjusted3"] < 450 < errors[f"balance-{distribution}-adjusted0"]
-    assert {row["peer"] for row in run(cases[0])} == {"best splitters"}
+    assert {row["peer"] for row in run(cases[0])} == {"quantiles"}
 
 
 def test_window_join_cases_agree(monkeypatch: pytest.MonkeyPatch) -> None:

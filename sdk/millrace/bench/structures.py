@@ -7,7 +7,7 @@
   array sorted beforehand: two `searchsorted`, positions expanded.
 - `balance-…`: how uneven RaP-Table's partitions are after 0 to 3 adjustments (Figure 10f): the mean absolute error of
   their sizes in thousandths of the size they should have, lower is better; drawn anew in each repeat. Here tables do
-  not split themselves anew on the way, as ours do and the paper's do not. The yardstick, `best splitters`, takes them
+  not split themselves anew on the way, as ours do and the paper's do not. The yardstick, `quantiles`, takes splitters
   from all tuples of the subwindow before, sorted: what is left then is chance, and values that fill several partitions.
 
 As in the paper, batches are sorted before anything is timed; unlike there, words have 64 bits and the machine's cores
@@ -346,8 +346,8 @@ class Balance:
         """Nothing is held."""
 
 
-class BestBalance(Balance):
-    """A table with the splitters that would have parted the one before as evenly as can be."""
+class QuantileBalance(Balance):
+    """A table with splitters at equal distances in the sorted tuples of the one before."""
 
     def _splitters(self) -> Words:
         splitters: Words = self._words()[np.arange(self._partitions) * self._rows // self._partitions]
@@ -364,11 +364,11 @@ def _balance(distribution: str, adjustments: int, rows: int) -> Case:
         "distribution": distribution,
     }
     contender = Entrant("rap", "cpu", "cpu").contender(partial(Balance, distribution, adjustments, rows))
-    best = Contender("best splitters", partial(BestBalance, distribution, adjustments, rows), answers=False)
+    quantiles = Contender("quantiles", partial(QuantileBalance, distribution, adjustments, rows), answers=False)
     return Case(
         f"balance-{distribution}-adjusted{adjustments}",
         "error in 1/1000 of the fair size",
-        [contender, best],
+        [contender, quantiles],
         facts,
         check_steps=1,
     )

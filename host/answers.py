@@ -1,7 +1,7 @@
 """From what subwindows found to the partners of each new tuple, in order: the last part of every probe.
 
-Subwindows answer sorted questions with *records*: which of some ids belong to each question. Here, on all threads: first
-the questions are gone through as they are sorted, and their partners are collected side by side, oldest subwindow
+Subwindows answer sorted questions with *records*: which of some ids belong to each question. Here, on all threads, the
+questions are first gone through as they are sorted, and their partners are collected side by side, oldest subwindow
 first; then the tuples are gone through as they arrived, and each one's partners are put where they belong. Most tuples
 have few partners, so four are copied at once, whether there are as many or not: a guess about how many there are would
 be wrong half of the time. Where only counts are wanted, nothing is copied, and records that need no check are not even
@@ -11,12 +11,13 @@ looked into.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from millrace.host.indexes import Matches, Positions
 from millrace.host.jit import Share, inline, share
-from millrace.host.memory import address, load_as, prefetch, store_as
+from millrace.host.memory import address, load_as, load_id, prefetch, store_as
 from millrace.host.segments import sort_segment
 from millrace.host.subwindow import PAD, Questions, Reach, Records
 from millrace.host.team import Team
@@ -37,13 +38,13 @@ _TUPLES, _RANGES, _OUT, _NEWCOMERS, _OWN, _TUPLE_TOTALS, _ARGUMENTS = range(12, 
 @inline
 def _reach(given: int, q: int) -> tuple[int, int]:
     """The first position that a question may meet, and how many from there on."""
-    who = np.int64(load_as(load_as(given, _WHO, 0), q, _U32(0))) * load_as(given, _STRIDE, 0)
+    who = load_id(load_as(given, _WHO, 0), q) * load_as(given, _STRIDE, 0)
     begin, end = load_as(load_as(given, _BEGIN, 0), who, 0), load_as(load_as(given, _END, 0), who, 0)
     return begin, end - begin
 
 
 @inline
-def _within(position: int, begin: int, length: int) -> bool:
+def _within(position: int, begin: int, length: int) -> Any:
     return np.uint64(position - begin) < np.uint64(length)
 
 
@@ -56,16 +57,16 @@ def _count(given: int, part: int, parts: int) -> None:
         total = 0
         for k in range(records):
             line = table + 8 * _LINE * k
-            start = np.int64(load_as(load_as(line, _STARTS, 0), q, _U32(0)))
-            end = np.int64(load_as(load_as(line, _ENDS, 0), q, _U32(0)))
+            start = load_id(load_as(line, _STARTS, 0), q)
+            end = load_id(load_as(line, _ENDS, 0), q)
             if load_as(line, _CHECK, 0):
                 begin, length = _reach(given, q)
                 ids, begin = load_as(line, _IDS, 0), begin - load_as(line, _FIRST, 0)
                 for i in range(start, end):
-                    total += _within(np.int64(load_as(ids, i, _U32(0))), begin, length)
+                    total += _within(load_id(ids, i), begin, length)
             else:
                 total += end - start
-        store_as(counts, np.int64(load_as(slots, q, _U32(0))), total)
+        store_as(counts, load_id(slots, q), total)
 
 
 @share
@@ -76,7 +77,7 @@ def _candidates(given: int, part: int, parts: int) -> None:
     for k in range(records):
         starts, ends = load_as(table, _LINE * k + _STARTS, 0), load_as(table, _LINE * k + _ENDS, 0)
         for q in range(questions * part // parts, questions * (part + 1) // parts):
-            total += np.int64(load_as(ends, q, _U32(0))) - np.int64(load_as(starts, q, _U32(0)))
+            total += load_id(ends, q) - load_id(starts, q)
     store_as(load_as(given, _TOTALS, 0), part + 1, total + PAD)
 
 
@@ -84,7 +85,7 @@ def _candidates(given: int, part: int, parts: int) -> None:
 def _copy_checked(ids: int, start: int, end: int, first: int, begin: int, length: int, out: int, at: int) -> int:
     """Copy the positions that are in reach; where the next one goes."""
     for i in range(start, end):
-        position = np.int64(load_as(ids, i, _U32(0))) + first
+        position = load_id(ids, i) + first
         store_as(out, at, position)
         at += _within(position, begin, length)
     return at
@@ -94,9 +95,9 @@ def _copy_checked(ids: int, start: int, end: int, first: int, begin: int, length
 def _copy(ids: int, start: int, end: int, first: int, out: int, at: int) -> int:
     """Copy positions; where the next one goes."""
     for i in range(PAD):
-        store_as(out, at + i, np.int64(load_as(ids, start + i, _U32(0))) + first)
+        store_as(out, at + i, load_id(ids, start + i) + first)
     for i in range(PAD, end - start):
-        store_as(out, at + i, np.int64(load_as(ids, start + i, _U32(0))) + first)
+        store_as(out, at + i, load_id(ids, start + i) + first)
     return at + end - start
 
 
@@ -114,17 +115,17 @@ def _collect(given: int, part: int, parts: int) -> None:
             line = table + 8 * _LINE * k
             starts, ids = load_as(line, _STARTS, 0), load_as(line, _IDS, 0)
             ends = load_as(line, _ENDS, 0)
-            start, end = np.int64(load_as(starts, q, _U32(0))), np.int64(load_as(ends, q, _U32(0)))
-            soon = np.int64(load_as(starts, later, _U32(0)))
+            start, end = load_id(starts, q), load_id(ends, q)
+            soon = load_id(starts, later)
             # Records are often empty: their ids are not worth a cache line, so the first ones stand for them.
-            prefetch(ids + 4 * soon * (soon < np.int64(load_as(ends, later, _U32(0)))))
+            prefetch(ids + 4 * soon * (soon < load_id(ends, later)))
             start, end = start * (start < end), end * (start < end)
             if load_as(line, _CHECK, 0):
                 begin, length = _reach(given, q)
                 at = _copy_checked(ids, start, end, load_as(line, _FIRST, 0), begin, length, scratch, at)
             else:
                 at = _copy(ids, start, end, load_as(line, _FIRST, 0), scratch, at)
-        slot = np.int64(load_as(slots, q, _U32(0)))
+        slot = load_id(slots, q)
         store_as(counts, slot, at - begin_at)
         store_as(places, slot, begin_at)
 
@@ -198,9 +199,7 @@ def count_partners(n: int, asked: Questions, records: Sequence[Records], reach: 
     return Matches(job.counts_per_tuple(), None)
 
 
-def find_partners(
-    n: int, asked: Questions, records: Sequence[Records], reach: Reach, own: int, team: Team
-) -> Matches:
+def find_partners(n: int, asked: Questions, records: Sequence[Records], reach: Reach, own: int, team: Team) -> Matches:
     """The partners of each of `n` tuples, whose own positions begin at `own`."""
     job = _Job(n, asked, records, reach, team, want=True)
     totals = job.run(_candidates, len(asked), _TOTALS)

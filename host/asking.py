@@ -13,7 +13,7 @@ import numpy as np
 
 from millrace.host.indexes import SideStep
 from millrace.host.jit import inline, share
-from millrace.host.memory import address, load_as, store_as, table
+from millrace.host.memory import address, load_as, load_id, store_as, table
 from millrace.host.subwindow import Ids, Questions, Reach
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
@@ -40,10 +40,10 @@ def _gather(given: int, part: int, parts: int, like: Any) -> None:
     out_low, out_high, notes = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
     first, stop = n * part // parts, n * (part + 1) // parts
     empty = unsorted = falling = False
-    before = np.int64(load_as(order, max(first - 1, 0), _U32(0)))
+    before = load_id(order, max(first - 1, 0))
     low_before, high_before = load_as(low, before, like), load_as(high, before, like)
     for i in range(first, stop):
-        number = np.int64(load_as(order, i, _U32(0)))
+        number = load_id(order, i)
         a, b = load_as(low, number, like), load_as(high, number, like)
         store_as(out_low, i, a)
         store_as(out_high, i, b)
@@ -72,7 +72,12 @@ def _gather_64(given: int, part: int, parts: int) -> None:
 @inline
 def _spread(given: int, part: int, parts: int, like: Any) -> None:
     """Words to the ends of a band round them, saturating."""
-    words, n, out_low, out_high = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
+    words, n, out_low, out_high = (
+        load_as(given, 0, 0),
+        load_as(given, 1, 0),
+        load_as(given, 2, 0),
+        load_as(given, 3, 0),
+    )
     below, above = type(like)(load_as(given, 4, np.uint64(0))), type(like)(load_as(given, 5, np.uint64(0)))
     most = type(like)(~type(like)(0))
     for i in range(n * part // parts, n * (part + 1) // parts):
@@ -146,5 +151,3 @@ def free(questions: Questions, team: Team) -> None:
     """Give the arrays back."""
     team.arena.give(questions.low)
     team.arena.give(questions.high)
-
-

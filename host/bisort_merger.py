@@ -74,7 +74,18 @@ def _merge(given: int, part: int, parts: int, like: Any) -> None:
 
 @inline
 def _rest(
-    a: int, a_ids: int, a_n: int, b: int, b_ids: int, b_n: int, i: int, k: int, end: int, out: int, out_ids: int, like: Any
+    a: int,
+    a_ids: int,
+    a_n: int,
+    b: int,
+    b_ids: int,
+    b_n: int,
+    i: int,
+    k: int,
+    end: int,
+    out: int,
+    out_ids: int,
+    like: Any,
 ) -> None:
     """The rest of a half: merged while both runs last, then copied."""
     while k < end:

@@ -5,8 +5,8 @@ length of the run, step of the index, number of bounds. `starts[j]` is the first
 `low[j]`, `ends[j]` the first whose word is above `high[j]`: the record `<start, end>` of the paper.
 
 Bounds and index are merged, as in the paper, four stretches in step; then the bounds' partitions are searched by
-counting in vector code. While ranges turn out to be short, ends are looked for right behind the starts instead. `high[j]`
-need not belong to `low[j]`: the two streams are looked up apart where one is seen to be below the other.
+counting in vector code. While ranges turn out to be short, ends are looked for right behind the starts instead.
+`high[j]` need not belong to `low[j]`: the two streams are looked up apart where one is seen to be below the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.jit import inline, share
-from millrace.host.memory import load_as, prefetch, store_as, table
+from millrace.host.memory import load_as, load_id, prefetch, store_as, table
 from millrace.host.team import Team
 from millrace.host.words import Array
 
@@ -37,7 +37,7 @@ def _size(like: Any) -> int:
 
 
 @inline
-def _below(word: Any, bound: Any, upper: bool) -> bool:
+def _below(word: Any, bound: Any, upper: bool) -> Any:
     """Whether a word lies before the place of a bound: below it, or for an upper bound not above it."""
     return (word < bound) | (upper & (word == bound))
 
@@ -56,13 +56,15 @@ def _partition(index: int, samples: int, bound: Any, upper: bool, like: Any) -> 
 
 
 @inline
-def _advance(index: int, samples: int, p: int, bound: Any, upper: bool, like: Any) -> bool:
+def _advance(index: int, samples: int, p: int, bound: Any, upper: bool, like: Any) -> Any:
     """Whether the next sample, if there is one, lies before the place of a bound."""
     return (p < samples) & _below(load_as(index, min(p, samples - 1), like), bound, upper)
 
 
 @inline
-def _partitions(index: int, samples: int, bounds: int, first: int, count: int, out: int, upper: bool, like: Any) -> None:
+def _partitions(
+    index: int, samples: int, bounds: int, first: int, count: int, out: int, upper: bool, like: Any
+) -> None:
     """For bounds `first` on, how many samples lie before each: bounds and index merged, four stretches in step."""
     quarter = count >> 2
     j0, j1, j2, j3 = first, first + quarter, first + 2 * quarter, first + 3 * quarter
@@ -109,18 +111,20 @@ def _place(words: int, n: int, step: int, partition: int, bound: Any, upper: boo
 
 
 @inline
-def _places(words: int, n: int, step: int, bounds: int, places: int, first: int, stop: int, upper: bool, like: Any) -> None:
+def _places(
+    words: int, n: int, step: int, bounds: int, places: int, first: int, stop: int, upper: bool, like: Any
+) -> None:
     """From partitions to places."""
     for j in range(first, stop):
         _fetch(words, step, places, min(j + AHEAD, stop - 1), like)
-        p = np.int64(load_as(places, j, _U32(0)))
+        p = load_id(places, j)
         store_as(places, j, _U32(_place(words, n, step, p, load_as(bounds, j, like), upper, like)))
 
 
 @inline
 def _fetch(words: int, step: int, partitions: int, j: int, like: Any) -> None:
     """Ask early for the words of a later bound's partition."""
-    begin = words + max(np.int64(load_as(partitions, j, _U32(0))) - 1, 0) * step * _size(like)
+    begin = words + max(load_id(partitions, j) - 1, 0) * step * _size(like)
     for line in range(0, step * _size(like), 64):
         prefetch(begin + line)
 
@@ -133,7 +137,7 @@ def _both_places(
     misses = ((stop - first) >> 4) + 1
     for j in range(first, stop):
         _fetch(words, step, starts, min(j + AHEAD, stop - 1), like)
-        p = np.int64(load_as(starts, j, _U32(0)))
+        p = load_id(starts, j)
         start = _place(words, n, step, p, load_as(low, j, like), False, like)
         store_as(starts, j, _U32(start))
         bound = load_as(high, j, like)

@@ -1,8 +1,8 @@
 """The `bisort_trimmer` unit on the CPU: a run without its expired tuples, in the same order.
 
 Buffers: words and ids of the run, words and ids of the result (as long as the run). Scalars: length of the run, the
-first id that is kept. Rows through the unit are those that are left. PanJoin filters what it finds in the oldest subwindow (III-G1); where only counts are wanted,
-one pass over that subwindow saves looking at every tuple found.
+first id that is kept. Rows through the unit are those that are left. PanJoin filters what it finds in the oldest
+subwindow (III-G1); where only counts are wanted, one pass over that subwindow saves looking at every tuple found.
 """
 
 from __future__ import annotations

@@ -45,7 +45,12 @@ class Costs:
     def per_tuple(self, batch: float, partners: float, records_only: bool) -> float:
         """A tuple that comes in a batch is put in and asks for its partners, in two subwindows of the other side."""
         call = self.insert_call + 2 * self.probe_call
-        return call / batch + self.insert_tuple + 2 * self.probe_question + (0 if records_only else partners * self.partner)
+        return (
+            call / batch
+            + self.insert_tuple
+            + 2 * self.probe_question
+            + (0 if records_only else partners * self.partner)
+        )
 
 
 DEFAULTS = {

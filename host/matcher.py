@@ -16,8 +16,8 @@ import numpy.typing as npt
 from millrace.host.condition import SIDES, Comparison, Side, other
 from millrace.host.device import Device
 from millrace.host.errors import DeviceFault
-from millrace.host.indexes import JoinIndex, Matches, Positions, Setting, SideStep, Step, load_index
 from millrace.host.evaluate import Types
+from millrace.host.indexes import JoinIndex, Matches, Positions, Setting, SideStep, Step, load_index
 from millrace.host.plan import Plan, Probe
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window

@@ -44,6 +44,15 @@ def _load_as(typing_context: Any, where: Any, index: Any, like: Any) -> Any:
     return like(types.int64, types.int64, like), generate
 
 
+def _load_id(typing_context: Any, where: Any, index: Any) -> Any:
+    """The 32-bit number at `where[index]`, as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(element(builder, arguments, ir.IntType(32))), _WORD)
+
+    return types.int64(types.int64, types.int64), generate
+
+
 def _store_as(typing_context: Any, where: Any, index: Any, value: Any) -> Any:
     """Put a value at `where[index]`, an array of its type."""
 
@@ -130,8 +139,9 @@ def _call_read(typing_context: Any, function: Any, file: Any, where: Any, size: 
     return types.int64(types.int64, types.int64, types.int64, types.int64), generate
 
 
-load_as: Callable[[int, int, Any], Any] = cast(Any, intrinsic(_load_as))
-store_as: Callable[[int, int, Any], None] = cast(Any, intrinsic(_store_as))
+load_as: Callable[..., Any] = cast(Any, intrinsic(_load_as))
+load_id: Callable[[int, int], int] = cast(Any, intrinsic(_load_id))
+store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
 prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
 atomic_load: Callable[[int], int] = cast(Any, intrinsic(_atomic_load))
 atomic_store: Callable[[int, int], None] = cast(Any, intrinsic(_atomic_store))

@@ -9,7 +9,6 @@ from typing import Any
 
 from millrace.host.jit import kernel
 
-
 SLACK = 4
 """Places behind the last pair that `repeat_numbers` may write to."""
 

@@ -1,10 +1,10 @@
 """`index="auto"`: which structure a new subwindow gets (PanJoin, V-A4, as a cost model).
 
-The paper's rule: BI-Sort for large batches or many partners, RaP-Table for small ones, WiB+-Tree where keys wander. Here
-the rule is a sum of costs per tuple, whose constants are measured once per machine (`millrace.host.calibration`), put
-to what the join has seen of its stream: tuples per step, partners per tuple, keys beyond those of the subwindow before.
-While it runs, the time each structure really took corrects its estimate. The choice is made anew whenever a subwindow
-begins.
+The paper's rule: BI-Sort for large batches or many partners, RaP-Table for small ones, WiB+-Tree where keys wander.
+Here the rule is a sum of costs per tuple, whose constants are measured once per machine (`millrace.host.calibration`),
+put to what the join has seen of its stream: tuples per step, partners per tuple, keys beyond those of the subwindow
+before. While it runs, the time each structure really took corrects its estimate. The choice is made anew whenever a
+subwindow begins.
 """
 
 from __future__ import annotations

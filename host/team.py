@@ -28,13 +28,13 @@ _CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _PARTS, _ASLEEP, _NOTHING, _BLOC
 _PATIENCE = 1 << 23
 """Looks at the control block before an idle helper goes to sleep: about twenty milliseconds.
 
-Long on purpose, as in other runtimes: a processor that has gone to sleep may take milliseconds to come back, more than a
-whole push, and a stream's next push is near.
+Long on purpose, as in other runtimes: a processor that has gone to sleep may take milliseconds to come back, more
+than a whole push, and a stream's next push is near.
 """
 
 # The claim word is one: the job's number, and the parts from `low` to `high` that nobody has claimed. So a helper that
-# looks at an old job can never claim a part of a new one. The leader takes parts from the low end, helpers from the high
-# end: in job after job each then works on the same end of the data, which is still in its cache.
+# looks at an old job can never claim a part of a new one. The leader takes parts from the low end, helpers from the
+# high end: in job after job each then works on the same end of the data, which is still in its cache.
 
 
 @kernel

@@ -219,7 +219,7 @@ def _lower(t: int, leaf: int, key: Any, like: Any) -> None:
 
 
 @inline
-def _space(t: int, leaf: int) -> int:
+def _space(t: int, leaf: int) -> Any:
     """How many tuples a leaf can still take: none if there is no such leaf, or it is a chain of one word."""
     if leaf < 0 or meta(t, leaf, TAIL) != leaf:
         return 0

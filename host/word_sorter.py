@@ -38,7 +38,7 @@ _NUMBER_BITS, _KEPT, _DROPPED, _COMMON, _PASSES, _FAILED, _ARGUMENTS = range(10,
 
 
 @kernel
-def _difference(words: Any) -> int:
+def _difference(words: Any) -> Any:
     """The bits in which words differ from the first one."""
     bits = words[0] ^ words[0]
     for i in range(words.shape[0]):
@@ -47,7 +47,7 @@ def _difference(words: Any) -> int:
 
 
 @inline
-def _is_mine(value: Any, low: Any, high: Any, last: Any) -> bool:
+def _is_mine(value: Any, low: Any, high: Any, last: Any) -> Any:
     """Whether a value is in the half-open range of a part; the last part has no upper end."""
     return (value >= low) & ((value < high) | last)
 

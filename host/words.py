@@ -167,5 +167,5 @@ def band(words: Array, below: int, above: int) -> tuple[Array, Array]:
 
 
 def repeated(value: int, rows: int, dtype: type = np.int64) -> Array:
-    """One number as often as there are rows, without memory for more than one (NumPy's `broadcast_to`, only quicker)."""
+    """One number as often as there are rows, with memory for one only: NumPy's `broadcast_to`, but quicker."""
     return np.ndarray((rows,), dtype, np.array([value], dtype), strides=(0,))

@@ -91,9 +91,7 @@ def parse_condition(on: Any) -> Condition:
     return condition
 
 
-def parse_engine(
-    condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool
-) -> Engine:
+def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool) -> Engine:
     """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the indexes that may serve."""
     kind = plan_kind(condition)
     able = serving(kind)

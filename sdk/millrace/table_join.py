@@ -18,9 +18,9 @@ from millrace import output as out
 from millrace.arguments import HOWS, OUTPUTS, Engine, parse_condition, parse_engine
 from millrace.checks import choice
 from millrace.door import as_table
+from millrace.host import pool
 from millrace.host.condition import SIDES, Side
 from millrace.host.indexes import Positions
-from millrace.host import pool
 from millrace.host.intake import make_intake
 from millrace.host.matcher import Found, Matcher
 from millrace.host.plan import Plan, bind

@@ -1,4 +1,4 @@
-"""BI-Sort's units on OpenCL and on the CPU, through the device contract, against NumPy: a stable merge, a sample, two searches."""
+"""BI-Sort's units on OpenCL and on the CPU, through the device contract: a stable merge, a sample, two searches."""
 
 from __future__ import annotations
 

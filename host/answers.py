@@ -19,7 +19,7 @@ from millrace.host.indexes import Matches, Positions
 from millrace.host.jit import Share, inline, share
 from millrace.host.memory import address, load_as, load_id, prefetch, store_as
 from millrace.host.segments import sort_segment
-from millrace.host.subwindow import PAD, Questions, Reach, Records
+from millrace.host.subwindow import PAD, Questions, Intervals, Records
 from millrace.host.team import Team
 from millrace.host.words import Array
 
@@ -192,14 +192,16 @@ def _deliver(given: int, part: int, parts: int) -> None:
             sort_segment(out + 8 * first, at - first)
 
 
-def count_partners(n: int, asked: Questions, records: Sequence[Records], reach: Reach, team: Team) -> Matches:
+def count_partners(n: int, asked: Questions, records: Sequence[Records], reach: Intervals, team: Team) -> Matches:
     """How many partners each of `n` tuples has."""
     job = _Job(n, asked, records, reach, team, want=False)
     job.run(_count, len(asked))
     return Matches(job.counts_per_tuple(), None)
 
 
-def find_partners(n: int, asked: Questions, records: Sequence[Records], reach: Reach, own: int, team: Team) -> Matches:
+def find_partners(
+    n: int, asked: Questions, records: Sequence[Records], reach: Intervals, own: int, team: Team
+) -> Matches:
     """The partners of each of `n` tuples, whose own positions begin at `own`."""
     job = _Job(n, asked, records, reach, team, want=True)
     totals = job.run(_candidates, len(asked), _TOTALS)
@@ -222,7 +224,7 @@ class _Job:
     """The kernels' arguments, and the arrays that they are addresses of."""
 
     def __init__(
-        self, n: int, asked: Questions, records: Sequence[Records], reach: Reach, team: Team, want: bool
+        self, n: int, asked: Questions, records: Sequence[Records], reach: Intervals, team: Team, want: bool
     ) -> None:
         self._team, self._tuples, self._ranges = team, n, asked.ranges
         slots = n * asked.ranges

@@ -14,7 +14,7 @@ import numpy as np
 from millrace.host.indexes import SideStep
 from millrace.host.jit import inline, share
 from millrace.host.memory import address, load_as, load_id, store_as, table
-from millrace.host.subwindow import Ids, Questions, Reach
+from millrace.host.subwindow import Ids, Questions, Intervals
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array
@@ -139,12 +139,12 @@ def _in_order(low: Array, high: Array, order: Ids, team: Team) -> Questions | No
     return Questions(out_low, out_high, order, not notes[FALLING], order)
 
 
-def reach_of(step: SideStep) -> Reach:
+def reach_of(step: SideStep) -> Intervals:
     """Which positions each tuple may meet, in one entry if all may meet the same."""
     begin, end = step.begin, step.end
     if len(begin) and begin[0] == begin[-1] and end[0] == end[-1]:
         begin, end = begin[:1], end[:1]
-    return Reach(np.ascontiguousarray(begin), np.ascontiguousarray(end))
+    return Intervals(np.ascontiguousarray(begin), np.ascontiguousarray(end))
 
 
 def free(questions: Questions, team: Team) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from millrace.host import run_engine
 from millrace.host.insertion_buffer import BUFFER, InsertionBuffer
 from millrace.host.run_engine import Run, RunEngine
-from millrace.host.subwindow import Batch, Ids, Questions, Reach, Records, Site, Structure
+from millrace.host.subwindow import Batch, Ids, Questions, Intervals, Records, Site, Structure
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array
 
@@ -78,7 +78,7 @@ class Bisort(Structure):
         self._runs, self._size = [run], run.size
         return True
 
-    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> list[Records]:
+    def probe(self, questions: Questions, reach: Intervals | None, want: bool) -> list[Records]:
         """Have every run probed, and look into the buffer."""
         found = self._probe_runs(questions, reach is not None) if self._runs else []
         if self.buffer.size:

@@ -21,7 +21,7 @@ from millrace.host.answers import find_partners
 from millrace.host.cpu import CpuDevice
 from millrace.host.jit import cache_dir
 from millrace.host.panjoin import STRUCTURES, structure_class
-from millrace.host.subwindow import PAD, Batch, Questions, Reach, Site, Structure
+from millrace.host.subwindow import PAD, Batch, Questions, Intervals, Site, Structure
 
 CAPACITY = 1 << 15
 FEW, MANY = 4, 4096
@@ -149,7 +149,7 @@ def _probe(structure: Structure, size: int, partners: int) -> None:
     high = low + np.uint64(_DOMAIN // CAPACITY * partners)
     who = np.arange(size, dtype=np.uint32)
     asked = Questions(low, high, who, True, who)
-    every = Reach(np.zeros(1, np.int64), np.full(1, CAPACITY))
+    every = Intervals(np.zeros(1, np.int64), np.full(1, CAPACITY))
     records = structure.probe(asked, None, want=True)
     find_partners(size, asked, records, every, 0, structure.site.team)
     for one in records:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.arena import Arena
-from millrace.host.subwindow import PAD, Batch, Ids, Questions, Reach, Records, Structure
+from millrace.host.subwindow import PAD, Batch, Ids, Questions, Intervals, Records, Structure
 from millrace.host.words import Array
 
 SHARES = 2
@@ -124,7 +124,7 @@ class Chain:
             self.subwindows.pop(0).structure.release()
             self.boundaries += 1
 
-    def probe(self, questions: Questions, reach: Reach, want: bool) -> list[Records]:
+    def probe(self, questions: Questions, reach: Intervals, want: bool) -> list[Records]:
         """What each subwindow has to say, oldest first."""
         found: list[Records] = []
         for sub in self.subwindows:

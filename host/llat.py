@@ -25,7 +25,7 @@ from numba.extending import intrinsic
 
 from millrace.host.jit import Share, inline, kernel, load, store
 from millrace.host.memory import address, load_as, prefetch, store_as
-from millrace.host.subwindow import PAD, Ids, Questions, Reach, Records, Site, Structure
+from millrace.host.subwindow import PAD, Ids, Questions, Intervals, Records, Site, Structure
 from millrace.host.words import Array
 
 SIGMA = 1.25
@@ -450,7 +450,7 @@ class LlatStructure(Structure):
     def _prober(self) -> Share:
         """The share that puts a part of the questions."""
 
-    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> list[Records]:
+    def probe(self, questions: Questions, reach: Intervals | None, want: bool) -> list[Records]:
         """Find the partition of each question's low end, then scan, and keep the ids that are in reach."""
         n = len(questions.low)
         parts = 4 * self.site.team.threads if n >= SHARED and self.site.team.threads > 1 else 1

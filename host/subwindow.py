@@ -64,7 +64,7 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Reach:
+class Intervals:
     """Which positions the asking tuples may meet: `begin[who] <= position < end[who]`.
 
     One entry only where all tuples have the same reach, which is the common case of a push to one side.
@@ -135,7 +135,7 @@ class Structure(ABC):
         """Put tuples in."""
 
     @abstractmethod
-    def probe(self, questions: Questions, reach: Reach | None, want: bool) -> list[Records]:
+    def probe(self, questions: Questions, reach: Intervals | None, want: bool) -> list[Records]:
         """Look questions up, oldest tuples first; without a `reach` all tuples count. `want`: ids will be asked for."""
 
     def trim(self, oldest: int) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from millrace.host.llat import FILL, LANES, NEXT, POINTER, RIGHT, SHARED, Llat, LlatStructure, entry_room
 from millrace.host.null import NullDevice
 from millrace.host.raptable import RapTable
-from millrace.host.subwindow import PAD, Batch, Questions, Reach, Records, Site
+from millrace.host.subwindow import PAD, Batch, Questions, Intervals, Records, Site
 from millrace.host.team import Team
 from millrace.host.wibtree import WibTree
 from millrace.host.words import Array
@@ -92,7 +92,7 @@ class Model:
         """Append."""
         self.words, self.ids = np.concatenate([self.words, b.words]), np.concatenate([self.ids, b.ids])
 
-    def find(self, questions: Questions, reach: Reach | None) -> list[Array]:
+    def find(self, questions: Questions, reach: Intervals | None) -> list[Array]:
         """Ascending positions of each question."""
         found = []
         position = self.ids.astype(np.int64) + self.first
@@ -141,7 +141,7 @@ def some_questions(rng: np.random.Generator, words: Array, n: int, tuples: int) 
     return ask(low, high, rng.integers(0, tuples, n, dtype=np.uint32), rising=False)
 
 
-def some_reach(rng: np.random.Generator, first: int, size: int, tuples: int) -> Reach | None:
+def some_reach(rng: np.random.Generator, first: int, size: int, tuples: int) -> Intervals | None:
     """None, one for all, or one per asking tuple; also such as miss the subwindow."""
     kind = rng.integers(0, 3)
     if kind == 0:
@@ -149,7 +149,7 @@ def some_reach(rng: np.random.Generator, first: int, size: int, tuples: int) -> 
     n = 1 if kind == 1 else max(tuples, 2)
     begin = np.sort(rng.integers(first - 5, first + size + 5, n))
     end = np.sort(begin + rng.integers(0, size + 5, n))
-    return Reach(begin, end)
+    return Intervals(begin, end)
 
 
 @both
@@ -191,7 +191,7 @@ def test_many_questions_are_shared_by_the_team(kind: type[LlatStructure], word: 
         low = np.sort(words[rng.integers(0, 1000, SHARED + 17)])
         high = low + np.minimum(np.iinfo(word).max - low, word(width))
         questions = ask(low, high, np.arange(len(low), dtype=np.uint32), rising=True)
-        for reach in (None, Reach(np.arange(len(low)) // 8, 400 + np.arange(len(low)) // 4)):
+        for reach in (None, Intervals(np.arange(len(low)) // 8, 400 + np.arange(len(low)) // 4)):
             check_found(structure.probe(questions, reach, True), model.find(questions, reach), True)
             check_found(structure.probe(questions, reach, False), model.find(questions, reach), False)
     structure.site.team.rest()

@@ -33,7 +33,7 @@ from millrace.host.cpu import CpuDevice
 from millrace.host.indexes import Matches
 from millrace.host.panjoin import LEAST_SHARED, STRUCTURES, structure_class
 from millrace.host.raptable import PARTITION, adjusted, even
-from millrace.host.subwindow import PAD, Batch, Questions, Reach, Site, Structure
+from millrace.host.subwindow import PAD, Batch, Questions, Intervals, Site, Structure
 
 SUBWINDOWS = (1 << 16, 1 << 20)
 BATCHES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16)
@@ -268,7 +268,7 @@ def _ask(structure: Structure, questions: Questions, want: bool) -> Matches:
     """As the join does it; everything is in reach."""
     team, n = structure.site.team, len(questions)
     records = structure.probe(questions, None, want)
-    reach = Reach(np.array([structure.first]), np.array([structure.first + structure.site.capacity]))
+    reach = Intervals(np.array([structure.first]), np.array([structure.first + structure.site.capacity]))
     if want:
         found = answers.find_partners(n, questions, records, reach, 0, team)
     else:

@@ -19,7 +19,7 @@ from millrace.host.indexes import Matches, Positions
 from millrace.host.jit import Share, inline, share
 from millrace.host.memory import address, load_as, load_id, prefetch, store_as
 from millrace.host.segments import sort_segment
-from millrace.host.subwindow import PAD, Questions, Intervals, Records
+from millrace.host.subwindow import PAD, Intervals, Questions, Records
 from millrace.host.team import Team
 from millrace.host.words import Array
 

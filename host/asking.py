@@ -14,7 +14,7 @@ import numpy as np
 from millrace.host.indexes import SideStep
 from millrace.host.jit import inline, share
 from millrace.host.memory import address, load_as, load_id, store_as, table
-from millrace.host.subwindow import Ids, Questions, Intervals
+from millrace.host.subwindow import Ids, Intervals, Questions
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array

@@ -15,7 +15,7 @@ import numpy as np
 from millrace.host import run_engine
 from millrace.host.insertion_buffer import BUFFER, InsertionBuffer
 from millrace.host.run_engine import Run, RunEngine
-from millrace.host.subwindow import Batch, Ids, Questions, Intervals, Records, Site, Structure
+from millrace.host.subwindow import Batch, Ids, Intervals, Questions, Records, Site, Structure
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array
 

@@ -21,7 +21,7 @@ from millrace.host.answers import find_partners
 from millrace.host.cpu import CpuDevice
 from millrace.host.jit import cache_dir
 from millrace.host.panjoin import STRUCTURES, structure_class
-from millrace.host.subwindow import PAD, Batch, Questions, Intervals, Site, Structure
+from millrace.host.subwindow import PAD, Batch, Intervals, Questions, Site, Structure
 
 CAPACITY = 1 << 15
 FEW, MANY = 4, 4096

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.arena import Arena
-from millrace.host.subwindow import PAD, Batch, Ids, Questions, Intervals, Records, Structure
+from millrace.host.subwindow import PAD, Batch, Ids, Intervals, Questions, Records, Structure
 from millrace.host.words import Array
 
 SHARES = 2
@@ -69,6 +69,7 @@ class Chain:
         self._arena = arena
         self._rows = rows
         self._oldest = 0
+        self._trims = False
         self.subwindows: list[Subwindow] = []
         self.boundaries = 0
 
@@ -131,10 +132,25 @@ class Chain:
             if reach.misses(sub.first, sub.end) or not len(sub.structure):
                 continue
             begin = int(reach.begin[0])
-            trimmed = not want and begin > sub.first and sub.structure.trim(begin)
-            covered = reach.covers(begin if trimmed else sub.first, sub.end)
-            found += sub.structure.probe(questions, None if covered else reach, want)
+            expiring = not want and begin > sub.first
+            if expiring and self._trims:
+                self._trims = sub.structure.trim(begin)
+            records = self._ask(sub, questions, reach, want, begin if expiring and self._trims else sub.first)
+            if expiring and not self._trims and _named(records) > len(sub.structure) and sub.structure.trim(begin):
+                # To look at all that was found costs more than to cut off what has expired, once for all questions.
+                self._trims = True
+                for one in records:
+                    one.release()
+                records = self._ask(sub, questions, reach, want, begin)
+            elif expiring and self._trims:
+                self._trims = _named(records) > len(sub.structure)
+            found += records
         return found
+
+    def _ask(self, sub: Subwindow, questions: Questions, reach: Intervals, want: bool, first: int) -> list[Records]:
+        """What one subwindow, whose tuples begin at position `first`, has to say."""
+        covered = reach.covers(first, sub.end)
+        return sub.structure.probe(questions, None if covered else reach, want)
 
     def counters(self) -> dict[str, int]:
         """What the structures that are there have done."""
@@ -143,3 +159,8 @@ class Chain:
             for name, amount in sub.structure.counters().items():
                 total[name] = total.get(name, 0) + amount
         return total
+
+
+def _named(records: list[Records]) -> int:
+    """How many ids records name."""
+    return sum(int(one.ends.sum(dtype=np.int64)) - int(one.starts.sum(dtype=np.int64)) for one in records)

@@ -25,7 +25,7 @@ from numba.extending import intrinsic
 
 from millrace.host.jit import Share, inline, kernel, load, store
 from millrace.host.memory import address, load_as, prefetch, store_as
-from millrace.host.subwindow import PAD, Ids, Questions, Intervals, Records, Site, Structure
+from millrace.host.subwindow import PAD, Ids, Intervals, Questions, Records, Site, Structure
 from millrace.host.words import Array
 
 SIGMA = 1.25

@@ -11,7 +11,7 @@ import pytest
 from millrace.host.llat import FILL, LANES, NEXT, POINTER, RIGHT, SHARED, Llat, LlatStructure, entry_room
 from millrace.host.null import NullDevice
 from millrace.host.raptable import RapTable
-from millrace.host.subwindow import PAD, Batch, Questions, Intervals, Records, Site
+from millrace.host.subwindow import PAD, Batch, Intervals, Questions, Records, Site
 from millrace.host.team import Team
 from millrace.host.wibtree import WibTree
 from millrace.host.words import Array

@@ -33,7 +33,7 @@ _U32 = np.uint32
 @inline
 def _size(like: Any) -> int:
     """Bytes of a word."""
-    return 8 if type(like)(0) - type(like)(1) > 0xFFFFFFFF else 4
+    return 4 if type(like)(~type(like)(0)) == 0xFFFFFFFF else 8
 
 
 @inline

@@ -78,7 +78,7 @@ def calibrate(threads: int, report: Callable[[str, float], None]) -> dict[str, C
 
 def _path(threads: int) -> Path:
     """A file for this kind of machine and this many threads."""
-    return cache_dir() / f"costs-{platform.machine()}-{os.cpu_count()}-{threads}.json"
+    return cache_dir().parent / f"costs-{platform.machine()}-{os.cpu_count()}-{threads}.json"
 
 
 def _read(path: Path) -> dict[str, Costs] | None:

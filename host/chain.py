@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.arena import Arena
-from millrace.host.subwindow import PAD, Batch, Ids, Intervals, Questions, Records, Structure
+from millrace.host.subwindow import MOST_ROWS, PAD, Batch, Ids, Intervals, Questions, Records, Structure
 from millrace.host.words import Array
 
 SHARES = 2
@@ -95,7 +95,7 @@ class Chain:
             before = newest.structure
             self.boundaries += 1
         rows = self._rows if self._rows is not None else first + span - self._oldest
-        capacity = max(-(-rows // self._shares), LEAST_ROWS)
+        capacity = min(max(-(-rows // self._shares), LEAST_ROWS), MOST_ROWS // 2)
         self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
         return self.subwindows[-1]
 

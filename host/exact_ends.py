@@ -126,7 +126,8 @@ def undo_multiply(c: Array, low: Array, high: Array) -> tuple[Array, Array]:
 
 def _first(times: bool, a: Array, low: Array) -> Array:
     """The least doubles k with `k - a >= low` or `k * a >= low`; either array may be one number for all rows."""
-    x, end = (np.require(given, np.float64, ["C", "W"]) for given in np.broadcast_arrays(a, low))
+    rows = np.broadcast_shapes(a.shape, low.shape)
+    x, end = (_writable(np.broadcast_to(given, rows)) for given in (a, low))
     first, settled = np.empty(len(x)), np.empty(len(x), np.bool_)
     if times:
         _guess_quotients(x, end, first, settled)
@@ -136,10 +137,15 @@ def _first(times: bool, a: Array, low: Array) -> Array:
     return first
 
 
+def _writable(values: Array) -> Array:
+    """Doubles as kernels take them, of one type only: contiguous, and such as could be written to."""
+    return np.require(values, np.float64, ["C", "W"]) if values.base is None else np.array(values, np.float64)
+
+
 def double_words(values: Array) -> Array:
     """The words of doubles, as `millrace.host.words.to_words` makes them, in one pass."""
     words = np.empty(len(values), np.uint64)
-    _words(np.require(values, np.float64, ["C", "W"]), words.view(np.int64))
+    _words(_writable(values), words.view(np.int64))
     return words
 
 
@@ -152,7 +158,7 @@ def _words(values: Array, words: Array) -> None:
 def single_words(values: Array, lower: bool) -> Array:
     """The words of the outermost float32 inside `>= values` (or `<= values`); -0.0 has one, just before that of 0.0."""
     words = np.empty(len(values), np.uint32)
-    _single_words(np.require(values, np.float64, ["C", "W"]), lower, words.view(np.int32))
+    _single_words(_writable(values), lower, words.view(np.int32))
     return words
 
 

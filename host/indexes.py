@@ -178,7 +178,8 @@ def preferred(kind: PlanKind, counting: bool) -> list[str]:
     index; where only counts are wanted, BI-Sort need not look at what it counts.
     """
     able = serving(kind)
-    return able if kind in SELECTIVE or counting else sorted(able, key=lambda name: name != "scan")
+    records = counting and kind != "two inequalities"  # of which one is checked on the pairs, so those are needed
+    return able if kind in SELECTIVE or records else sorted(able, key=lambda name: name != "scan")
 
 
 def runs_on(name: str, device: Device) -> bool:

@@ -95,6 +95,7 @@ class Matcher:
         """Drop the index: it is built anew from the windows when next needed."""
         if self._index is not None:
             self._shift(self._index.counters(), +1)
+            self._index.rest()
             self._index = None
 
     def counters(self) -> dict[str, int]:
@@ -129,7 +130,6 @@ class Matcher:
         size = self._first_block(windows)
         old = {side: new[side].first for side in SIDES}
         stop, taken = 0, dict.fromkeys(SIDES, 0)
-        self.rouse(len(order))
         while stop < len(order):
             start, stop = stop, min(stop + size, len(order))
             part = _next_part(new, order[start:stop], taken)
@@ -144,7 +144,6 @@ class Matcher:
             old = {side: new[side].first + part[side].stop for side in SIDES}
             size = self._next_block(size, int(first.counts.sum() + last.counts.sum()))
             yield self._checked(windows, new, part, {"r": first, "s": last}, want_pairs)
-        self.rest()
 
     def rouse(self, rows: int) -> None:
         """Work on so many rows is coming: the index may wake its threads."""
@@ -195,7 +194,11 @@ class Matcher:
         try:
             if self._index is None:
                 self._index = self._build(windows, old)
-            return self._index.step(step, want)
+            self._index.rouse(len(step.order))
+            try:
+                return self._index.step(step, want)
+            finally:
+                self._index.rest()
         except DeviceFault as fault:
             self.forget()
             if self._spare is None:

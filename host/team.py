@@ -96,6 +96,8 @@ class Crew:
         self.size = pool.size() - 1
         self.lock = threading.Lock()
         self.control = np.zeros(_BLOCK // 8, np.int64)
+        # Never given back: helpers may still look at it while the interpreter takes everything else down.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.control))
         self._sleepers, self._alarm = os.pipe()
         os.set_blocking(self._alarm, False)
         read = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -142,13 +143,25 @@ class WindowJoin:
         with self._lock:
             known = self._check(side, source)
             table = as_table(batch, f"the batch pushed to {side!r}")
-            if self._matcher is not None:
-                self._matcher.rouse(table.num_rows)
-            progress, fresh = self._read(self._progress, known, table, source)
-            if self._args.time is None:
-                return self._commit(progress, {known: fresh})
-            waiting = progress.waiting.push(known, fresh)
-            return self._take(replace(progress, waiting=waiting))
+            with self._roused(table.num_rows):
+                progress, fresh = self._read(self._progress, known, table, source)
+                if self._args.time is None:
+                    return self._commit(progress, {known: fresh})
+                waiting = progress.waiting.push(known, fresh)
+                return self._take(replace(progress, waiting=waiting))
+
+    @contextmanager
+    def _roused(self, rows: int) -> Iterator[None]:
+        """Wake the index's threads early, while the rows are still being read; let them go whatever happens."""
+        matcher = self._matcher
+        if matcher is None:
+            yield
+            return
+        try:
+            matcher.rouse(rows)
+            yield
+        finally:
+            matcher.rest()
 
     def push_both(self, r_batch: Any, s_batch: Any, arrival: Any) -> pa.Table:
         """Add rows of both sides, as one-row pushes in the order of `arrival` (0: next r row, 1: next s row)."""
@@ -390,13 +403,15 @@ class WindowJoin:
         self._check_pending(progress)
         self._settle()
         marks = {side: (w, w.end, w.time) for side, w in self._windows.items()}
+        before = self._progress
         try:
             taken = self._extend(progress, fresh, order)
             result, pairs = self._results(progress, taken)
+            self._progress = replace(progress, totals=progress.totals.plus(pairs=pairs))
         except BaseException:
-            self._undo(marks)
+            if self._progress is before:  # else the change was made, and only then somebody interrupted
+                self._undo(marks)
             raise
-        self._progress = replace(progress, totals=progress.totals.plus(pairs=pairs))
         return result
 
     def _first_rank(self) -> dict[Side, int]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host import chain
+from millrace.host import chain, team
 from millrace.host.condition import Side
 from millrace.host.panjoin import PanJoinIndex
 
@@ -141,3 +141,39 @@ def test_ranges_that_are_in_another_order_than_the_keys(index: str) -> None:
 def test_nothing_is_lost_when_a_subwindow_begins_in_every_push() -> None:
     rng = np.random.default_rng(8)
     both("bisort", [rows(rng.integers(0, 9_000, 6_000)) for _ in range(9)], window="6000 rows")
+
+
+def test_single_rows_do_not_trim_the_oldest_subwindow_each() -> None:
+    rng = np.random.default_rng(9)
+    join = mr.WindowJoin(on=ON, window="30000 rows", index="bisort", output="count")
+    for side in ("r", "s", "r", "s", "r", "s"):
+        join.push(side, rows(rng.integers(0, 10**6, 15_000)))
+    before = join.stats.get("bisort_trimmer_rows", 0)
+    for number in range(60):
+        join.push("rs"[number % 2], rows(rng.integers(0, 10**6, 1)))
+    assert join.stats.get("bisort_trimmer_rows", 0) == before
+
+
+@pytest.mark.parametrize("window", ["20000 rows", "5"])
+def test_the_crew_is_free_after_every_call(window: str) -> None:
+    arguments = {} if "rows" in window else {"time": "x"}
+    join = mr.WindowJoin(on=ON, window=window, index="bisort", **arguments)  # type: ignore[arg-type]
+    for side in ("r", "s", "r"):
+        join.push(side, rows(np.arange(10_000)))
+        assert not team._crew().lock.locked()
+    with pytest.raises(mr.MillraceError):
+        join.push("s", pa.table({"x": ["text"] * 10_000}))
+    assert not team._crew().lock.locked()
+
+
+def test_two_tables_share_the_work_however_small_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    led: list[int] = []
+    lead = team._lead
+
+    def counted(control: int, function: int, arguments: int, parts: int) -> None:
+        led.append(parts)
+        lead(control, function, arguments, parts)
+
+    monkeypatch.setattr(team, "_lead", counted)
+    mr.join(rows(np.arange(70_000)), rows(np.arange(100)), on=ON, index="bisort", threads=2)
+    assert led

@@ -72,7 +72,7 @@ def test_the_choice_is_made_anew_at_a_subwindow_and_told(monkeypatch: pytest.Mon
 
 
 def test_constants_are_measured_once_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(calibration, "cache_dir", lambda: tmp_path / "kernels")
     assert calibration.costs(1) == calibration.DEFAULTS
     told: list[str] = []
     measured = calibration.calibrate(1, lambda what, share: told.append(what))
@@ -85,6 +85,6 @@ def test_constants_are_measured_once_and_read_again(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"bisort": {}}', json.dumps({"bisort": vars(CHEAP_CALLS)})])
 def test_a_spoilt_file_of_constants_is_as_none(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(calibration, "cache_dir", lambda: tmp_path / "kernels")
     calibration._path(1).write_text(content)
     assert calibration.costs(1) == calibration.DEFAULTS

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -211,3 +213,42 @@ def test_a_child_forked_in_the_middle_of_a_push_can_go_on() -> None:
     done.set()
     thread.join()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_an_interrupt_at_any_line_of_a_commit_changes_nothing_or_everything() -> None:
+    batches = [("r", [1, 2]), ("s", [2, 3]), ("r", [3, 2])]
+    plain = mr.WindowJoin(on="r.x = s.x", window="10 rows", output="seqs")
+    wanted = [plain.push(side, pa.table({"x": x})).to_pydict() for side, x in batches]
+    code = mr.WindowJoin._commit.__code__
+    lines = sorted({line for _, _, line in code.co_lines() if line})
+    for stop in lines[1:]:
+        j = mr.WindowJoin(on="r.x = s.x", window="10 rows", output="seqs")
+        for side, x in batches[:2]:
+            j.push(side, pa.table({"x": x}))
+
+        def interrupt(frame: Any, event: str, argument: Any, stop: int = stop) -> Any:
+            if frame.f_code is code and event == "line" and frame.f_lineno == stop:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return interrupt
+
+        sys.settrace(interrupt)
+        try:
+            j.push("r", pa.table({"x": [3, 2]}))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        taken = j.stats["rows"]["r"] == 4
+        assert j.stats["held"] == (6 if taken else 4)
+        if not taken:
+            assert j.push("r", pa.table({"x": [3, 2]})).to_pydict() == wanted[2]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_single_rows_of_floats_warn_of_nothing(index: str) -> None:
+    j = mr.WindowJoin(on="abs(r.x - s.x) <= 1", window="10 rows", index=index, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [j.push(side, pa.table({"x": [1.5]})).num_rows for side in "rsrs"]
+    assert found == [0, 1, 1, 2]

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import typer
 
-from millrace.cli.screen import print_table, progress
-from millrace.host.calibration import Costs, calibrate
+from millrace.cli.screen import print_table, progress, remark
+from millrace.host.calibration import Costs, calibrate, costs
 from millrace.host.pool import cores
 
 
@@ -16,9 +16,11 @@ def run_calibration(as_json: bool) -> None:
     """Measure, keep and print the constants."""
     with progress() as report:
         measured = calibrate(cores(), report)
+    if costs(cores()) != measured:
+        remark("the cache folder cannot be written: nothing was kept (MILLRACE_CACHE_DIR moves it)")
     if as_json:
-        typer.echo(json.dumps({name: asdict(costs) for name, costs in measured.items()}))
+        typer.echo(json.dumps({name: asdict(one) for name, one in measured.items()}))
         return
     names = [name.replace("_", " ") for name in Costs.__dataclass_fields__]
-    rows = [[index, *(f"{value:,.1f}" for value in asdict(costs).values())] for index, costs in measured.items()]
+    rows = [[index, *(f"{value:,.1f}" for value in asdict(one).values())] for index, one in measured.items()]
     print_table(("index (ns)", *names), rows, right=frozenset(names))

@@ -42,15 +42,11 @@ class Costs:
     probe_question: float
     partner: float
 
-    def per_tuple(self, batch: float, partners: float, records_only: bool) -> float:
-        """A tuple that comes in a batch is put in and asks for its partners, in two subwindows of the other side."""
-        call = self.insert_call + 2 * self.probe_call
-        return (
-            call / batch
-            + self.insert_tuple
-            + 2 * self.probe_question
-            + (0 if records_only else partners * self.partner)
-        )
+    def per_tuple(self, batch: float, asked: float, partners: float, records_only: bool) -> float:
+        """A tuple is put in with a batch of others, and asked for by two subwindows' worth of such batches."""
+        call = self.insert_call / batch + 2 * self.probe_call / asked
+        found = 0 if records_only else partners * self.partner
+        return call + self.insert_tuple + 2 * self.probe_question + found
 
 
 DEFAULTS = {

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from millrace.host import calibration
 from millrace.host.calibration import Costs
-from millrace.host.condition import SIDES, Side
+from millrace.host.condition import SIDES, Side, other
 from millrace.host.indexes import Matches, Setting, Step
-from millrace.host.panjoin import PanJoinIndex, structure_class
+from millrace.host.panjoin import LOAD_ROWS, PanJoinIndex, structure_class
 from millrace.host.subwindow import Site, Structure
+from millrace.host.words import Array, Mask
 
 WANDERING = 0.25
 """RaP-Table is not taken where this share of new keys is beyond those of the subwindow before."""
@@ -29,16 +30,26 @@ _WEIGHT = 0.2
 
 @dataclass
 class Seen:
-    """What a side's stream has been like lately."""
+    """What a side's window has been used for lately: tuples put in at once, and asked for by at once, and partners."""
 
     batch: float = 0.0
+    asked: float = 0.0
     partners: float = 2.0
     wandering: float = 0.0
 
-    def note(self, batch: int, partners: float) -> None:
-        """A step with so many new tuples, and so many partners for each."""
-        self.batch = batch if self.batch == 0 else self.batch + _WEIGHT * (batch - self.batch)
+    def put(self, batch: int) -> None:
+        """So many tuples were put in."""
+        self.batch = _moved(self.batch, batch)
+
+    def ask(self, asked: int, partners: float) -> None:
+        """So many tuples of the other side asked, and found so many partners each."""
+        self.asked = _moved(self.asked, asked)
         self.partners += _WEIGHT * (partners - self.partners)
+
+
+def _moved(before: float, now: float) -> float:
+    """A running mean that begins with the first value."""
+    return now if before == 0 else before + _WEIGHT * (now - before)
 
 
 @dataclass
@@ -51,7 +62,8 @@ class Strategy:
 
     def expected(self, name: str, seen: Seen) -> float:
         """Nanoseconds per tuple by the model alone."""
-        return self.costs[name].per_tuple(max(seen.batch, 1.0), seen.partners, self.counting and name == "bisort")
+        batch, asked = seen.batch or seen.asked or 1.0, seen.asked or seen.batch or 1.0
+        return self.costs[name].per_tuple(batch, asked, seen.partners, self.counting and name == "bisort")
 
     def estimate(self, name: str, seen: Seen) -> float:
         """The same, corrected by experience."""
@@ -100,22 +112,30 @@ class AutoIndex(PanJoinIndex):
         self._strategy.counting = not want_positions
         sizes = {"r": len(step.r.words), "s": len(step.s.words)}
         for side in SIDES:
-            if self._seen[side].batch == 0 and sizes[side]:
-                self._seen[side].batch = sizes[side]
+            if sizes[side]:
+                self._seen[side].put(sizes[side])
         start = time.perf_counter_ns()
         found = super().step(step, want_positions)
         took = (time.perf_counter_ns() - start) / max(len(step.order), 1)
         for side, matches in zip(SIDES, found, strict=True):
             if sizes[side]:
-                self._note(side, sizes[side], float(matches.counts.sum()) / sizes[side], took)
+                self._note(other(side), sizes[side], float(matches.counts.sum()) / sizes[side], took)
         return found
 
-    def _note(self, side: Side, batch: int, partners: float, took: float) -> None:
+    def _note(self, side: Side, asked: int, partners: float, took: float) -> None:
+        """What it was like to ask a side's window; its structure is to thank for the time, if all of it has one."""
         seen, chain = self._seen[side], self._chains[side]
-        seen.note(batch, partners)
+        seen.ask(asked, partners)
         seen.wandering = chain.wandering
-        if chain.subwindows:
-            self._strategy.learn(chain.subwindows[-1].structure.name, seen, took)
+        names = {sub.structure.name for sub in chain.subwindows}
+        if len(names) == 1:
+            self._strategy.learn(names.pop(), seen, took)
+
+    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
+        """Put in earlier tuples; nothing is known yet of how they will be asked for."""
+        if len(words):
+            self._seen[side].put(min(len(words), LOAD_ROWS))
+        super().load(side, first, words, live)
 
     def reason(self) -> str:
         """The last choice, and what it was made of."""

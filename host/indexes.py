@@ -135,10 +135,10 @@ class JoinIndex(ABC):
         """Work on so many rows is coming soon."""
 
     def rest(self) -> None:  # noqa: B027 - as above
-        """No work is coming for now."""
+        """No more work is coming in this call."""
 
     def reason(self) -> str:
-        """What an index that adapts itself has chosen for now, and why."""
+        """What an index that adapts itself has chosen last, and why."""
         return ""
 
     def counters(self) -> dict[str, int]:

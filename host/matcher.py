@@ -151,7 +151,7 @@ class Matcher:
             self._index.rouse(rows)
 
     def rest(self) -> None:
-        """No more work is coming for now."""
+        """No more work is coming in this call."""
         if self._index is not None:
             self._index.rest()
 

@@ -2,10 +2,11 @@
 
 Subwindows answer sorted questions with *records*: which of some ids belong to each question. Here, on all threads, the
 questions are first gone through as they are sorted, and their partners are collected side by side, oldest subwindow
-first; then the tuples are gone through as they arrived, and each one's partners are put where they belong. Most tuples
-have few partners, so four are copied at once, whether there are as many or not: a guess about how many there are would
-be wrong half of the time. Where only counts are wanted, nothing is copied, and records that need no check are not even
-looked into.
+first; then the tuples are gone through as they arrived, and each one's partners are put where they belong. A record of
+a run that lies in this memory is made only now, a block of questions at a time, so that it never leaves the cache.
+Most tuples have few partners, so four are copied and put in order at once, whether there are as many or not: a guess
+about how many there are would be wrong half of the time. Where only counts are wanted, nothing is copied, and records
+that need no check are not even looked into.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.indexes import Matches, Positions
+from millrace.host.bisort_prober import BLOCK, fetch, seek, settle, size_of
+from millrace.host.indexes import Matches
 from millrace.host.jit import Share, inline, share
 from millrace.host.memory import address, load_as, load_id, prefetch, store_as
 from millrace.host.segments import sort_segment
@@ -24,15 +26,22 @@ from millrace.host.team import Team
 from millrace.host.words import Array
 
 SLICE = 1 << 12
-"""About how many questions or tuples one thread works on at a time."""
+"""About how many questions or tuples one thread works on at a time, at least."""
+PARTS = 8
+"""In how many parts questions are collected at most: each needs room of its own."""
+SPAN = 1 << 10
+"""Questions whose partitions are looked up together."""
 AHEAD = 12
-"""How many questions or tuples ahead memory is asked for."""
-_U32 = np.uint32
+"""How many tuples ahead memory is asked for."""
+ROOMY = 4
+"""Partners per question that there is room for at first; where that does not suffice, all is collected again."""
+_MOST = np.int64((1 << 63) - 1)
 # A line of the table of records.
-_STARTS, _ENDS, _IDS, _FIRST, _CHECK, _LINE = range(6)
+_STARTS, _ENDS, _IDS, _FIRST, _CHECK, _WORDS, _SIZE, _STEP, _INDEX, _LINE = range(10)
 # The arguments of the kernels.
 _QUESTIONS, _RECORDS, _TABLE, _WHO, _SLOT, _BEGIN, _END, _STRIDE, _COUNTS, _PLACES, _SCRATCH, _TOTALS = range(12)
-_TUPLES, _RANGES, _OUT, _NEWCOMERS, _OWN, _TUPLE_TOTALS, _ARGUMENTS = range(12, 19)
+_TUPLES, _RANGES, _OUT, _NEWCOMERS, _OWN, _TUPLE_TOTALS, _LOW, _HIGH, _LOCAL, _LOCAL_SIZE, _AREAS = range(12, 23)
+_ARGUMENTS = 23
 
 
 @inline
@@ -69,22 +78,68 @@ def _count(given: int, part: int, parts: int) -> None:
         store_as(counts, load_id(slots, q), total)
 
 
-@share
-def _candidates(given: int, part: int, parts: int) -> None:
-    """How many ids the records of a slice of questions name: what there must be room for."""
-    questions, records, table = load_as(given, _QUESTIONS, 0), load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
-    total = 0
+# Collecting. A part's own memory begins with a pair of addresses per record: where starts and ends of the questions of
+# the present span are. Then come those that are made here, `SPAN` of each for every record.
+
+
+@inline
+def _open_span(given: int, first: int, count: int, local: int, like: Any) -> None:
+    """Say where the records of a span of questions are, and look up the partitions of those to be made."""
+    records, table, low = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0), load_as(given, _LOW, 0)
     for k in range(records):
-        starts, ends = load_as(table, _LINE * k + _STARTS, 0), load_as(table, _LINE * k + _ENDS, 0)
-        for q in range(questions * part // parts, questions * (part + 1) // parts):
-            total += load_id(ends, q) - load_id(starts, q)
-    store_as(load_as(given, _TOTALS, 0), part + 1, total + PAD)
+        line = table + 8 * _LINE * k
+        if load_as(line, _WORDS, 0):
+            starts = local + 16 * records + 8 * SPAN * k
+            store_as(local, 2 * k, starts)
+            store_as(local, 2 * k + 1, starts + 4 * SPAN)
+            n, step, index = load_as(line, _SIZE, 0), load_as(line, _STEP, 0), load_as(line, _INDEX, 0)
+            seek(n, step, index, low + first * size_of(like), count, starts, like)
+        else:
+            store_as(local, 2 * k, load_as(line, _STARTS, 0) + 4 * first)
+            store_as(local, 2 * k + 1, load_as(line, _ENDS, 0) + 4 * first)
+
+
+@inline
+def _ask_words(given: int, at: int, count: int, local: int, like: Any) -> None:
+    """Ask for the words of a block of questions, the span's from `at` on."""
+    records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
+    for k in range(records):
+        words = load_as(table, _LINE * k + _WORDS, 0)
+        if words:
+            fetch(words, load_as(table, _LINE * k + _STEP, 0), load_as(local, 2 * k, 0) + 4 * at, count, like)
+
+
+@inline
+def _make_records(given: int, first: int, at: int, count: int, local: int, like: Any) -> int:
+    """Make a block's records, and ask for their ids; how many those are."""
+    records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
+    bounds = (first + at) * size_of(like)
+    low, high = load_as(given, _LOW, 0) + bounds, load_as(given, _HIGH, 0) + bounds
+    named = 0
+    for k in range(records):
+        line = table + 8 * _LINE * k
+        starts, ends = load_as(local, 2 * k, 0) + 4 * at, load_as(local, 2 * k + 1, 0) + 4 * at
+        words = load_as(line, _WORDS, 0)
+        if words:
+            n, step, index = load_as(line, _SIZE, 0), load_as(line, _STEP, 0), load_as(line, _INDEX, 0)
+            settle(words, n, step, index, low, high, count, starts, ends, like)
+        ids = load_as(line, _IDS, 0)
+        for j in range(count):
+            start, end = load_id(starts, j), load_id(ends, j)
+            # Records are often empty: their ids are not worth a cache line, so the first ones stand for them.
+            prefetch(ids + 4 * start * (start < end))
+            named += end - start
+    return named
 
 
 @inline
 def _copy_checked(ids: int, start: int, end: int, first: int, begin: int, length: int, out: int, at: int) -> int:
     """Copy the positions that are in reach; where the next one goes."""
-    for i in range(start, end):
+    for i in range(PAD):
+        position = load_id(ids, start + i) + first
+        store_as(out, at, position)
+        at += (start + i < end) & _within(position, begin, length)
+    for i in range(start + PAD, end):
         position = load_id(ids, i) + first
         store_as(out, at, position)
         at += _within(position, begin, length)
@@ -101,157 +156,226 @@ def _copy(ids: int, start: int, end: int, first: int, out: int, at: int) -> int:
     return at + end - start
 
 
-@share
-def _collect(given: int, part: int, parts: int) -> None:
-    """Put each question's partners side by side, as they come."""
-    questions, records, table = load_as(given, _QUESTIONS, 0), load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
-    counts, places, slots = load_as(given, _COUNTS, 0), load_as(given, _PLACES, 0), load_as(given, _SLOT, 0)
-    scratch, at = load_as(given, _SCRATCH, 0), load_as(load_as(given, _TOTALS, 0), part, 0)
-    stop = questions * (part + 1) // parts
-    for q in range(questions * part // parts, stop):
-        later = min(q + AHEAD, stop - 1)
+@inline
+def _collect_block(given: int, first: int, start_at: int, count: int, local: int, out: int, at: int) -> int:
+    """Put the partners of a block of questions side by side, and note where each one's are; where the next go."""
+    records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
+    places, slots = load_as(given, _PLACES, 0), load_as(given, _SLOT, 0)
+    for j in range(start_at, start_at + count):
         begin_at = at
         for k in range(records):
             line = table + 8 * _LINE * k
-            starts, ids = load_as(line, _STARTS, 0), load_as(line, _IDS, 0)
-            ends = load_as(line, _ENDS, 0)
-            start, end = load_id(starts, q), load_id(ends, q)
-            soon = load_id(starts, later)
-            # Records are often empty: their ids are not worth a cache line, so the first ones stand for them.
-            prefetch(ids + 4 * soon * (soon < load_id(ends, later)))
+            start, end = load_id(load_as(local, 2 * k, 0), j), load_id(load_as(local, 2 * k + 1, 0), j)
             start, end = start * (start < end), end * (start < end)
+            ids, base = load_as(line, _IDS, 0), load_as(line, _FIRST, 0)
             if load_as(line, _CHECK, 0):
-                begin, length = _reach(given, q)
-                at = _copy_checked(ids, start, end, load_as(line, _FIRST, 0), begin, length, scratch, at)
+                begin, length = _reach(given, first + j)
+                at = _copy_checked(ids, start, end, base, begin, length, out, at)
             else:
-                at = _copy(ids, start, end, load_as(line, _FIRST, 0), scratch, at)
-        slot = load_id(slots, q)
-        store_as(counts, slot, at - begin_at)
-        store_as(places, slot, begin_at)
+                at = _copy(ids, start, end, base, out, at)
+        slot = load_id(slots, first + j)
+        store_as(places, 2 * slot, begin_at)
+        store_as(places, 2 * slot + 1, at - begin_at)
+    return at
+
+
+@inline
+def _collect(given: int, part: int, parts: int, like: Any) -> None:
+    """Put each question's partners side by side, as they come, while there is room; how much room they need."""
+    questions, scratch = load_as(given, _QUESTIONS, 0), load_as(given, _SCRATCH, 0)
+    local = load_as(given, _LOCAL, 0) + part * load_as(given, _LOCAL_SIZE, 0)
+    areas, needed = load_as(given, _AREAS, 0), PAD
+    at, limit = load_as(areas, part, 0), load_as(areas, part + 1, 0)
+    stop = questions * (part + 1) // parts
+    for first in range(questions * part // parts, stop, SPAN):
+        span = min(SPAN, stop - first)
+        _open_span(given, first, span, local, like)
+        _ask_words(given, 0, min(BLOCK, span), local, like)
+        for block in range(0, span, BLOCK):
+            after = min(block + BLOCK, span)
+            _ask_words(given, after, min(BLOCK, span - after), local, like)
+            named = _make_records(given, first, block, after - block, local, like)
+            needed += named
+            if at + named + PAD <= limit:
+                at = _collect_block(given, first, block, after - block, local, scratch, at)
+    store_as(load_as(given, _TOTALS, 0), part + 1, needed)
+
+
+@share
+def _collect_32(given: int, part: int, parts: int) -> None:
+    _collect(given, part, parts, np.uint32(0))
+
+
+@share
+def _collect_64(given: int, part: int, parts: int) -> None:
+    _collect(given, part, parts, np.uint64(0))
 
 
 @share
 def _tuple_totals(given: int, part: int, parts: int) -> None:
     """How many partners a slice of tuples has."""
-    tuples, ranges, counts = load_as(given, _TUPLES, 0), load_as(given, _RANGES, 0), load_as(given, _COUNTS, 0)
+    tuples, ranges, places = load_as(given, _TUPLES, 0), load_as(given, _RANGES, 0), load_as(given, _PLACES, 0)
     total = 0
     for k in range(ranges):
         for i in range(tuples * part // parts, tuples * (part + 1) // parts):
-            total += load_as(counts, k * tuples + i, 0)
+            total += load_as(places, 2 * (k * tuples + i) + 1, 0)
     store_as(load_as(given, _TUPLE_TOTALS, 0), part + 1, total)
 
 
 @inline
-def _move(scratch: int, place: int, count: int, out: int, at: int, room: int) -> None:
-    """Copy a tuple's partners; `room` places may be written."""
-    if room >= PAD:
-        for i in range(PAD):
-            store_as(out, at + i, load_as(scratch, place + i, 0))
-        for i in range(PAD, count):
-            store_as(out, at + i, load_as(scratch, place + i, 0))
-    else:
-        for i in range(count):
-            store_as(out, at + i, load_as(scratch, place + i, 0))
+def _move_few(scratch: int, place: int, count: int, out: int, at: int) -> None:
+    """Copy up to four partners in ascending order; four places are written."""
+    a, b = load_as(scratch, place, 0), load_as(scratch, place + 1, 0)
+    c, d = load_as(scratch, place + 2, 0), load_as(scratch, place + 3, 0)
+    # Whatever stands behind the partners goes to the end.
+    b, c, d = b if count > 1 else _MOST, c if count > 2 else _MOST, d if count > 3 else _MOST
+    a, b, c, d = min(a, b), max(a, b), min(c, d), max(c, d)
+    a, c, b, d = min(a, c), max(a, c), min(b, d), max(b, d)
+    store_as(out, at, a)
+    store_as(out, at + 1, min(b, c))
+    store_as(out, at + 2, max(b, c))
+    store_as(out, at + 3, d)
 
 
 @inline
-def _name(newcomers: int, who: int, count: int, at: int, room: int) -> None:
-    """Write a tuple's own position beside each partner."""
-    if room >= PAD:
-        for i in range(PAD):
-            store_as(newcomers, at + i, who)
-        for i in range(PAD, count):
-            store_as(newcomers, at + i, who)
-    else:
-        for i in range(count):
-            store_as(newcomers, at + i, who)
+def _move(scratch: int, place: int, count: int, out: int, at: int) -> None:
+    """Copy partners."""
+    for i in range(count):
+        store_as(out, at + i, load_as(scratch, place + i, 0))
+
+
+@inline
+def _deliver_many(given: int, i: int, out: int, first: int) -> int:
+    """Put the partners of all ranges of a tuple in their place, ascending; how many they are."""
+    tuples, ranges, places = load_as(given, _TUPLES, 0), load_as(given, _RANGES, 0), load_as(given, _PLACES, 0)
+    at = first
+    for k in range(ranges):
+        place, count = (load_as(places, 2 * (k * tuples + i), 0), load_as(places, 2 * (k * tuples + i) + 1, 0))
+        _move(load_as(given, _SCRATCH, 0), place, count, out, at)
+        at += count
+    sort_segment(out + 8 * first, at - first)
+    return at - first
 
 
 @share
 def _deliver(given: int, part: int, parts: int) -> None:
-    """Put each tuple's partners in their place, ascending."""
-    tuples, ranges, counts = load_as(given, _TUPLES, 0), load_as(given, _RANGES, 0), load_as(given, _COUNTS, 0)
-    places, scratch = load_as(given, _PLACES, 0), load_as(given, _SCRATCH, 0)
+    """Put each tuple's partners in their place, ascending, and the tuple's own position beside each."""
+    tuples, single = load_as(given, _TUPLES, 0), load_as(given, _RANGES, 0) == 1
+    places, scratch, counts = load_as(given, _PLACES, 0), load_as(given, _SCRATCH, 0), load_as(given, _COUNTS, 0)
     out, newcomers, own = load_as(given, _OUT, 0), load_as(given, _NEWCOMERS, 0), load_as(given, _OWN, 0)
     totals = load_as(given, _TUPLE_TOTALS, 0)
     at, limit = load_as(totals, part, 0), load_as(totals, part + 1, 0)
     stop = tuples * (part + 1) // parts
     for i in range(tuples * part // parts, stop):
-        prefetch(scratch + 8 * load_as(places, min(i + AHEAD, stop - 1), 0))
-        first = at
-        for k in range(ranges):
-            count = load_as(counts, k * tuples + i, 0)
-            _move(scratch, load_as(places, k * tuples + i, 0), count, out, at, limit - at)
-            at += count
-        _name(newcomers, own + i, at - first, first, limit - first)
-        if at - first == 2:
-            a, b = load_as(out, first, 0), load_as(out, first + 1, 0)
-            store_as(out, first, min(a, b))
-            store_as(out, first + 1, max(a, b))
-        elif at - first > 2:
-            sort_segment(out + 8 * first, at - first)
+        prefetch(scratch + 8 * load_as(places, 2 * min(i + AHEAD, stop - 1), 0))
+        count = load_as(places, 2 * i + 1, 0)
+        if single & (count <= PAD) & (at + PAD <= limit):
+            _move_few(scratch, load_as(places, 2 * i, 0), count, out, at)
+            for k in range(PAD):
+                store_as(newcomers, at + k, own + i)
+        else:
+            count = _deliver_many(given, i, out, at)
+            for k in range(count):
+                store_as(newcomers, at + k, own + i)
+        store_as(counts, i, count)
+        at += count
 
 
 def count_partners(n: int, asked: Questions, records: Sequence[Records], reach: Intervals, team: Team) -> Matches:
     """How many partners each of `n` tuples has."""
-    job = _Job(n, asked, records, reach, team, want=False)
-    job.run(_count, len(asked))
-    return Matches(job.counts_per_tuple(), None)
+    slots = n * asked.ranges
+    counts = np.empty(slots, np.int64) if len(asked) == slots else np.zeros(slots, np.int64)
+    job = _Job(n, asked, records, reach, team, counts)
+    job.run(_count, _slices(len(asked)))
+    return Matches(counts if asked.ranges == 1 else counts.reshape(asked.ranges, n).sum(axis=0), None)
 
 
 def find_partners(
     n: int, asked: Questions, records: Sequence[Records], reach: Intervals, own: int, team: Team
 ) -> Matches:
     """The partners of each of `n` tuples, whose own positions begin at `own`."""
-    job = _Job(n, asked, records, reach, team, want=True)
-    totals = job.run(_candidates, len(asked), _TOTALS)
-    scratch = job.lend(_SCRATCH, int(totals[-1]) + PAD, np.int64)
-    places = job.lend(_PLACES, n * asked.ranges, np.int64)
-    if len(asked) < len(places):
-        places[:] = 0  # tuples that ask nothing have no place of their own, but it is looked at
-    job.run(_collect, len(asked))
-    ends = job.run(_tuple_totals, n, _TUPLE_TOTALS)
+    counts = np.empty(n, np.int64)
+    job = _Job(n, asked, records, reach, team, counts, want=True)
+    job.lend(_PLACES, 2 * n * asked.ranges)
+    if len(asked) < n * asked.ranges:
+        job.lent[_PLACES][:] = 0  # tuples that ask nothing have no partners
+    job.collect()
+    ends = job.run(_tuple_totals, _slices(n), _TUPLE_TOTALS)
     total = int(ends[-1])
     out, newcomers = np.empty(total, np.int64), np.empty(total, np.int64)
     job.given[_OUT], job.given[_NEWCOMERS], job.given[_OWN] = address(out), address(newcomers), own
-    job.run(_deliver, n)
-    team.arena.give(scratch)
-    team.arena.give(places)
-    return Matches(job.counts_per_tuple(), out, newcomers)
+    job.run(_deliver, len(ends) - 1)
+    job.close()
+    return Matches(counts, out, newcomers)
+
+
+def _slices(size: int) -> int:
+    return max(-(-size // SLICE), 1)
 
 
 class _Job:
     """The kernels' arguments, and the arrays that they are addresses of."""
 
     def __init__(
-        self, n: int, asked: Questions, records: Sequence[Records], reach: Intervals, team: Team, want: bool
+        self,
+        n: int,
+        asked: Questions,
+        records: Sequence[Records],
+        reach: Intervals,
+        team: Team,
+        counts: Array,
+        want: bool = False,
     ) -> None:
-        self._team, self._tuples, self._ranges = team, n, asked.ranges
-        slots = n * asked.ranges
-        self.counts = np.empty(slots, np.int64) if len(asked) == slots else np.zeros(slots, np.int64)
-        self._table = np.zeros((len(records), _LINE), np.int64)
+        self._team, self._asked = team, asked
+        self.lent: dict[int, Array] = {}
         self._kept: list[Array] = []
-        for line, one in zip(self._table, records, strict=True):
-            line[:] = address(one.starts), address(one.ends), 0, one.first, one.check
-            if want or one.check:
-                ids = one.ids()
-                self._kept.append(ids)
-                line[_IDS] = address(ids)
-        self.given = given = np.zeros(_ARGUMENTS, np.int64)
-        given[_QUESTIONS], given[_RECORDS], given[_TABLE] = len(asked), len(records), address(self._table)
-        given[_WHO], given[_SLOT] = address(asked.who), address(asked.slot)
-        given[_BEGIN], given[_END], given[_STRIDE] = address(reach.begin), address(reach.end), reach.stride
-        given[_COUNTS], given[_TUPLES], given[_RANGES] = address(self.counts), n, asked.ranges
+        lines = [self._line(one, want) for one in records]
+        self._table = np.array(lines, np.int64)
+        self.given = np.zeros(_ARGUMENTS, np.int64)
+        self.given[:_PLACES] = (
+            *(len(asked), len(records), address(self._table), address(asked.who), address(asked.slot)),
+            *(address(reach.begin), address(reach.end), reach.stride, address(counts)),
+        )
+        self.given[_TUPLES], self.given[_RANGES] = n, asked.ranges
 
-    def lend(self, argument: int, size: int, dtype: type) -> Array:
-        """An array of the arena as an argument."""
-        array = self._team.arena.take(size, dtype)
-        self.given[argument] = address(array)
-        return array
+    def _line(self, one: Records, want: bool) -> tuple[int, ...]:
+        """A record's line of the table."""
+        ids = 0
+        if want or one.check:
+            array = one.ids()
+            self._kept.append(array)
+            ids = address(array)
+        if one.run is not None:
+            run = one.run
+            return 0, 0, ids, one.first, one.check, address(run.words), run.size, run.step, address(run.index)
+        return address(one.starts), address(one.ends), ids, one.first, one.check, 0, 0, 0, 0
 
-    def run(self, kernel: Share, size: int, totals: int | None = None) -> Array:
-        """Run a kernel over questions or tuples; with `totals`, the sums of its slices before each slice and in all."""
-        parts = max(-(-size // SLICE), 1)
+    def lend(self, argument: int, size: int) -> None:
+        """An array of int64 of the arena as an argument."""
+        if argument in self.lent:
+            self._team.arena.give(self.lent[argument])
+        self.lent[argument] = self._team.arena.take(size, np.int64)
+        self.given[argument] = address(self.lent[argument])
+
+    def collect(self) -> None:
+        """Collect the partners, once more where there was not room enough."""
+        asked, given = self._asked, self.given
+        parts = min(_slices(len(asked)), PARTS)
+        local = len(self._table) * (2 + SPAN)
+        self.lend(_LOCAL, parts * local)
+        given[_LOCAL_SIZE], given[_LOW], given[_HIGH] = 8 * local, address(asked.low), address(asked.high)
+        kernel = _collect_64 if asked.low.dtype == np.uint64 else _collect_32
+        areas = np.arange(parts + 1) * (ROOMY * (len(asked) // parts + 1) + PAD)
+        while True:
+            self.lend(_SCRATCH, int(areas[-1]) + PAD)
+            given[_AREAS] = address(areas)
+            needed = self.run(kernel, parts, _TOTALS)
+            if (np.diff(needed) <= np.diff(areas)).all():
+                return
+            areas = needed
+
+    def run(self, kernel: Share, parts: int, totals: int | None = None) -> Array:
+        """Run a kernel in parts; with `totals`, the sums of its parts before each part and in all."""
         sums = np.zeros(parts + 1, np.int64)
         if totals is not None:
             self._kept.append(sums)
@@ -259,9 +383,7 @@ class _Job:
         self._team.run(kernel, self.given, parts)
         return np.cumsum(sums, out=sums)
 
-    def counts_per_tuple(self) -> Positions:
-        """The counts of a tuple's ranges added up."""
-        if self._ranges == 1:
-            return self.counts
-        total: Positions = self.counts.reshape(self._ranges, self._tuples).sum(axis=0)
-        return total
+    def close(self) -> None:
+        """Give the arrays back."""
+        for array in self.lent.values():
+            self._team.arena.give(array)

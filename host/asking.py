@@ -149,5 +149,5 @@ def reach_of(step: SideStep) -> Intervals:
 
 def free(questions: Questions, team: Team) -> None:
     """Give the arrays back."""
-    team.arena.give(questions.low)
-    team.arena.give(questions.high)
+    for array in (questions.low, questions.high, questions.who):
+        team.arena.give(array)

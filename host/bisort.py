@@ -80,11 +80,24 @@ class Bisort(Structure):
 
     def probe(self, questions: Questions, reach: Intervals | None, want: bool) -> list[Records]:
         """Have every run probed, and look into the buffer."""
-        found = self._probe_runs(questions, reach is not None) if self._runs else []
+        found: list[Records] = []
+        if self._runs:
+            near = want and questions.rising and self.engine.is_near
+            found = (self._near_runs if near else self._probe_runs)(questions, reach is not None)
         if self.buffer.size:
             starts, ends = self.buffer.probe(questions)
             found.append(Records(starts, ends, lambda: self.buffer.ids, self.first, reach is not None))
         return found
+
+    def _near_runs(self, questions: Questions, check: bool) -> list[Records]:
+        """The runs themselves, to be probed where their ids are copied: what is found then never leaves the cache."""
+        none = np.zeros(0, np.uint32)
+        return [
+            Records(
+                none, none, partial(self.engine.ids, run), self.first, check, run=self.engine.near(run, len(questions))
+            )
+            for run in self._runs
+        ]
 
     def _probe_runs(self, questions: Questions, check: bool) -> list[Records]:
         engine, n = self.engine, len(questions)

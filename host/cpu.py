@@ -145,6 +145,10 @@ class CpuDevice(Device):
         while self._queue:
             self._queue.popleft().run()
 
+    def count(self, unit: str, rows: int) -> None:
+        """Count rows that went through a unit's code as a part of other work."""
+        self._tally.add(**{f"{unit}_rows": rows})
+
     def counters(self) -> dict[str, int]:
         """Bytes in and out, and rows and nanoseconds per unit."""
         return self._tally.as_dict()

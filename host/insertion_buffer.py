@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.jit import kernel
+from millrace.host.memory import LANES
 from millrace.host.subwindow import PAD, Batch, Ids, Questions
 from millrace.host.words import Array
 
@@ -45,7 +46,7 @@ class InsertionBuffer:
 
     def __init__(self, word: np.dtype[np.unsignedinteger]) -> None:
         """Empty."""
-        self._words: Array = np.empty(BUFFER, word)
+        self._words: Array = np.empty(BUFFER + LANES, word)
         self.ids: Ids = np.empty(BUFFER + PAD, np.uint32)
         self.size = 0
 
@@ -57,7 +58,7 @@ class InsertionBuffer:
     def empty(self) -> tuple[Array, Ids]:
         """What was in it."""
         n, self.size = self.size, 0
-        return self._words[:n].copy(), self.ids[: n + PAD].copy()[:n]
+        return self._words[: n + LANES].copy()[:n], self.ids[: n + PAD].copy()[:n]
 
     def probe(self, questions: Questions) -> tuple[Ids, Ids]:
         """Starts and ends of the questions' partners."""

@@ -17,7 +17,7 @@ from millrace.host.errors import SchemaError
 from millrace.host.plan import column_type
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Longs, Tuples
-from millrace.host.words import Array, KeyType, Mask, key_type, native, repeated
+from millrace.host.words import Array, KeyType, Mask, both, every, key_type, native, repeated
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,19 @@ class Intake:
     time: tuple[str, KeyType] | None
 
     def read(self, table: pa.Table, seq: Longs, source: int | Array, scale: TimeScale) -> Reading:
-        """Tuples of all rows, and which of them have a null key or a null time."""
+        """Tuples of all rows, and which of them have no null key and no null time."""
         rows = table.num_rows
-        live = np.ones(rows, np.bool_)
-        null_keys = np.zeros(rows, np.bool_)
+        live = known_keys = every(rows)
         columns: dict[str, Array] = {}
         for (_, name), kind in self.types.items():
             columns[name], valid = native(table.column(name), kind)
-            live &= valid
+            live = both(live, valid)
             if name in self.keys:
-                null_keys |= ~valid
+                known_keys = both(known_keys, valid)
         live = self._filtered(columns, live)
         time, known = self._times(table, scale)
         sources = repeated(source, rows, np.int32) if isinstance(source, int) else source
-        return Reading(Tuples(seq, sources, time, live, columns, table), null_keys, known)
+        return Reading(Tuples(seq, sources, time, live, columns, table), known_keys, known)
 
     def _filtered(self, columns: dict[str, Array], live: Mask) -> Mask:
         """One-sided terms, evaluated only where no operand is null."""
@@ -62,7 +61,7 @@ class Intake:
 
     def _times(self, table: pa.Table, scale: TimeScale) -> tuple[Longs, Mask]:
         if self.time is None:
-            return repeated(0, table.num_rows), np.ones(table.num_rows, np.bool_)
+            return repeated(0, table.num_rows), every(table.num_rows)
         name, kind = self.time
         values, known = native(table.column(name), kind)
         return scale.times(values, kind, f"{self.side}.{name}"), known
@@ -73,7 +72,7 @@ class Reading:
     """What a table turned out to hold, row by row."""
 
     tuples: Tuples
-    null_keys: Mask
+    known_keys: Mask
     known_time: Mask
 
 

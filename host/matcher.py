@@ -21,7 +21,7 @@ from millrace.host.indexes import JoinIndex, Matches, Positions, Setting, SideSt
 from millrace.host.plan import Plan, Probe
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
-from millrace.host.words import Array, Mask
+from millrace.host.words import Array, Mask, all_true
 
 STEP_ROWS = 1 << 16
 """Most tuples of one step."""
@@ -83,6 +83,7 @@ class Matcher:
         self.fell_back: str | None = None
         self._spare = spare
         self._bands = {side: plan.band(side) for side in SIDES}
+        self._rechecks = any(plan.recheck_of(side) for side in SIDES)
         self._rows, self._whole = rows or {}, whole
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
@@ -142,7 +143,8 @@ class Matcher:
             )
             first, last = self._step(windows, old, step, want_pairs)
             old = {side: new[side].first + part[side].stop for side in SIDES}
-            size = self._next_block(size, int(first.counts.sum() + last.counts.sum()))
+            if self._rechecks:
+                size = _next_block(size, int(first.counts.sum() + last.counts.sum()))
             yield self._checked(windows, new, part, {"r": first, "s": last}, want_pairs)
 
     def rouse(self, rows: int) -> None:
@@ -155,29 +157,18 @@ class Matcher:
         if self._index is not None:
             self._index.rest()
 
-    def _rechecks(self) -> bool:
-        return any(self.plan.recheck_of(side) for side in SIDES)
-
     def _first_block(self, windows: dict[Side, Window]) -> int:
         """How many tuples to begin with: so few that even meeting the whole window each would not be too much."""
-        if not self._rechecks():
+        if not self._rechecks:
             return STEP_ROWS
         return min(STEP_ROWS, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
-
-    def _next_block(self, size: int, candidates: int) -> int:
-        """More or fewer tuples than before, by how many candidates those had."""
-        if not self._rechecks():
-            return size
-        if candidates > STEP_CANDIDATES:
-            return max(1, size * STEP_CANDIDATES // candidates)
-        return min(STEP_ROWS, size * min(8, STEP_CANDIDATES // max(1, candidates)))
 
     def _side_step(self, side: Side, new: Newcomers, part: slice) -> SideStep:
         """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
         live = new.tuples.live[part]
         begin, end = new.begin[part], new.end[part]
         probes, n, first = self.plan.probes, len(live), new.first + part.start
-        if probes is None:
+        if probes is None or n == 0:
             none = np.zeros((0, n), np.uint64)
             return SideStep(first, np.zeros(n, np.uint64), live, begin, end, lambda: (none, none))
         searched = probes[other(side)]
@@ -190,7 +181,7 @@ class Matcher:
         self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
     ) -> tuple[Matches, Matches]:
         """One step of the index; after a fault, the same step on the spare device."""
-        want = want_pairs or self._rechecks()
+        want = want_pairs or self._rechecks
         try:
             if self._index is None:
                 self._index = self._build(windows, old)
@@ -233,7 +224,7 @@ class Matcher:
         if self.plan.probes is None:
             return np.zeros(len(live), np.uint64), live
         key = self.plan.probes[side].key
-        if live.all():
+        if all_true(live):
             words, known = key.words(columns, self.plan.types)
             return words, live if known is None else known
         rows = np.flatnonzero(live)
@@ -282,6 +273,13 @@ class Matcher:
         return self.plan.matches(terms, columns, len(who))
 
 
+def _next_block(size: int, candidates: int) -> int:
+    """More or fewer tuples than before, by how many candidates those had."""
+    if candidates > STEP_CANDIDATES:
+        return max(1, size * STEP_CANDIDATES // candidates)
+    return min(STEP_ROWS, size * min(8, STEP_CANDIDATES // max(1, candidates)))
+
+
 def _next_part(new: dict[Side, Newcomers], order: npt.NDArray[np.uint8], taken: dict[Side, int]) -> dict[Side, slice]:
     """Which of each side's newcomers the next tuples are."""
     if not len(new["s"].tuples):
@@ -295,7 +293,7 @@ def _next_part(new: dict[Side, Newcomers], order: npt.NDArray[np.uint8], taken: 
 
 def _ranges(searched: Probe, columns: Columns, types: Types, live: Mask) -> tuple[Array, Array]:
     """Ranges of words to search, computed for live tuples only; the others' are empty."""
-    if live.all():
+    if all_true(live):
         return searched.word_ranges(columns, types, len(live))
     rows = np.flatnonzero(live)
     low = np.ones((len(searched.ranges), len(live)), searched.key.kind.word)

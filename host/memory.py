@@ -17,6 +17,8 @@ from numba.extending import intrinsic
 from millrace.host.jit import element, kernel
 from millrace.host.words import Array
 
+LANES = 8
+"""Words that are compared at once: a cache line of 64-bit words."""
 _WORD = ir.IntType(64)
 
 
@@ -75,6 +77,27 @@ def _prefetch(typing_context: Any, where: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
+
+
+def _leading(comparison: str) -> Any:
+    """An intrinsic: how many of the first `LANES` words at an address come before one that is `comparison` a bound."""
+
+    def leading(typing_context: Any, where: Any, bound: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word = context.get_value_type(bound)
+            many = ir.VectorType(word, LANES)
+            pointer = builder.inttoptr(arguments[0], many.as_pointer())
+            words = builder.load(pointer, align=word.width // 8)
+            one = builder.insert_element(ir.Constant(many, ir.Undefined), arguments[1], ir.IntType(32)(0))
+            same = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
+            bits = builder.bitcast(builder.icmp_unsigned(comparison, words, same), ir.IntType(LANES))
+            # A bit beyond the lanes stands for the word that would come next.
+            wide = builder.or_(builder.zext(bits, _WORD), _WORD(1 << LANES))
+            return builder.cttz(wide, ir.IntType(1)(1))
+
+        return types.int64(types.int64, bound), generate
+
+    return leading
 
 
 def _atomic_load(typing_context: Any, where: Any) -> Any:
@@ -143,6 +166,8 @@ load_as: Callable[..., Any] = cast(Any, intrinsic(_load_as))
 load_id: Callable[[int, int], int] = cast(Any, intrinsic(_load_id))
 store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
 prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
+leading_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=")))
+leading_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">")))
 atomic_load: Callable[[int], int] = cast(Any, intrinsic(_atomic_load))
 atomic_store: Callable[[int, int], None] = cast(Any, intrinsic(_atomic_store))
 atomic_add: Callable[[int, int], int] = cast(Any, intrinsic(_atomic_add))

@@ -23,7 +23,7 @@ from millrace.host.pool import cores
 from millrace.host.subwindow import Questions, Site, Structure
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
-from millrace.host.words import Array, Mask
+from millrace.host.words import Array, Mask, all_true
 
 STRUCTURES = {
     "bisort": "millrace.host.bisort:Bisort",
@@ -149,7 +149,7 @@ class PanJoinIndex(JoinIndex):
 
 def _ordered(words: Array, live: Mask, team: Team) -> Ordered:
     """Live tuples by word, and their numbers among all."""
-    if live.all():
+    if all_true(live):
         return Ordered(*sort_words(words, team))
     rows = np.flatnonzero(live)
     sorted_words, order = sort_words(words[rows], team)

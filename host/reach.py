@@ -64,6 +64,8 @@ class Taken:
 
 def arrival_order(r: int, s: int) -> Order:
     """All of r's tuples, then all of s's."""
+    if r == 0 or s == 0:
+        return repeated(int(r == 0), r + s, np.uint8)
     return np.repeat(np.array([0, 1], np.uint8), [r, s])
 
 

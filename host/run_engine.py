@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millrace.host.cpu import CpuDevice
 from millrace.host.device import Buffer, Device, Launch
-from millrace.host.subwindow import PAD, Ids
+from millrace.host.subwindow import PAD, HostRun, Ids
 from millrace.host.words import Array
 
 UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
@@ -83,6 +84,19 @@ class RunEngine:
         index = self.device.alloc(-(-size // step), words.dtype)
         self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, step)))
         return Run(size, words, ids, index, step)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether runs lie in the host's own memory."""
+        return isinstance(self.device, CpuDevice)
+
+    def near(self, run: Run, questions: int) -> HostRun:
+        """A run to be probed by the host itself, with so many questions."""
+        assert isinstance(self.device, CpuDevice)
+        self.device.count("bisort_prober", questions)
+        return HostRun(
+            self.device.view(run.words, run.size), self.device.view(run.index, run.index.size), run.size, run.step
+        )
 
     def free(self, run: Run) -> None:
         """Give a run back."""

@@ -88,11 +88,22 @@ class Intervals:
 
 
 @dataclass(frozen=True)
+class HostRun:
+    """A sorted run that lies in this memory, with its sampled index; a cache line can be read beyond either's end."""
+
+    words: Array
+    index: Array
+    size: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Records:
     """What a structure found: question q's partners are `ids[starts[q]]` to `ids[ends[q]]`, the latter left out.
 
     Those out of reach are still among them where `check` is set. Ids count from position `first`, and can be read `PAD`
-    beyond their end; they are asked for only if they are needed.
+    beyond their end; they are asked for only if they are needed. Instead of starts and ends there may be the `run` to
+    look them up in, where ids are wanted and questions are `rising`.
     """
 
     starts: Ids
@@ -101,6 +112,7 @@ class Records:
     first: int
     check: bool
     release: Callable[[], None] = lambda: None
+    run: HostRun | None = None
 
 
 @dataclass(frozen=True)

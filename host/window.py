@@ -26,7 +26,7 @@ class Window:
         self.seq = Numbered(np.int64, start)
         self.source = Steady(np.int32, start)
         self.time: Sliding | Kept = Steady(np.int64, start)
-        self.live = Deferred(np.bool_, start)
+        self.live = Steady(np.bool_, start)
         self.columns = {name: Deferred(dtype, start) for name, dtype in dtypes.items()}
         self.rows = RowStore()
 

@@ -90,7 +90,7 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
         return np.zeros(len(array), kind.dtype), np.zeros(len(array), np.bool_)
     start = array.offset
     values: Array = np.frombuffer(buffer, physical, count=start + len(array))[start:]
-    valid = np.ones(len(array), np.bool_)
+    valid = every(len(array))
     if array.null_count:
         valid = pc.is_valid(array).to_numpy(zero_copy_only=False)
         values = np.where(valid, values, values.dtype.type(0))
@@ -169,3 +169,28 @@ def band(words: Array, below: int, above: int) -> tuple[Array, Array]:
 def repeated(value: int, rows: int, dtype: type = np.int64) -> Array:
     """One number as often as there are rows, with memory for one only: NumPy's `broadcast_to`, but quicker."""
     return np.ndarray((rows,), dtype, np.array([value], dtype), strides=(0,))
+
+
+# Most masks are all true. Such a mask is one value repeated, and is known by its stride: nobody looks at every row.
+
+
+def every(rows: int) -> Mask:
+    """A mask that is true everywhere."""
+    return repeated(True, rows, np.bool_)
+
+
+def all_true(mask: Mask) -> bool:
+    """Whether a mask is true everywhere."""
+    return bool(mask[:1].all() if mask.strides == (0,) else mask.all())
+
+
+def count_true(mask: Mask) -> int:
+    """How often a mask is true."""
+    return len(mask) if all_true(mask) else int(np.count_nonzero(mask))
+
+
+def both(a: Mask, b: Mask) -> Mask:
+    """Where two masks are true; one of them itself if the other is true everywhere."""
+    if all_true(b):
+        return a
+    return b if all_true(a) else a & b

@@ -33,6 +33,7 @@ from millrace.host.timeline import Clocks, Waiting
 from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
+from millrace.host.words import all_true, both, count_true
 from millrace.instants import parse_instant
 from millrace.state import Snapshot, StateDelta, StateWriter, Totals, read_state
 
@@ -328,25 +329,24 @@ class WindowJoin:
         first = progress.seqs[side, source]
         seq = np.arange(first, first + table.num_rows, dtype=np.int64)
         reading = progress.intakes[side].read(table, seq, source, progress.scale)
-        null_keys = reading.null_keys
+        known_keys = reading.known_keys
         if self._args.self_join:
-            null_keys = null_keys | progress.intakes["s"].read(table, seq, source, progress.scale).null_keys
+            known_keys = both(known_keys, progress.intakes["s"].read(table, seq, source, progress.scale).known_keys)
         fresh, known = reading.tuples, reading.known_time
-        late = np.zeros(len(fresh), np.bool_)
-        clocks = progress.clocks
+        kept, clocks = known, progress.clocks
         if self._args.time is not None:
             rank = self._ranks.index((side, source))
-            late = clocks.late(rank, fresh.time, known)
+            kept = known & ~clocks.late(rank, fresh.time, known)
             if known.any():
                 clocks = clocks.moved(rank, int(fresh.time[known].max()))
-        kept = known & ~late
+        late, nulls = count_true(known) - count_true(kept), len(known) - count_true(known)
         progress = replace(
             progress,
             clocks=clocks,
             seqs={**progress.seqs, (side, source): first + table.num_rows},
-            totals=progress.totals.plus(_true(late), len(known) - _true(known), _true(null_keys)),
+            totals=progress.totals.plus(late, nulls, len(known_keys) - count_true(known_keys)),
         )
-        return progress, fresh if kept.all() else fresh.take(np.flatnonzero(kept))
+        return progress, fresh if all_true(kept) else fresh.take(np.flatnonzero(kept))
 
     def _learn(self, progress: _Progress, side: Side, schema: pa.Schema) -> _Progress:
         """Know a side's schema (in a self-join, both sides'), and with both known, the plan."""
@@ -556,11 +556,6 @@ class WindowJoin:
         if snapshot.fell_back is not None and self._spare is not None:
             self._device, self._spare = self._spare, None
         self._writer = StateWriter(stored.names())
-
-
-def _true(flags: np.typing.NDArray[np.bool_]) -> int:
-    """How many are set."""
-    return int(np.count_nonzero(flags))
 
 
 def _arrival(given: Any, r_rows: int, s_rows: int) -> Order:

@@ -2,9 +2,10 @@
 
 Two kinds of arrival, random keys, about two matches a tuple, pairs emitted. `batches`: batches of 64 Ki rows of r and s
 by turns, against NumPy, DuckDB and Polars, which join a batch with the other window at once, and against the machine:
-`random-reads` is how many random cache lines it reads a second, so that the ratio is tuples joined per line. `tuples`:
-both sides interleaved tuple by tuple in random order, in windows up to 2^20, against a C++ `std::multimap` that does
-the same, tuple by tuple. The cases of `panjoin` follow: how speed depends on selectivity, batch and distribution.
+`random-reads` is how many random cache lines it reads a second, so that the ratio is tuples joined per line
+(`window-reads`: the same in a memory no larger than the windows). `tuples`: both sides interleaved tuple by tuple in
+random order, in windows up to 2^20, against a C++ `std::multimap` that does the same, tuple by tuple. The cases of
+`panjoin` follow: how speed depends on selectivity, batch and distribution.
 
 Which of our indexes take part is said in `entrants`; to add a peer, add it to `BATCH_PEERS` or `TUPLE_PEERS`.
 """
@@ -22,7 +23,7 @@ from millrace.bench.peers.duckdb_batches import DuckdbSession
 from millrace.bench.peers.multimap import MultimapSession
 from millrace.bench.peers.numpy_batches import NumpySession
 from millrace.bench.peers.polars_batches import PolarsSession
-from millrace.bench.peers.random_reads import RandomReads
+from millrace.bench.peers.random_reads import BYTES_PER_TUPLE, MACHINE, QUICK_MACHINE, RandomReads
 from millrace.bench.stream import Session, starter
 from millrace.bench.workload import Arrival, Output, Workload
 
@@ -54,12 +55,13 @@ def cases(options: Options) -> Iterator[Case]:
     windows = QUICK_WINDOWS if options.quick else WINDOWS
     payload = QUICK_PAYLOAD_WINDOW if options.quick else PAYLOAD_WINDOW
     batch = QUICK_BATCH if options.quick else BATCH
+    machine = QUICK_MACHINE if options.quick else MACHINE
     for window in windows:
         if window <= LARGEST_TUPLES_WINDOW:
             yield _tuples(Workload(window, batch, "tuples"), everyone)
-        yield _batches(Workload(window, batch, "batches"), everyone)
+        yield _batches(Workload(window, batch, "batches"), everyone, machine)
         if window == payload:
-            yield _batches(Workload(window, batch, "batches", output="pairs"), everyone)
+            yield _batches(Workload(window, batch, "batches", output="pairs"), everyone, machine)
     yield from panjoin.cases(options, everyone)
 
 
@@ -69,10 +71,11 @@ def _tuples(workload: Workload, everyone: Sequence[Entrant]) -> Case:
     return _case(workload, everyone, theirs)
 
 
-def _batches(workload: Workload, everyone: Sequence[Entrant]) -> Case:
+def _batches(workload: Workload, everyone: Sequence[Entrant], machine: int) -> Case:
     """Who joins whole batches is compared after sorting."""
     theirs = [Contender(name, starter(make, workload, ordered=False)) for name, make in BATCH_PEERS.items()]
-    theirs.append(Contender("random-reads", partial(RandomReads, workload), answers=False, unit="lines/s"))
+    for name, size in (("random-reads", machine), ("window-reads", 2 * workload.window * BYTES_PER_TUPLE)):
+        theirs.append(Contender(name, partial(RandomReads, size), answers=False, unit="lines/s"))
     if workload.window == max(WINDOWS):
         base = Workload(BASE_WINDOW, workload.batch, "batches")
         theirs += yardstick("bisort", f"2^{BASE_WINDOW.bit_length() - 1}", base, everyone)

@@ -1,7 +1,8 @@
-"""Yardstick `random-reads`: how many random cache lines the machine reads per second, with prefetch, on all cores.
+"""Yardsticks: how many random cache lines the machine reads per second, with prefetch, on all cores.
 
-It joins nothing: tuples joined per second divided by it says how well an index uses memory, on any machine. The memory
-it reads is as large as the words and ids of both windows, and NumPy's, as our own is.
+They join nothing: tuples joined per second divided by one says how well an index uses memory, on any machine.
+`random-reads` is the machine's own limit, in a memory far larger than any cache; `window-reads` the limit in one as
+large as the words and ids of both windows, which a cache may hold. The memory is NumPy's, as our own is.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 
 from millrace.bench.harness import Answer
 from millrace.bench.peers.native import load
-from millrace.bench.workload import Workload
 from millrace.host import pool
 
+MACHINE, QUICK_MACHINE = 1 << 30, 1 << 26
+"""Bytes that no cache holds, or hardly any."""
 BYTES_PER_TUPLE = 12
 """A word of 8 bytes and an id of 4."""
 LINE = 64
@@ -26,8 +28,8 @@ READS = 1 << 21
 class RandomReads:
     """A block of memory, read at random."""
 
-    def __init__(self, workload: Workload) -> None:
-        """Compiles and loads the reader, and writes all of the memory, so that it is really there."""
+    def __init__(self, size: int) -> None:
+        """Of `size` bytes. Compiles and loads the reader, and writes all of the memory, so that it is really there."""
         self._read = load("random_reads").random_reads
         self._read.restype = ctypes.c_uint64
         self._read.argtypes = [
@@ -37,7 +39,7 @@ class RandomReads:
             ctypes.c_int,
             ctypes.c_uint64,
         ]
-        self._lines = -(-2 * workload.window * BYTES_PER_TUPLE // LINE)
+        self._lines = -(-size // LINE)
         self._memory = np.ones((self._lines + 1) * LINE, np.uint8)
         self._start = -(-self._memory.ctypes.data // LINE) * LINE
         self._threads = pool.cores()

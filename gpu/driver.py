@@ -73,6 +73,10 @@ def _merged(scalars: Scalars) -> int:
     return scalars["a_n"] + scalars["b_n"]
 
 
+def _merged_entries(scalars: Scalars) -> int:
+    return -(-_merged(scalars) // scalars["step"])
+
+
 def _entries(scalars: Scalars) -> int:
     return -(-scalars["n"] // scalars["step"])
 
@@ -88,8 +92,9 @@ _TABLE = (
             Slot("b_ids", False, _B),
             Slot("out_words", True, _merged, written=True),
             Slot("out_ids", False, _merged, written=True),
+            Slot("index", True, _merged_entries, written=True),
         ),
-        ("a_n", "b_n"),
+        ("a_n", "b_n", "step"),
         _merged,
         # Odd, so that work items that merge in step with each other touch different banks of shared memory.
         items=7,

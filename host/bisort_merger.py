@@ -1,7 +1,8 @@
 """The `bisort_merger` unit on the CPU: two sorted runs to one (PanJoin, III-D and Figure 8), on all threads.
 
-Buffers: words and ids of run a, words and ids of run b, words and ids of the result. Scalars: the two lengths. Equal
-words: a before b. Each thread takes slices of the result whose beginnings it finds by binary search (merge path), and
+Buffers: words and ids of run a, words and ids of run b, words, ids and index of the result. Scalars: the two lengths,
+the step of the index. Equal words: a before b. The index is sampled as the merged run goes by: `index[i]` is word
+`i * step`. Each thread takes slices of the result whose beginnings it finds by binary search (merge path), and
 merges each from two places in step: one merge waits at every tuple for the tuple before, two keep the core busy.
 """
 
@@ -51,8 +52,8 @@ def _take(a: int, a_ids: int, i: int, b: int, b_ids: int, j: int, out: int, out_
 def _merge(given: int, part: int, parts: int, like: Any) -> None:
     """One slice of the result, in two halves."""
     a, a_ids, b, b_ids = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
-    out, out_ids = load_as(given, 4, 0), load_as(given, 5, 0)
-    a_n, b_n = load_as(given, 6, 0), load_as(given, 7, 0)
+    out, out_ids, index = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
+    a_n, b_n, step = load_as(given, 7, 0), load_as(given, 8, 0), load_as(given, 9, 0)
     total = a_n + b_n
     start, stop = total * part // parts, total * (part + 1) // parts
     k, end = start, (start + stop) >> 1
@@ -70,6 +71,8 @@ def _merge(given: int, part: int, parts: int, like: Any) -> None:
             m += 1
     _rest(a, a_ids, a_n, b, b_ids, b_n, i, k, end, out, out_ids, like)
     _rest(a, a_ids, a_n, b, b_ids, b_n, j, m, stop, out, out_ids, like)
+    for sample in range((start + step - 1) // step, (stop + step - 1) // step):
+        store_as(index, sample, load_as(out, sample * step, like))
 
 
 @inline
@@ -113,12 +116,12 @@ def _merge_64(given: int, part: int, parts: int) -> None:
 
 def bisort_merger(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
     """Merge, or copy where one run is empty."""
-    a, a_ids, b, b_ids, out, out_ids = arrays
-    a_n, b_n = scalars
+    a, a_ids, b, b_ids, out, out_ids, index = arrays
+    a_n, b_n, step = scalars
     if a_n == 0 or b_n == 0:
         words, ids, n = (b, b_ids, b_n) if a_n == 0 else (a, a_ids, a_n)
-        out[:n], out_ids[:n] = words[:n], ids[:n]
+        out[:n], out_ids[:n], index[: -(-n // step)] = words[:n], ids[:n], words[:n:step]
         return n
     merge = _merge_64 if out.dtype == np.uint64 else _merge_32
-    team.run(merge, table(a, a_ids, b, b_ids, out, out_ids, a_n, b_n), -(-(a_n + b_n) // SLICE))
+    team.run(merge, table(a, a_ids, b, b_ids, out, out_ids, index, a_n, b_n, step), -(-(a_n + b_n) // SLICE))
     return a_n + b_n

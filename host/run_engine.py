@@ -45,6 +45,11 @@ class Probing:
     size: int
 
 
+def _step(size: int) -> int:
+    """Words of a partition in a run of that size."""
+    return next(step for most, step in STEPS if size <= most)
+
+
 class RunEngine:
     """Runs on one device."""
 
@@ -60,11 +65,13 @@ class RunEngine:
         """One run of two, which are given up."""
         size = older.size + newer.size
         words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size + PAD, older.ids.dtype)
-        buffers = [older.words, older.ids, newer.words, newer.ids, words, ids]
-        self.device.wait(self.device.launch("bisort_merger", buffers, (older.size, newer.size)))
+        step = _step(size)
+        index = self.device.alloc(-(-size // step), words.dtype)
+        buffers = [older.words, older.ids, newer.words, newer.ids, words, ids, index]
+        self.device.wait(self.device.launch("bisort_merger", buffers, (older.size, newer.size, step)))
         self.free(older)
         self.free(newer)
-        return self._indexed(size, words, ids)
+        return Run(size, words, ids, index, step)
 
     @property
     def trims(self) -> bool:
@@ -80,7 +87,7 @@ class RunEngine:
         return self._indexed(left, words, ids)
 
     def _indexed(self, size: int, words: Buffer, ids: Buffer) -> Run:
-        step = next(step for most, step in STEPS if size <= most)
+        step = _step(size)
         index = self.device.alloc(-(-size // step), words.dtype)
         self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, step)))
         return Run(size, words, ids, index, step)

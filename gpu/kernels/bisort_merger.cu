@@ -4,9 +4,10 @@
  * paper's merger compares two streams one tuple at a time; here the output is cut into tiles of GROUP * ITEMS rows, and
  * a binary search along each cut's diagonal (merge path) tells how many rows of a stand before it. A group then loads
  * its part of a and b into shared memory, cuts it once more for its work items, and each of them merges ITEMS rows.
- * What they find is not rows but places, so that the copy that follows writes neighbouring rows side by side.
+ * What they find is not rows but places, so that the copy that follows writes neighbouring rows side by side, and
+ * samples every step-th word of the merged run into its index as it goes by.
  *
- * Limits: a_n + b_n <= 2^31; out_words and out_ids overlap no other buffer; either run may be empty. Any word is legal,
+ * Limits: a_n + b_n <= 2^31; out_words, out_ids and index overlap no other buffer; either run may be empty. Any word is legal,
  * the largest too: ends of runs are told by position, never by a guard value.
  */
 #include "portable.h"
@@ -37,7 +38,8 @@ MERGE_PATH(merge_path_local, LOCAL)
 
 KERNEL bisort_merger(GLOBAL const WORD *RESTRICT a_words, GLOBAL const U32 *RESTRICT a_ids,
                      GLOBAL const WORD *RESTRICT b_words, GLOBAL const U32 *RESTRICT b_ids,
-                     GLOBAL WORD *RESTRICT out_words, GLOBAL U32 *RESTRICT out_ids, U32 a_n, U32 b_n)
+                     GLOBAL WORD *RESTRICT out_words, GLOBAL U32 *RESTRICT out_ids,
+                     GLOBAL WORD *RESTRICT index, U32 a_n, U32 b_n, U32 step)
 {
     SHARED WORD tile[TILE]; /* this tile's rows of a, then those of b */
     SHARED U16 place[TILE]; /* for each row of the output: where in `tile` it stands */
@@ -74,6 +76,8 @@ KERNEL bisort_merger(GLOBAL const WORD *RESTRICT a_words, GLOBAL const U32 *REST
     for (U32 i = LOCAL_ID; i < length; i += GROUP) {
         U32 from = place[i];
         out_words[first + i] = tile[from];
+        if ((first + i) % step == 0)
+            index[(first + i) / step] = tile[from];
         out_ids[first + i] = from < a_length ? a_ids[a_first + from] : b_ids[b_first + (from - a_length)];
     }
 }

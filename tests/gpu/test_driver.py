@@ -26,9 +26,9 @@ def check(unit: str, given: list[NullBuffer], *scalars: int) -> driver.Work:
 @pytest.mark.parametrize(
     ("unit", "scalars", "rows", "groups"),
     [
-        ("bisort_merger", (0, 0), 0, 1),
-        ("bisort_merger", (3, 4), 7, 1),
-        ("bisort_merger", (5, 5), 10, 2),
+        ("bisort_merger", (0, 0, 2), 0, 1),
+        ("bisort_merger", (3, 4, 2), 7, 1),
+        ("bisort_merger", (5, 5, 2), 10, 2),
         ("bisort_indexer", (10, 3), 4, 4),
         ("bisort_indexer", (0, 3), 0, 1),
         ("bisort_prober", (10, 3, 6), 6, 6),
@@ -68,15 +68,15 @@ def test_words_of_two_widths_are_refused() -> None:
     given = buffers("bisort_merger")
     given[2] = NullBuffer(10, np.dtype(np.uint32))
     with pytest.raises(mr.DeviceFault, match="b_words holds uint32, it must hold uint64"):
-        check("bisort_merger", given, 1, 1)
+        check("bisort_merger", given, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
     ("unit", "scalars", "name"),
     [
-        ("bisort_merger", (11, 0), "a_words"),
-        ("bisort_merger", (0, 11), "b_words"),
-        ("bisort_merger", (6, 5), "out_words"),
+        ("bisort_merger", (11, 0, 2), "a_words"),
+        ("bisort_merger", (0, 11, 2), "b_words"),
+        ("bisort_merger", (6, 5, 2), "out_words"),
         ("bisort_indexer", (11, 2), "words"),
         ("bisort_prober", (10, 1, 11), "low"),
     ],
@@ -98,9 +98,9 @@ def test_each_buffer_is_measured(unit: str) -> None:
 @pytest.mark.parametrize(
     ("unit", "scalars", "message"),
     [
-        ("bisort_merger", (-1, 0), "a_n=-1"),
-        ("bisort_merger", (LONGEST, 1), f"{LONGEST + 1} rows"),
-        ("bisort_merger", (0, LONGEST + 1), f"b_n={LONGEST + 1}"),
+        ("bisort_merger", (-1, 0, 1), "a_n=-1"),
+        ("bisort_merger", (LONGEST, 1, 1), f"{LONGEST + 1} rows"),
+        ("bisort_merger", (0, LONGEST + 1, 1), f"b_n={LONGEST + 1}"),
         ("bisort_indexer", (5, 0), "step=0, allowed are 1"),
         ("bisort_indexer", (5, -3), "step=-3"),
         ("bisort_prober", (5, 1, -1), "m=-1"),
@@ -112,7 +112,7 @@ def test_scalars_out_of_range_are_refused(unit: str, scalars: tuple[int, ...], m
 
 
 def test_the_longest_runs_are_taken() -> None:
-    assert check("bisort_merger", buffers("bisort_merger", size=LONGEST), LONGEST, 0).rows == LONGEST
+    assert check("bisort_merger", buffers("bisort_merger", size=LONGEST), LONGEST, 0, 1).rows == LONGEST
     assert check("bisort_prober", buffers("bisort_prober", size=LONGEST), LONGEST, LONGEST, LONGEST).rows == LONGEST
 
 
@@ -126,7 +126,7 @@ def test_a_written_buffer_is_shared_with_no_other_but_read_ones_may_be() -> None
     given = buffers("bisort_merger")
     given[4] = given[0]
     with pytest.raises(mr.DeviceFault, match="out_words is written to"):
-        check("bisort_merger", given, 1, 1)
+        check("bisort_merger", given, 1, 1, 1)
 
 
 @pytest.mark.parametrize("unit", driver.UNITS)

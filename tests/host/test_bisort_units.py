@@ -80,11 +80,13 @@ def check_merge(device: Device, a: Array, b: Array) -> None:
     a_ids = np.arange(len(a), dtype=np.uint32)
     b_ids = np.arange(len(b), dtype=np.uint32) + np.uint32(1 << 31)
     total = len(a) + len(b)
-    outputs = [(total, a.dtype), (total, np.uint32)]
-    (words, ids), rows = run(device, "bisort_merger", [a, a_ids, b, b_ids], outputs, [len(a), len(b)])
+    step = 1 + total % 9
+    outputs = [(total, a.dtype), (total, np.uint32), (-(-total // step), a.dtype)]
+    (words, ids, index), rows = run(device, "bisort_merger", [a, a_ids, b, b_ids], outputs, [len(a), len(b), step])
     order = np.argsort(np.concatenate([a, b]), kind="stable")
     assert np.array_equal(words, np.concatenate([a, b])[order])
     assert np.array_equal(ids, np.concatenate([a_ids, b_ids])[order])
+    assert np.array_equal(index, words[::step])
     assert rows == total
 
 
@@ -171,9 +173,12 @@ def test_units_follow_each_other_without_a_wait_between(device: Device) -> None:
     total, step, word, id_ = 3800, 64, np.dtype(np.uint64), np.dtype(np.uint32)
     a_ids, b_ids = (send(device, np.arange(size, dtype=np.uint32)) for size in (2500, 1300))
     out, ids, index = device.alloc(total, word), device.alloc(total, id_), device.alloc(-(-total // step), word)
+    every = device.alloc(total, word)
     low, starts, ends = send(device, bounds), device.alloc(400, id_), device.alloc(400, id_)
     launches = [
-        device.launch("bisort_merger", [send(device, a), a_ids, send(device, b), b_ids, out, ids], [2500, 1300]),
+        device.launch(
+            "bisort_merger", [send(device, a), a_ids, send(device, b), b_ids, out, ids, every], [2500, 1300, 1]
+        ),
         device.launch("bisort_indexer", [out, index], [total, step]),
         device.launch("bisort_prober", [out, index, low, low, starts, ends], [total, step, 400]),
     ]

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from millrace.host import run_engine
+from millrace.host.errors import DeviceFault
 from millrace.host.insertion_buffer import BUFFER, InsertionBuffer
 from millrace.host.run_engine import Run, RunEngine
 from millrace.host.subwindow import Batch, Ids, Intervals, Questions, Records, Site, Structure
@@ -113,6 +114,8 @@ class Bisort(Structure):
                 in_order = np.empty(n, np.uint32)
                 in_order[order] = ends
                 ends = in_order
+            if not engine.is_near and bool((starts > ends).any()):
+                raise DeviceFault(f"device {engine.device.name!r} found partners that end before they begin")
             ids = partial(engine.ids, run)
             found.append(Records(starts, ends, ids, self.first, check, partial(engine.forget, probing)))
         return found

@@ -13,6 +13,7 @@ import numpy as np
 
 from millrace.host.cpu import CpuDevice
 from millrace.host.device import Buffer, Device, Launch
+from millrace.host.errors import DeviceFault
 from millrace.host.subwindow import PAD, HostRun, Ids
 from millrace.host.words import Array
 
@@ -43,6 +44,8 @@ class Probing:
     starts: Buffer
     ends: Buffer
     size: int
+    rows: int
+    """Of the run."""
 
 
 def _step(size: int) -> int:
@@ -118,12 +121,17 @@ class RunEngine:
         """Start looking `size` bounds up in a run."""
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         buffers = [run.words, run.index, low, high, starts, ends]
-        return Probing(self.device.launch("bisort_prober", buffers, (run.size, run.step, size)), starts, ends, size)
+        launch = self.device.launch("bisort_prober", buffers, (run.size, run.step, size))
+        return Probing(launch, starts, ends, size, run.size)
 
     def places(self, probing: Probing) -> tuple[Ids, Ids]:
         """Wait for a probe; where bound q's partners begin and end in the run."""
         self.device.wait(probing.launch)
-        return self.device.view(probing.starts, probing.size), self.device.view(probing.ends, probing.size)
+        starts, ends = self.device.view(probing.starts, probing.size), self.device.view(probing.ends, probing.size)
+        if not self.is_near and probing.size and max(int(starts.max()), int(ends.max())) > probing.rows:
+            # Kernels trust what they are given: a device that has gone wrong must not take this process with it.
+            raise DeviceFault(f"device {self.device.name!r} found tuples beyond the end of a run of {probing.rows}")
+        return starts, ends
 
     def forget(self, probing: Probing) -> None:
         """Give what a probe found back."""

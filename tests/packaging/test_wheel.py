@@ -30,6 +30,8 @@ PROBES = (
     "hls/probe.cpp",
     "hls/include/probe.hpp",
     "hw/rtl/probe.sv",
+    "hw/rtl/probe.svh",
+    "sim/probe.vlt",
     "hw/boards/probe/build.tcl",
     "hw/boards/probe/board.toml",
 )

@@ -1,0 +1,137 @@
+// Shares one AXI4 write port between PORTS writers: bursts in turn (round robin), answers by id.
+//
+// One address per cycle; data follow in the order of the addresses, so addresses may run up to ORDER bursts ahead. A writer announces
+// a burst only when all its data wait, so the port's data channel does not idle inside a burst. Answers are always taken.
+
+`default_nettype none
+
+// Nobody asks how many bursts wait.
+/* verilator lint_off PINCONNECTEMPTY */
+
+module axi_write_arbiter #(
+    // Writers: 1 to 2**AXI_ID_W.
+    parameter PORTS = 3,
+    // Bits of the memory port.
+    parameter DATA_W = 512,
+    // Bits of an AXI id: 1 to 16.
+    parameter AXI_ID_W = 4,
+    // Bursts whose data are still to come: a power of two, 2 or more.
+    parameter ORDER = 8
+) (
+    input  wire                      clk,
+    input  wire                      rst,
+
+    input  wire [PORTS*64-1:0]       s_axi_awaddr,
+    input  wire [PORTS*8-1:0]        s_axi_awlen,
+    input  wire [PORTS-1:0]          s_axi_awvalid,
+    output wire [PORTS-1:0]          s_axi_awready,
+    input  wire [PORTS*DATA_W-1:0]   s_axi_wdata,
+    input  wire [PORTS*DATA_W/8-1:0] s_axi_wstrb,
+    input  wire [PORTS-1:0]          s_axi_wlast,
+    input  wire [PORTS-1:0]          s_axi_wvalid,
+    output wire [PORTS-1:0]          s_axi_wready,
+    // The response goes from the port to all writers alike; this says whose it is.
+    output wire [PORTS-1:0]          s_axi_bvalid,
+
+    output wire [AXI_ID_W-1:0]       m_axi_awid,
+    output wire [63:0]               m_axi_awaddr,
+    output wire [7:0]                m_axi_awlen,
+    output wire                      m_axi_awvalid,
+    input  wire                      m_axi_awready,
+    output wire [DATA_W-1:0]         m_axi_wdata,
+    output wire [DATA_W/8-1:0]       m_axi_wstrb,
+    output wire                      m_axi_wlast,
+    output wire                      m_axi_wvalid,
+    input  wire                      m_axi_wready,
+    input  wire [AXI_ID_W-1:0]       m_axi_bid,
+    input  wire                      m_axi_bvalid,
+    output wire                      m_axi_bready
+);
+
+    param_check #(.OK(PORTS >= 1 && PORTS <= (1 << AXI_ID_W)), .MESSAGE("PORTS must be 1 to 2**AXI_ID_W")) ports_check ();
+
+    reg [AXI_ID_W-1:0] id_reg;       // also the writer that was served last
+    reg [63:0]         addr_reg;
+    reg [7:0]          len_reg;
+    reg                valid_reg;
+
+    wire [PORTS-1:0] chosen;
+    wire [AXI_ID_W-1:0] chosen_id;
+    wire order_ready;
+    wire free = (!valid_reg || m_axi_awready) && order_ready;
+
+    round_robin #(
+        .PORTS(PORTS),
+        .NUMBER_W(AXI_ID_W)
+    ) turn (
+        .request(s_axi_awvalid),
+        .last(id_reg),
+        .chosen(chosen),
+        .number(chosen_id)
+    );
+
+    assign s_axi_awready = free ? chosen : {PORTS{1'b0}};
+
+    always @(posedge clk) begin
+        if (m_axi_awready) valid_reg <= 1'b0;
+        if (free && |s_axi_awvalid) begin
+            valid_reg <= 1'b1;
+            id_reg <= chosen_id;
+            addr_reg <= s_axi_awaddr[chosen_id*64 +: 64];
+            len_reg <= s_axi_awlen[chosen_id*8 +: 8];
+        end
+        if (rst) begin
+            valid_reg <= 1'b0;
+            id_reg <= 0;
+        end
+    end
+
+    assign m_axi_awid = id_reg;
+    assign m_axi_awaddr = addr_reg;
+    assign m_axi_awlen = len_reg;
+    assign m_axi_awvalid = valid_reg;
+    assign m_axi_bready = 1'b1;
+
+    // ---- Data, in the order of the addresses.
+
+    wire [AXI_ID_W-1:0] head;
+    wire head_valid;
+    wire head_pop = m_axi_wvalid && m_axi_wready && m_axi_wlast;
+
+    stream_fifo #(
+        .WIDTH(AXI_ID_W),
+        .DEPTH(ORDER)
+    ) order_fifo (
+        .clk(clk),
+        .rst(rst),
+        .s_axis_tdata(chosen_id),
+        .s_axis_tvalid(free && |s_axi_awvalid),
+        .s_axis_tready(order_ready),
+        .m_axis_tdata(head),
+        .m_axis_tvalid(head_valid),
+        .m_axis_tready(head_pop),
+        .count()
+    );
+
+    // The writer at the head, as one bit of many.
+    wire [PORTS-1:0] mine;
+
+    assign m_axi_wdata = s_axi_wdata[head*DATA_W +: DATA_W];
+    assign m_axi_wstrb = s_axi_wstrb[head*(DATA_W/8) +: DATA_W/8];
+    assign m_axi_wlast = |(s_axi_wlast & mine);
+    assign m_axi_wvalid = head_valid && |(s_axi_wvalid & mine);
+
+    genvar k;
+    generate
+        for (k = 0; k < PORTS; k = k + 1) begin : client
+            assign mine[k] = head == k;
+            assign s_axi_wready[k] = head_valid && m_axi_wready && mine[k];
+            assign s_axi_bvalid[k] = m_axi_bvalid && m_axi_bid == k;
+        end
+    endgenerate
+
+endmodule
+
+/* verilator lint_on PINCONNECTEMPTY */
+
+`default_nettype wire

@@ -1,0 +1,568 @@
+// One memory port with a merger, an indexer and some pairs of probers behind it (PanJoin, IV, Figure 7).
+//
+// MERGE: four readers bring words and ids of a slice of either run, the merger makes one of them, the indexer samples it as it goes
+// by, three writers take words, ids and samples. INDEX: words go from the first reader straight past the indexer; only samples are
+// written. PROBE: see bisort_pair. All share the port: readers and writers in turn.
+// Limits: one start at a time, and the engine waits for `busy` to fall; what describes the job is steady while it is under way.
+
+`default_nettype none
+
+// One job at a time, so readers and writers are always ready for it; words and ids end together, and writers count by themselves.
+/* verilator lint_off PINCONNECTEMPTY */
+/* verilator lint_off UNUSEDSIGNAL */
+
+module bisort_cluster #(
+    // Bits of a key: 32 or 64. Ids have 32 bits.
+    parameter KEY_W = 64,
+    // Tuples merged and words compared per cycle: 1, 2, 4 or 8.
+    parameter W = 4,
+    // Pairs of probers here: 0 or more.
+    parameter PAIRS = 1,
+    // Samples per beat of the index: 1, 2, 4, 8 or 16; samples that fit on the chip: a power of two.
+    parameter INDEX_W = 4,
+    parameter INDEX_DEPTH = 65536,
+    // Bits of the memory port: a power of two, at least W * KEY_W. A merger needs W * (KEY_W + 32) bits each way and cycle.
+    parameter DATA_W = 128 * W,
+    // Beats of the longest burst: as in axi_reader.
+    parameter BURST = 16,
+    // Beats that may be under way to each reader of the merger and each prober, and partitions per prober: powers of two.
+    parameter FIFO_BEATS = 64,
+    parameter PENDING = 64,
+    // Bits of an AXI id: PAIRS * 4 + 5 readers must fit.
+    parameter AXI_ID_W = 8,
+    // The vectors of pairs have at least one entry, which stays unused without pairs.
+    parameter PAIR_PORTS = PAIRS > 0 ? PAIRS : 1
+) (
+    input  wire                      clk,
+    input  wire                      rst,
+
+    // The slices: of MERGE and INDEX for `start`, of PROBE for `pair_start`.
+    input  wire                      start,
+    input  wire                      indexing,
+    input  wire [PAIR_PORTS-1:0]     pair_start,
+    input  wire [31:0]               a_first,
+    input  wire [31:0]               a_count,
+    input  wire [31:0]               b_first,
+    input  wire [31:0]               b_count,
+    // The job.
+    input  wire [63:0]               a_words,
+    input  wire [63:0]               a_ids,
+    input  wire [63:0]               b_words,
+    input  wire [63:0]               b_ids,
+    input  wire [63:0]               out_words,
+    input  wire [63:0]               out_ids,
+    input  wire [63:0]               index,
+    input  wire                      with_index,
+    input  wire [31:0]               words_count,
+    input  wire [4:0]                step_log2,
+    input  wire                      band,
+    input  wire [KEY_W-1:0]          below,
+    input  wire [KEY_W-1:0]          above,
+    input  wire [KEY_W-1:0]          least,
+    input  wire [KEY_W-1:0]          most,
+    input  wire                      drop,
+
+    // The on-chip index comes from the engine to all pairs alike.
+    input  wire [INDEX_W*KEY_W-1:0]  s_index_tdata,
+    input  wire [INDEX_W-1:0]        s_index_tkeep,
+    input  wire                      s_index_tlast,
+    input  wire                      s_index_tvalid,
+    output wire                      s_index_tready,
+
+    // A further reader that shares the port.
+    input  wire [63:0]               s_axi_araddr,
+    input  wire [7:0]                s_axi_arlen,
+    input  wire                      s_axi_arvalid,
+    output wire                      s_axi_arready,
+    output wire                      s_axi_rvalid,
+
+    output wire [AXI_ID_W-1:0]       m_axi_arid,
+    output wire [63:0]               m_axi_araddr,
+    output wire [7:0]                m_axi_arlen,
+    output wire                      m_axi_arvalid,
+    input  wire                      m_axi_arready,
+    input  wire [AXI_ID_W-1:0]       m_axi_rid,
+    input  wire [DATA_W-1:0]         m_axi_rdata,
+    input  wire [1:0]                m_axi_rresp,
+    input  wire                      m_axi_rvalid,
+    output wire                      m_axi_rready,
+    output wire [AXI_ID_W-1:0]       m_axi_awid,
+    output wire [63:0]               m_axi_awaddr,
+    output wire [7:0]                m_axi_awlen,
+    output wire                      m_axi_awvalid,
+    input  wire                      m_axi_awready,
+    output wire [DATA_W-1:0]         m_axi_wdata,
+    output wire [DATA_W/8-1:0]       m_axi_wstrb,
+    output wire                      m_axi_wlast,
+    output wire                      m_axi_wvalid,
+    input  wire                      m_axi_wready,
+    input  wire [AXI_ID_W-1:0]       m_axi_bid,
+    input  wire [1:0]                m_axi_bresp,
+    input  wire                      m_axi_bvalid,
+    output wire                      m_axi_bready,
+
+    output wire                      busy,
+    input  wire                      clear,
+    output wire                      error,
+    // 16 words of 32 bits each, in the order of the registers from MERGER_ROWS and LOW_ROWS on.
+    output wire [511:0]              counters,
+    output wire [PAIR_PORTS*512-1:0] pair_counters
+);
+
+    localparam TUPLE_W = KEY_W + 32;
+    localparam BYTES_LOG2 = $clog2(KEY_W / 8);
+    localparam READERS = 5 + 4 * PAIRS;
+    localparam WRITERS = 3 + 2 * PAIRS;
+
+    param_check #(.OK(READERS <= (1 << AXI_ID_W)), .MESSAGE("AXI_ID_W is too small for the pairs")) id_check ();
+    param_check #(.OK(DATA_W >= W * KEY_W), .MESSAGE("DATA_W must be at least W * KEY_W")) data_check ();
+
+    // ---- The port: readers 0-3 merger, 4 from outside, then four per pair; writers 0-2 merger, then two per pair.
+
+    wire [READERS*64-1:0] araddr;
+    wire [READERS*8-1:0] arlen;
+    wire [READERS-1:0] arvalid, arready, rvalid;
+    wire [WRITERS*64-1:0] awaddr;
+    wire [WRITERS*8-1:0] awlen;
+    wire [WRITERS-1:0] awvalid, awready, wlast, wvalid, wready, bvalid;
+    wire [WRITERS*DATA_W-1:0] wdata;
+    wire [WRITERS*DATA_W/8-1:0] wstrb;
+
+    axi_read_arbiter #(
+        .PORTS(READERS),
+        .AXI_ID_W(AXI_ID_W)
+    ) read_arbiter (
+        .clk(clk),
+        .rst(rst),
+        .s_axi_araddr(araddr),
+        .s_axi_arlen(arlen),
+        .s_axi_arvalid(arvalid),
+        .s_axi_arready(arready),
+        .s_axi_rvalid(rvalid),
+        .m_axi_arid(m_axi_arid),
+        .m_axi_araddr(m_axi_araddr),
+        .m_axi_arlen(m_axi_arlen),
+        .m_axi_arvalid(m_axi_arvalid),
+        .m_axi_arready(m_axi_arready),
+        .m_axi_rid(m_axi_rid),
+        .m_axi_rvalid(m_axi_rvalid),
+        .m_axi_rready(m_axi_rready)
+    );
+
+    axi_write_arbiter #(
+        .PORTS(WRITERS),
+        .DATA_W(DATA_W),
+        .AXI_ID_W(AXI_ID_W)
+    ) write_arbiter (
+        .clk(clk),
+        .rst(rst),
+        .s_axi_awaddr(awaddr),
+        .s_axi_awlen(awlen),
+        .s_axi_awvalid(awvalid),
+        .s_axi_awready(awready),
+        .s_axi_wdata(wdata),
+        .s_axi_wstrb(wstrb),
+        .s_axi_wlast(wlast),
+        .s_axi_wvalid(wvalid),
+        .s_axi_wready(wready),
+        .s_axi_bvalid(bvalid),
+        .m_axi_awid(m_axi_awid),
+        .m_axi_awaddr(m_axi_awaddr),
+        .m_axi_awlen(m_axi_awlen),
+        .m_axi_awvalid(m_axi_awvalid),
+        .m_axi_awready(m_axi_awready),
+        .m_axi_wdata(m_axi_wdata),
+        .m_axi_wstrb(m_axi_wstrb),
+        .m_axi_wlast(m_axi_wlast),
+        .m_axi_wvalid(m_axi_wvalid),
+        .m_axi_wready(m_axi_wready),
+        .m_axi_bid(m_axi_bid),
+        .m_axi_bvalid(m_axi_bvalid),
+        .m_axi_bready(m_axi_bready)
+    );
+
+    assign araddr[4*64 +: 64] = s_axi_araddr;
+    assign arlen[4*8 +: 8] = s_axi_arlen;
+    assign arvalid[4] = s_axi_arvalid;
+    assign s_axi_arready = arready[4];
+    assign s_axi_rvalid = rvalid[4];
+
+    // ---- The slice of this start: where it begins in either run, in the merged run and in its index.
+
+    wire merge_start = start && !indexing;
+    wire [31:0] out_first = a_first + b_first;
+    wire [31:0] out_count = a_count + b_count;
+    wire [31:0] step_mask = (32'd1 << step_log2) - 32'd1;
+    wire [32:0] first_up = {1'b0, out_first} + {1'b0, step_mask};
+    wire [32:0] end_up = {1'b0, out_first} + {1'b0, out_count} + {1'b0, step_mask};
+    wire [32:0] sample_first = first_up >> step_log2;
+    wire [32:0] sample_end = end_up >> step_log2;
+    wire [31:0] sample_count = sample_end[31:0] - sample_first[31:0];
+
+    wire [4*64-1:0] read_addr;
+    wire [4*32-1:0] read_count;
+    wire [3:0] read_start = {{3{merge_start}}, start};
+
+    assign read_addr[0 +: 64] = a_words + {{(32-BYTES_LOG2){1'b0}}, a_first, {BYTES_LOG2{1'b0}}};
+    assign read_addr[64 +: 64] = a_ids + {30'd0, a_first, 2'd0};
+    assign read_addr[128 +: 64] = b_words + {{(32-BYTES_LOG2){1'b0}}, b_first, {BYTES_LOG2{1'b0}}};
+    assign read_addr[192 +: 64] = b_ids + {30'd0, b_first, 2'd0};
+    assign read_count = {b_count, b_count, a_count, a_count};
+
+    // ---- Readers: 0 words of a, 1 ids of a, 2 words of b, 3 ids of b.
+
+    wire [2*W*KEY_W-1:0] words_tdata;
+    wire [2*W*32-1:0] ids_tdata;
+    wire [4*W-1:0] read_tkeep;
+    wire [3:0] read_tlast, read_tvalid, read_tready, reader_busy, reader_error;
+    wire [4*32-1:0] read_crc;
+
+    genvar k, i;
+    generate
+        for (k = 0; k < 4; k = k + 1) begin : reader
+            localparam ELEM_W = k % 2 == 0 ? KEY_W : 32;
+            wire [W*ELEM_W-1:0] tdata;
+
+            axi_reader #(
+                .ELEM_W(ELEM_W),
+                .W(W),
+                .DATA_W(DATA_W),
+                .BURST(BURST),
+                .FIFO_BEATS(FIFO_BEATS)
+            ) dma (
+                .clk(clk),
+                .rst(rst),
+                .cmd_addr(read_addr[k*64 +: 64]),
+                .cmd_count(read_count[k*32 +: 32]),
+                .cmd_valid(read_start[k]),
+                .cmd_ready(),
+                .m_axis_tdata(tdata),
+                .m_axis_tkeep(read_tkeep[k*W +: W]),
+                .m_axis_tlast(read_tlast[k]),
+                .m_axis_tvalid(read_tvalid[k]),
+                .m_axis_tready(read_tready[k]),
+                .m_axi_araddr(araddr[k*64 +: 64]),
+                .m_axi_arlen(arlen[k*8 +: 8]),
+                .m_axi_arvalid(arvalid[k]),
+                .m_axi_arready(arready[k]),
+                .m_axi_rdata(m_axi_rdata),
+                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rvalid(rvalid[k]),
+                .busy(reader_busy[k]),
+                .clear(clear),
+                .error(reader_error[k]),
+                .crc(read_crc[k*32 +: 32])
+            );
+
+            if (k % 2 == 0) begin : words
+                assign words_tdata[(k/2)*W*KEY_W +: W*KEY_W] = tdata;
+            end else begin : ids
+                assign ids_tdata[(k/2)*W*32 +: W*32] = tdata;
+            end
+        end
+    endgenerate
+
+    // ---- Words and ids become tuples.
+
+    reg indexing_reg;    // the job under way is an INDEX
+    reg active_reg;      // its last beat has not passed yet
+    wire [W*TUPLE_W-1:0] a_tuples, b_tuples, bare_tuples;
+    wire a_ready, b_ready, direct_ready;
+    wire a_valid = read_tvalid[0] && read_tvalid[1] && !indexing_reg;
+    wire b_valid = read_tvalid[2] && read_tvalid[3];
+
+    assign read_tready[0] = indexing_reg ? direct_ready : a_ready && read_tvalid[1];
+    assign read_tready[1] = a_ready && read_tvalid[0];
+    assign read_tready[2] = b_ready && read_tvalid[3];
+    assign read_tready[3] = b_ready && read_tvalid[2];
+
+    generate
+        for (i = 0; i < W; i = i + 1) begin : lane
+            assign a_tuples[i*TUPLE_W +: TUPLE_W] = {words_tdata[i*KEY_W +: KEY_W], ids_tdata[i*32 +: 32]};
+            assign b_tuples[i*TUPLE_W +: TUPLE_W] = {words_tdata[(W+i)*KEY_W +: KEY_W], ids_tdata[(W+i)*32 +: 32]};
+            assign bare_tuples[i*TUPLE_W +: TUPLE_W] = {words_tdata[i*KEY_W +: KEY_W], 32'd0};
+        end
+    endgenerate
+
+    // ---- Merger and indexer.
+
+    wire [W*TUPLE_W-1:0] merged_tdata, passed_tdata;
+    wire [W-1:0] merged_tkeep, passed_tkeep;
+    wire merged_tlast, merged_tvalid, merged_tready, passed_tlast, passed_tvalid, passed_tready;
+    wire [KEY_W-1:0] sample_tdata;
+    wire sample_tkeep, sample_tlast, sample_tvalid, sample_tready;
+    reg [31:0] first_reg;
+    reg with_index_reg;
+
+    bisort_merger #(
+        .KEY_W(KEY_W),
+        .ID_W(32),
+        .W(W)
+    ) merger (
+        .clk(clk),
+        .rst(rst),
+        .s_axis_a_tdata(a_tuples),
+        .s_axis_a_tkeep(read_tkeep[0 +: W]),
+        .s_axis_a_tlast(read_tlast[0]),
+        .s_axis_a_tvalid(a_valid),
+        .s_axis_a_tready(a_ready),
+        .s_axis_b_tdata(b_tuples),
+        .s_axis_b_tkeep(read_tkeep[2*W +: W]),
+        .s_axis_b_tlast(read_tlast[2]),
+        .s_axis_b_tvalid(b_valid),
+        .s_axis_b_tready(b_ready),
+        .m_axis_tdata(merged_tdata),
+        .m_axis_tkeep(merged_tkeep),
+        .m_axis_tlast(merged_tlast),
+        .m_axis_tvalid(merged_tvalid),
+        .m_axis_tready(merged_tready)
+    );
+
+    wire in_tvalid = indexing_reg ? read_tvalid[0] : merged_tvalid;
+    wire in_tready;
+    wire [W-1:0] in_tkeep = indexing_reg ? read_tkeep[0 +: W] : merged_tkeep;
+    wire in_tlast = indexing_reg ? read_tlast[0] : merged_tlast;
+
+    assign direct_ready = in_tready;
+    assign merged_tready = in_tready && !indexing_reg;
+
+    bisort_indexer #(
+        .KEY_W(KEY_W),
+        .ID_W(32),
+        .W(W)
+    ) indexer (
+        .clk(clk),
+        .rst(rst),
+        .step_log2(step_log2),
+        .first(first_reg),
+        .s_axis_tdata(indexing_reg ? bare_tuples : merged_tdata),
+        .s_axis_tkeep(in_tkeep),
+        .s_axis_tlast(in_tlast),
+        .s_axis_tvalid(in_tvalid),
+        .s_axis_tready(in_tready),
+        .m_axis_tdata(passed_tdata),
+        .m_axis_tkeep(passed_tkeep),
+        .m_axis_tlast(passed_tlast),
+        .m_axis_tvalid(passed_tvalid),
+        .m_axis_tready(passed_tready),
+        .m_index_tdata(sample_tdata),
+        .m_index_tkeep(sample_tkeep),
+        .m_index_tlast(sample_tlast),
+        .m_index_tvalid(sample_tvalid),
+        .m_index_tready(sample_tready)
+    );
+
+    // ---- Writers: 0 words, 1 ids, 2 samples. Words and ids of a beat are taken together.
+
+    wire [W*KEY_W-1:0] passed_words;
+    wire [W*32-1:0] passed_ids;
+    wire [2:0] write_tready, writer_busy, writer_error;
+    wire [3*32-1:0] write_crc;
+    wire writes = passed_tvalid && !indexing_reg;
+
+    assign passed_tready = indexing_reg || (write_tready[0] && write_tready[1]);
+    assign sample_tready = !with_index_reg || write_tready[2];
+
+    generate
+        for (i = 0; i < W; i = i + 1) begin : passed
+            assign passed_words[i*KEY_W +: KEY_W] = passed_tdata[i*TUPLE_W+32 +: KEY_W];
+            assign passed_ids[i*32 +: 32] = passed_tdata[i*TUPLE_W +: 32];
+        end
+        for (k = 0; k < 3; k = k + 1) begin : writer
+            localparam ELEM_W = k == 1 ? 32 : KEY_W;
+            localparam LANES = k == 2 ? 1 : W;
+            wire [LANES*ELEM_W-1:0] tdata;
+            wire tlast, tvalid, go;
+            wire [63:0] addr;
+            wire [31:0] count;
+
+            if (k == 0) begin : words
+                assign tdata = passed_words;
+                assign tlast = passed_tlast;
+                assign tvalid = writes && write_tready[1];
+                assign addr = out_words + {{(32-BYTES_LOG2){1'b0}}, out_first, {BYTES_LOG2{1'b0}}};
+                assign count = out_count;
+                assign go = merge_start;
+            end else if (k == 1) begin : ids
+                assign tdata = passed_ids;
+                assign tlast = passed_tlast;
+                assign tvalid = writes && write_tready[0];
+                assign addr = out_ids + {30'd0, out_first, 2'd0};
+                assign count = out_count;
+                assign go = merge_start;
+            end else begin : samples
+                assign tdata = sample_tdata;
+                assign tlast = sample_tlast;
+                assign tvalid = sample_tvalid && with_index_reg;
+                assign addr = index + {{(31-BYTES_LOG2){1'b0}}, sample_first, {BYTES_LOG2{1'b0}}};
+                assign count = sample_count;
+                assign go = start && with_index;
+            end
+
+            axi_writer #(
+                .ELEM_W(ELEM_W),
+                .W(LANES),
+                .DATA_W(DATA_W),
+                .BURST(BURST)
+            ) dma (
+                .clk(clk),
+                .rst(rst),
+                .cmd_addr(addr),
+                .cmd_count(count),
+                .cmd_valid(go),
+                .cmd_ready(),
+                .s_axis_tdata(tdata),
+                .s_axis_tlast(tlast),
+                .s_axis_tvalid(tvalid),
+                .s_axis_tready(write_tready[k]),
+                .m_axi_awaddr(awaddr[k*64 +: 64]),
+                .m_axi_awlen(awlen[k*8 +: 8]),
+                .m_axi_awvalid(awvalid[k]),
+                .m_axi_awready(awready[k]),
+                .m_axi_wdata(wdata[k*DATA_W +: DATA_W]),
+                .m_axi_wstrb(wstrb[k*(DATA_W/8) +: DATA_W/8]),
+                .m_axi_wlast(wlast[k]),
+                .m_axi_wvalid(wvalid[k]),
+                .m_axi_wready(wready[k]),
+                .m_axi_bresp(m_axi_bresp),
+                .m_axi_bvalid(bvalid[k]),
+                .busy(writer_busy[k]),
+                .clear(clear),
+                .error(writer_error[k]),
+                .crc(write_crc[k*32 +: 32])
+            );
+        end
+    endgenerate
+
+    // ---- Pairs of probers.
+
+    wire [PAIR_PORTS-1:0] pair_busy, pair_error, pair_index_tready;
+    wire index_all = &pair_index_tready;
+
+    assign s_index_tready = index_all;
+
+    generate
+        for (k = 0; k < PAIRS; k = k + 1) begin : pair
+            bisort_pair #(
+                .KEY_W(KEY_W),
+                .W(W),
+                .INDEX_W(INDEX_W),
+                .INDEX_DEPTH(INDEX_DEPTH),
+                .DATA_W(DATA_W),
+                .BURST(BURST),
+                .FIFO_BEATS(FIFO_BEATS),
+                .PENDING(PENDING)
+            ) probers (
+                .clk(clk),
+                .rst(rst),
+                .start(pair_start[k]),
+                .first(a_first),
+                .count(a_count),
+                .low_addr(b_words),
+                .high_addr(b_ids),
+                .starts_addr(out_words),
+                .ends_addr(out_ids),
+                .band(band),
+                .below(below),
+                .above(above),
+                .least(least),
+                .most(most),
+                .words_addr(a_words),
+                .words_count(words_count),
+                .step_log2(step_log2),
+                .drop(drop),
+                .s_index_tdata(s_index_tdata),
+                .s_index_tkeep(s_index_tkeep),
+                .s_index_tlast(s_index_tlast),
+                .s_index_tvalid(s_index_tvalid && index_all),
+                .s_index_tready(pair_index_tready[k]),
+                .m_axi_araddr(araddr[(5+4*k)*64 +: 4*64]),
+                .m_axi_arlen(arlen[(5+4*k)*8 +: 4*8]),
+                .m_axi_arvalid(arvalid[5+4*k +: 4]),
+                .m_axi_arready(arready[5+4*k +: 4]),
+                .m_axi_rdata(m_axi_rdata),
+                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rvalid(rvalid[5+4*k +: 4]),
+                .m_axi_awaddr(awaddr[(3+2*k)*64 +: 2*64]),
+                .m_axi_awlen(awlen[(3+2*k)*8 +: 2*8]),
+                .m_axi_awvalid(awvalid[3+2*k +: 2]),
+                .m_axi_awready(awready[3+2*k +: 2]),
+                .m_axi_wdata(wdata[(3+2*k)*DATA_W +: 2*DATA_W]),
+                .m_axi_wstrb(wstrb[(3+2*k)*(DATA_W/8) +: 2*DATA_W/8]),
+                .m_axi_wlast(wlast[3+2*k +: 2]),
+                .m_axi_wvalid(wvalid[3+2*k +: 2]),
+                .m_axi_wready(wready[3+2*k +: 2]),
+                .m_axi_bresp(m_axi_bresp),
+                .m_axi_bvalid(bvalid[3+2*k +: 2]),
+                .busy(pair_busy[k]),
+                .clear(clear),
+                .error(pair_error[k]),
+                .counters(pair_counters[k*512 +: 512])
+            );
+        end
+        if (PAIRS == 0) begin : no_pair
+            assign pair_busy = 1'b0;
+            assign pair_error = 1'b0;
+            assign pair_index_tready = 1'b1;
+            assign pair_counters = 512'd0;
+        end
+    endgenerate
+
+    // ---- State and counters.
+
+    assign busy = active_reg || |reader_busy || |writer_busy || |pair_busy;
+    assign error = |reader_error || |writer_error || |pair_error;
+
+    reg [31:0] merger_rows_reg, indexer_rows_reg, samples_reg, read_beats_reg, write_beats_reg;
+    reg [31:0] starved_reg, blocked_reg, waits_reg;
+    reg [31:0] kept;
+    integer j;
+
+    always @* begin
+        kept = 32'd0;
+        for (j = 0; j < W; j = j + 1) kept = kept + {31'd0, in_tkeep[j]};
+    end
+
+    always @(posedge clk) begin
+        if (in_tvalid && in_tready) begin
+            indexer_rows_reg <= indexer_rows_reg + kept;
+            if (!indexing_reg) merger_rows_reg <= merger_rows_reg + kept;
+            if (in_tlast) active_reg <= 1'b0;
+        end
+        if (sample_tvalid && sample_tready && sample_tkeep && with_index_reg) samples_reg <= samples_reg + 32'd1;
+        if (m_axi_rvalid) read_beats_reg <= read_beats_reg + 32'd1;
+        if (m_axi_wvalid && m_axi_wready) write_beats_reg <= write_beats_reg + 32'd1;
+        if (active_reg && !in_tvalid) starved_reg <= starved_reg + 32'd1;
+        if (active_reg && in_tvalid && !in_tready) blocked_reg <= blocked_reg + 32'd1;
+        if ((m_axi_arvalid && !m_axi_arready) || (m_axi_awvalid && !m_axi_awready) || (m_axi_wvalid && !m_axi_wready))
+            waits_reg <= waits_reg + 32'd1;
+        if (start) begin
+            indexing_reg <= indexing;
+            with_index_reg <= with_index;
+            first_reg <= out_first;
+            active_reg <= 1'b1;
+        end
+        if (rst) begin
+            indexing_reg <= 1'b0;
+            with_index_reg <= 1'b0;
+            active_reg <= 1'b0;
+            merger_rows_reg <= 32'd0;
+            indexer_rows_reg <= 32'd0;
+            samples_reg <= 32'd0;
+            read_beats_reg <= 32'd0;
+            write_beats_reg <= 32'd0;
+            starved_reg <= 32'd0;
+            blocked_reg <= 32'd0;
+            waits_reg <= 32'd0;
+        end
+    end
+
+    assign counters = {32'd0, write_crc, read_crc, waits_reg, blocked_reg, starved_reg, write_beats_reg,
+        read_beats_reg, samples_reg, indexer_rows_reg, merger_rows_reg};
+
+endmodule
+
+/* verilator lint_on PINCONNECTEMPTY */
+/* verilator lint_on UNUSEDSIGNAL */
+
+`default_nettype wire

@@ -1,0 +1,233 @@
+// Two probers that share a slice of a batch: one looks its lower bounds up, the other its upper bounds (PanJoin, III-E and IV).
+//
+// A start reads the slice of both streams of bounds, or of the one stream of keys in mode BAND, and is done when the positions of
+// both streams have been written. Four readers and two writers go to the cluster's memory port.
+
+`default_nettype none
+
+// One batch at a time, so the readers are always ready for it.
+/* verilator lint_off PINCONNECTEMPTY */
+
+module bisort_pair #(
+    // Bits of a key: 32 or 64.
+    parameter KEY_W = 64,
+    // Words compared per cycle by each prober: 1, 2, 4 or 8.
+    parameter W = 4,
+    // Samples per beat of the index: 1, 2, 4, 8 or 16.
+    parameter INDEX_W = 4,
+    // Samples that fit on the chip: a power of two. Each prober has a copy of the index.
+    parameter INDEX_DEPTH = 65536,
+    // Bits of the memory port, beats of a burst: as in axi_reader.
+    parameter DATA_W = 128 * W,
+    parameter BURST = 16,
+    // Beats that may be under way to a prober, and partitions: powers of two.
+    parameter FIFO_BEATS = 64,
+    parameter PENDING = 64
+) (
+    input  wire                     clk,
+    input  wire                     rst,
+
+    input  wire                     start,
+    // The slice: the first bound and how many.
+    input  wire [31:0]              first,
+    input  wire [31:0]              count,
+    // The whole batch.
+    input  wire [63:0]              low_addr,
+    input  wire [63:0]              high_addr,
+    input  wire [63:0]              starts_addr,
+    input  wire [63:0]              ends_addr,
+    input  wire                     band,
+    input  wire [KEY_W-1:0]         below,
+    input  wire [KEY_W-1:0]         above,
+    input  wire [KEY_W-1:0]         least,
+    input  wire [KEY_W-1:0]         most,
+    // The run.
+    input  wire [63:0]              words_addr,
+    input  wire [31:0]              words_count,
+    input  wire [4:0]               step_log2,
+    input  wire                     drop,
+
+    input  wire [INDEX_W*KEY_W-1:0] s_index_tdata,
+    input  wire [INDEX_W-1:0]       s_index_tkeep,
+    input  wire                     s_index_tlast,
+    input  wire                     s_index_tvalid,
+    output wire                     s_index_tready,
+
+    // Readers: 0 lower bounds or keys, 1 upper bounds, 2 and 3 words for them. Writers: 0 starts, 1 ends.
+    output wire [4*64-1:0]          m_axi_araddr,
+    output wire [4*8-1:0]           m_axi_arlen,
+    output wire [3:0]               m_axi_arvalid,
+    input  wire [3:0]               m_axi_arready,
+    input  wire [DATA_W-1:0]        m_axi_rdata,
+    input  wire [1:0]               m_axi_rresp,
+    input  wire [3:0]               m_axi_rvalid,
+    output wire [2*64-1:0]          m_axi_awaddr,
+    output wire [2*8-1:0]           m_axi_awlen,
+    output wire [1:0]               m_axi_awvalid,
+    input  wire [1:0]               m_axi_awready,
+    output wire [2*DATA_W-1:0]      m_axi_wdata,
+    output wire [2*DATA_W/8-1:0]    m_axi_wstrb,
+    output wire [1:0]               m_axi_wlast,
+    output wire [1:0]               m_axi_wvalid,
+    input  wire [1:0]               m_axi_wready,
+    input  wire [1:0]               m_axi_bresp,
+    input  wire [1:0]               m_axi_bvalid,
+
+    output wire                     busy,
+    input  wire                     clear,
+    output wire                     error,
+    // 16 words of 32 bits, in the order of the registers from LOW_ROWS on.
+    output wire [511:0]             counters
+);
+
+    localparam BYTES_LOG2 = $clog2(KEY_W / 8);
+
+    // ---- Bounds: read, made, and handed to the two streams.
+
+    wire [2*KEY_W-1:0] read_tdata, bound_tdata;
+    wire [1:0] read_tkeep, read_tlast, read_tvalid, read_tready;
+    wire [1:0] bound_tkeep, bound_tlast, bound_tvalid, bound_tready;
+    wire [1:0] reader_busy, reader_error, stream_busy, stream_error, index_tready;
+    wire [63:0] bound_crc, position_crc, rows, partitions, starved;
+
+    wire [63:0] word_offset = {{(32-BYTES_LOG2){1'b0}}, first, {BYTES_LOG2{1'b0}}};
+    wire [63:0] position_offset = {30'd0, first, 2'd0};
+    // Both streams take a beat of the index together.
+    wire index_both = &index_tready;
+
+    assign s_index_tready = index_both;
+
+    bisort_boundary #(
+        .KEY_W(KEY_W)
+    ) boundary (
+        .clk(clk),
+        .rst(rst),
+        .band(band),
+        .below(below),
+        .above(above),
+        .least(least),
+        .most(most),
+        .s_axis_low_tdata(read_tdata[0 +: KEY_W]),
+        .s_axis_low_tkeep(read_tkeep[0]),
+        .s_axis_low_tlast(read_tlast[0]),
+        .s_axis_low_tvalid(read_tvalid[0]),
+        .s_axis_low_tready(read_tready[0]),
+        .s_axis_high_tdata(read_tdata[KEY_W +: KEY_W]),
+        .s_axis_high_tkeep(read_tkeep[1]),
+        .s_axis_high_tlast(read_tlast[1]),
+        .s_axis_high_tvalid(read_tvalid[1]),
+        .s_axis_high_tready(read_tready[1]),
+        .m_axis_low_tdata(bound_tdata[0 +: KEY_W]),
+        .m_axis_low_tkeep(bound_tkeep[0]),
+        .m_axis_low_tlast(bound_tlast[0]),
+        .m_axis_low_tvalid(bound_tvalid[0]),
+        .m_axis_low_tready(bound_tready[0]),
+        .m_axis_high_tdata(bound_tdata[KEY_W +: KEY_W]),
+        .m_axis_high_tkeep(bound_tkeep[1]),
+        .m_axis_high_tlast(bound_tlast[1]),
+        .m_axis_high_tvalid(bound_tvalid[1]),
+        .m_axis_high_tready(bound_tready[1])
+    );
+
+    genvar k;
+    generate
+        for (k = 0; k < 2; k = k + 1) begin : stream
+            axi_reader #(
+                .ELEM_W(KEY_W),
+                .W(1),
+                .DATA_W(DATA_W),
+                .BURST(BURST),
+                .FIFO_BEATS(2 * BURST)
+            ) bound_reader (
+                .clk(clk),
+                .rst(rst),
+                .cmd_addr((k == 0 ? low_addr : high_addr) + word_offset),
+                .cmd_count(count),
+                .cmd_valid(start && !(k == 1 && band)),
+                .cmd_ready(),
+                .m_axis_tdata(read_tdata[k*KEY_W +: KEY_W]),
+                .m_axis_tkeep(read_tkeep[k]),
+                .m_axis_tlast(read_tlast[k]),
+                .m_axis_tvalid(read_tvalid[k]),
+                .m_axis_tready(read_tready[k]),
+                .m_axi_araddr(m_axi_araddr[k*64 +: 64]),
+                .m_axi_arlen(m_axi_arlen[k*8 +: 8]),
+                .m_axi_arvalid(m_axi_arvalid[k]),
+                .m_axi_arready(m_axi_arready[k]),
+                .m_axi_rdata(m_axi_rdata),
+                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rvalid(m_axi_rvalid[k]),
+                .busy(reader_busy[k]),
+                .clear(clear),
+                .error(reader_error[k]),
+                .crc(bound_crc[k*32 +: 32])
+            );
+
+            bisort_probe_stream #(
+                .KEY_W(KEY_W),
+                .W(W),
+                .INDEX_W(INDEX_W),
+                .INDEX_DEPTH(INDEX_DEPTH),
+                .DATA_W(DATA_W),
+                .BURST(BURST),
+                .FIFO_BEATS(FIFO_BEATS),
+                .PENDING(PENDING)
+            ) probing (
+                .clk(clk),
+                .rst(rst),
+                .upper(k != 0),
+                .start(start),
+                .out_addr((k == 0 ? starts_addr : ends_addr) + position_offset),
+                .out_count(count),
+                .words_addr(words_addr),
+                .words_count(words_count),
+                .step_log2(step_log2),
+                .drop(drop),
+                .s_index_tdata(s_index_tdata),
+                .s_index_tkeep(s_index_tkeep),
+                .s_index_tlast(s_index_tlast),
+                .s_index_tvalid(s_index_tvalid && index_both),
+                .s_index_tready(index_tready[k]),
+                .s_axis_tdata(bound_tdata[k*KEY_W +: KEY_W]),
+                .s_axis_tkeep(bound_tkeep[k]),
+                .s_axis_tlast(bound_tlast[k]),
+                .s_axis_tvalid(bound_tvalid[k]),
+                .s_axis_tready(bound_tready[k]),
+                .m_axi_araddr(m_axi_araddr[(2+k)*64 +: 64]),
+                .m_axi_arlen(m_axi_arlen[(2+k)*8 +: 8]),
+                .m_axi_arvalid(m_axi_arvalid[2+k]),
+                .m_axi_arready(m_axi_arready[2+k]),
+                .m_axi_rdata(m_axi_rdata),
+                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rvalid(m_axi_rvalid[2+k]),
+                .m_axi_awaddr(m_axi_awaddr[k*64 +: 64]),
+                .m_axi_awlen(m_axi_awlen[k*8 +: 8]),
+                .m_axi_awvalid(m_axi_awvalid[k]),
+                .m_axi_awready(m_axi_awready[k]),
+                .m_axi_wdata(m_axi_wdata[k*DATA_W +: DATA_W]),
+                .m_axi_wstrb(m_axi_wstrb[k*(DATA_W/8) +: DATA_W/8]),
+                .m_axi_wlast(m_axi_wlast[k]),
+                .m_axi_wvalid(m_axi_wvalid[k]),
+                .m_axi_wready(m_axi_wready[k]),
+                .m_axi_bresp(m_axi_bresp),
+                .m_axi_bvalid(m_axi_bvalid[k]),
+                .busy(stream_busy[k]),
+                .clear(clear),
+                .error(stream_error[k]),
+                .rows(rows[k*32 +: 32]),
+                .partitions(partitions[k*32 +: 32]),
+                .starved(starved[k*32 +: 32]),
+                .crc(position_crc[k*32 +: 32])
+            );
+        end
+    endgenerate
+
+    assign busy = |reader_busy || |stream_busy;
+    assign error = |reader_error || |stream_error;
+    assign counters = {128'd0, position_crc, bound_crc, 64'd0, starved, partitions, rows};
+
+endmodule
+
+/* verilator lint_on PINCONNECTEMPTY */
+
+`default_nettype wire

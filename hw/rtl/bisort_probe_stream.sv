@@ -1,0 +1,260 @@
+// One stream of bounds, lower or upper, through partitioner and prober, with the DMA for words and positions (PanJoin, IV, Figure 9).
+//
+// Bounds come in; partitions are read as the prober asks for them, each one once; positions are written in the order of the bounds.
+// Limits: one batch at a time; everything that describes the run is steady while a batch is under way.
+
+`default_nettype none
+
+// One batch at a time, so the writer is always ready for it; partitions are too many for their CRCs to be read.
+/* verilator lint_off PINCONNECTEMPTY */
+
+module bisort_probe_stream #(
+    // Bits of a key: 32 or 64.
+    parameter KEY_W = 64,
+    // Words compared per cycle: 1, 2, 4 or 8.
+    parameter W = 4,
+    // Samples per beat of the index: 1, 2, 4, 8 or 16.
+    parameter INDEX_W = 4,
+    // Samples that fit on the chip: a power of two.
+    parameter INDEX_DEPTH = 65536,
+    // Bits of the memory port, beats of a burst: as in axi_reader.
+    parameter DATA_W = 128 * W,
+    parameter BURST = 16,
+    // Beats that may be under way to the prober, and partitions: powers of two. They hide the memory's latency.
+    parameter FIFO_BEATS = 64,
+    parameter PENDING = 64
+) (
+    input  wire                     clk,
+    input  wire                     rst,
+
+    // Upper bounds, for which equal words lie before the bound; steady for ever.
+    input  wire                     upper,
+    // A batch: where its positions go, and how many there are.
+    input  wire                     start,
+    input  wire [63:0]              out_addr,
+    input  wire [31:0]              out_count,
+    // The run.
+    input  wire [63:0]              words_addr,
+    input  wire [31:0]              words_count,
+    input  wire [4:0]               step_log2,
+    input  wire                     drop,
+
+    input  wire [INDEX_W*KEY_W-1:0] s_index_tdata,
+    input  wire [INDEX_W-1:0]       s_index_tkeep,
+    input  wire                     s_index_tlast,
+    input  wire                     s_index_tvalid,
+    output wire                     s_index_tready,
+
+    input  wire [KEY_W-1:0]         s_axis_tdata,
+    input  wire                     s_axis_tkeep,
+    input  wire                     s_axis_tlast,
+    input  wire                     s_axis_tvalid,
+    output wire                     s_axis_tready,
+
+    output wire [63:0]              m_axi_araddr,
+    output wire [7:0]               m_axi_arlen,
+    output wire                     m_axi_arvalid,
+    input  wire                     m_axi_arready,
+    input  wire [DATA_W-1:0]        m_axi_rdata,
+    input  wire [1:0]               m_axi_rresp,
+    input  wire                     m_axi_rvalid,
+    output wire [63:0]              m_axi_awaddr,
+    output wire [7:0]               m_axi_awlen,
+    output wire                     m_axi_awvalid,
+    input  wire                     m_axi_awready,
+    output wire [DATA_W-1:0]        m_axi_wdata,
+    output wire [DATA_W/8-1:0]      m_axi_wstrb,
+    output wire                     m_axi_wlast,
+    output wire                     m_axi_wvalid,
+    input  wire                     m_axi_wready,
+    input  wire [1:0]               m_axi_bresp,
+    input  wire                     m_axi_bvalid,
+
+    output wire                     busy,
+    input  wire                     clear,
+    output wire                     error,
+    // Positions given, partitions scanned, and cycles in which the prober waited for words, since reset.
+    output wire [31:0]              rows,
+    output wire [31:0]              partitions,
+    output wire [31:0]              starved,
+    output wire [31:0]              crc
+);
+
+    localparam PART_W = $clog2(INDEX_DEPTH);
+    localparam BYTES_LOG2 = $clog2(KEY_W / 8);
+
+    // ---- Where each bound's partition is.
+
+    wire [KEY_W-1:0] found_tdata;
+    wire [PART_W:0] found_tuser;
+    wire found_tkeep, found_tlast, found_tvalid, found_tready;
+
+    bisort_partitioner #(
+        .KEY_W(KEY_W),
+        .W(INDEX_W),
+        .INDEX_DEPTH(INDEX_DEPTH)
+    ) partitioner (
+        .clk(clk),
+        .rst(rst),
+        .upper(upper),
+        .drop(drop),
+        .s_index_tdata(s_index_tdata),
+        .s_index_tkeep(s_index_tkeep),
+        .s_index_tlast(s_index_tlast),
+        .s_index_tvalid(s_index_tvalid),
+        .s_index_tready(s_index_tready),
+        .s_axis_tdata(s_axis_tdata),
+        .s_axis_tkeep(s_axis_tkeep),
+        .s_axis_tlast(s_axis_tlast),
+        .s_axis_tvalid(s_axis_tvalid),
+        .s_axis_tready(s_axis_tready),
+        .m_axis_tdata(found_tdata),
+        .m_axis_tuser(found_tuser),
+        .m_axis_tkeep(found_tkeep),
+        .m_axis_tlast(found_tlast),
+        .m_axis_tvalid(found_tvalid),
+        .m_axis_tready(found_tready)
+    );
+
+    // ---- The prober and the words it asks for.
+
+    wire [PART_W-1:0] wanted;
+    wire wanted_tvalid, wanted_tready;
+    wire [W*KEY_W-1:0] words_tdata;
+    wire [W-1:0] words_tkeep;
+    wire words_tlast, words_tvalid, words_tready;
+    wire [31:0] place_tdata;
+    wire place_tkeep, place_tlast, place_tvalid, place_tready;
+    wire reader_busy, reader_error;
+
+    bisort_prober #(
+        .KEY_W(KEY_W),
+        .W(W),
+        .PART_W(PART_W),
+        .PENDING(PENDING)
+    ) prober (
+        .clk(clk),
+        .rst(rst),
+        .upper(upper),
+        .step_log2(step_log2),
+        .s_axis_tdata(found_tdata),
+        .s_axis_tuser(found_tuser),
+        .s_axis_tkeep(found_tkeep),
+        .s_axis_tlast(found_tlast),
+        .s_axis_tvalid(found_tvalid),
+        .s_axis_tready(found_tready),
+        .m_req_tdata(wanted),
+        .m_req_tvalid(wanted_tvalid),
+        .m_req_tready(wanted_tready),
+        .s_words_tdata(words_tdata),
+        .s_words_tkeep(words_tkeep),
+        .s_words_tlast(words_tlast),
+        .s_words_tvalid(words_tvalid),
+        .s_words_tready(words_tready),
+        .m_axis_tdata(place_tdata),
+        .m_axis_tkeep(place_tkeep),
+        .m_axis_tlast(place_tlast),
+        .m_axis_tvalid(place_tvalid),
+        .m_axis_tready(place_tready)
+    );
+
+    wire [31:0] step = 32'd1 << step_log2;
+    wire [31:0] wanted_first = {{(32-PART_W){1'b0}}, wanted} << step_log2;
+    wire [31:0] wanted_left = words_count - wanted_first;
+
+    axi_reader #(
+        .ELEM_W(KEY_W),
+        .W(W),
+        .DATA_W(DATA_W),
+        .BURST(BURST),
+        .FIFO_BEATS(FIFO_BEATS),
+        .QUEUE(PENDING)
+    ) words_reader (
+        .clk(clk),
+        .rst(rst),
+        .cmd_addr(words_addr + {{(32-BYTES_LOG2){1'b0}}, wanted_first, {BYTES_LOG2{1'b0}}}),
+        .cmd_count(wanted_left < step ? wanted_left : step),
+        .cmd_valid(wanted_tvalid),
+        .cmd_ready(wanted_tready),
+        .m_axis_tdata(words_tdata),
+        .m_axis_tkeep(words_tkeep),
+        .m_axis_tlast(words_tlast),
+        .m_axis_tvalid(words_tvalid),
+        .m_axis_tready(words_tready),
+        .m_axi_araddr(m_axi_araddr),
+        .m_axi_arlen(m_axi_arlen),
+        .m_axi_arvalid(m_axi_arvalid),
+        .m_axi_arready(m_axi_arready),
+        .m_axi_rdata(m_axi_rdata),
+        .m_axi_rresp(m_axi_rresp),
+        .m_axi_rvalid(m_axi_rvalid),
+        .busy(reader_busy),
+        .clear(clear),
+        .error(reader_error),
+        .crc()
+    );
+
+    // ---- Positions.
+
+    wire writer_busy, writer_error;
+
+    axi_writer #(
+        .ELEM_W(32),
+        .W(1),
+        .DATA_W(DATA_W),
+        .BURST(BURST)
+    ) position_writer (
+        .clk(clk),
+        .rst(rst),
+        .cmd_addr(out_addr),
+        .cmd_count(out_count),
+        .cmd_valid(start),
+        .cmd_ready(),
+        .s_axis_tdata(place_tdata),
+        .s_axis_tlast(place_tlast),
+        .s_axis_tvalid(place_tvalid),
+        .s_axis_tready(place_tready),
+        .m_axi_awaddr(m_axi_awaddr),
+        .m_axi_awlen(m_axi_awlen),
+        .m_axi_awvalid(m_axi_awvalid),
+        .m_axi_awready(m_axi_awready),
+        .m_axi_wdata(m_axi_wdata),
+        .m_axi_wstrb(m_axi_wstrb),
+        .m_axi_wlast(m_axi_wlast),
+        .m_axi_wvalid(m_axi_wvalid),
+        .m_axi_wready(m_axi_wready),
+        .m_axi_bresp(m_axi_bresp),
+        .m_axi_bvalid(m_axi_bvalid),
+        .busy(writer_busy),
+        .clear(clear),
+        .error(writer_error),
+        .crc(crc)
+    );
+
+    assign busy = reader_busy || writer_busy;
+    assign error = reader_error || writer_error;
+
+    // ---- Counters.
+
+    reg [31:0] rows_reg, partitions_reg, starved_reg;
+
+    always @(posedge clk) begin
+        if (place_tvalid && place_tready && place_tkeep) rows_reg <= rows_reg + 32'd1;
+        if (wanted_tvalid && wanted_tready) partitions_reg <= partitions_reg + 32'd1;
+        if (words_tready && !words_tvalid && reader_busy) starved_reg <= starved_reg + 32'd1;
+        if (rst) begin
+            rows_reg <= 32'd0;
+            partitions_reg <= 32'd0;
+            starved_reg <= 32'd0;
+        end
+    end
+
+    assign rows = rows_reg;
+    assign partitions = partitions_reg;
+    assign starved = starved_reg;
+
+endmodule
+
+/* verilator lint_on PINCONNECTEMPTY */
+
+`default_nettype wire

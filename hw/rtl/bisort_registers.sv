@@ -1,0 +1,193 @@
+// The registers of the engine: identity, staged parameters, the command queue, results, and what the counters show.
+//
+// Registers are those of hw/abi.toml. A write to COMMAND queues the opcode with all parameters as they stand, so the next command may
+// be staged while others run. A result waits for each command that has ended, oldest first, until it is dropped by a write to RESULT.
+// Limit: a command written while the queue is full is lost, and ERROR says so.
+
+`default_nettype none
+
+// Nobody asks how many results wait.
+/* verilator lint_off PINCONNECTEMPTY */
+
+module bisort_registers #(
+    // Bits of a key, bits of an id, tuples per beat, samples on the chip (logarithm): shown in SHAPE.
+    parameter KEY_W = 64,
+    parameter ID_W = 32,
+    parameter W = 4,
+    parameter INDEX_LOG2 = 16,
+    // Clusters: 1 to 16; pairs of probers: 1 to 16; slots, the larger of both.
+    parameter CLUSTERS = 2,
+    parameter PAIRS = 2,
+    parameter SLOTS = 2,
+    // Bytes of a memory beat and beats of a burst: shown in PORT.
+    parameter BEAT_BYTES = 64,
+    parameter BURST = 16,
+    // Commands that wait, and results that wait: a power of two, 2 to 64.
+    parameter QUEUE = 4,
+    // Shown in BUILD_HASH.
+    parameter [63:0] BUILD_HASH = 64'd0,
+    // Words of 32 bits of a command's parameters: 32 fixed ones and two per slot.
+    parameter PARAMS = 32 + 2 * SLOTS
+) (
+    input  wire                       clk,
+    input  wire                       rst,
+
+    input  wire                       write,
+    input  wire [11:0]                write_addr,
+    input  wire [31:0]                write_data,
+    input  wire [11:0]                read_addr,
+    output wire [31:0]                read_data,
+    output wire                       irq,
+
+    // Commands, oldest first: {parameters, opcode}.
+    output wire [PARAMS*32+7:0]       m_command_tdata,
+    output wire                       m_command_tvalid,
+    input  wire                       m_command_tready,
+
+    // Results: {cycles, opcode, error code}. The engine ends no command before its result is taken.
+    input  wire [47:0]                s_result_tdata,
+    input  wire                       s_result_tvalid,
+    output wire                       s_result_tready,
+
+    // What is counted elsewhere; 16 words of 32 bits for each cluster and pair.
+    input  wire                       working,
+    input  wire [31:0]                index_rows,
+    input  wire [31:0]                index_crc,
+    input  wire [CLUSTERS*512-1:0]    cluster_counters,
+    input  wire [PAIRS*512-1:0]       pair_counters
+);
+
+    `include "bisort_abi.svh"
+
+    localparam QUEUE_LOG2 = $clog2(QUEUE);
+    localparam [31:0] SHAPE = {INDEX_LOG2[7:0], W[7:0], ID_W[7:0], KEY_W[7:0]};
+    localparam [31:0] UNITS = {QUEUE[7:0], SLOTS[7:0], PAIRS[7:0], CLUSTERS[7:0]};
+    localparam [31:0] PORT = {BURST[15:0], BEAT_BYTES[15:0]};
+
+    param_check #(.OK(CLUSTERS >= 1 && CLUSTERS <= 16), .MESSAGE("CLUSTERS must be 1 to 16")) clusters_check ();
+    param_check #(.OK(PAIRS >= 1 && PAIRS <= 16), .MESSAGE("PAIRS must be 1 to 16")) pairs_check ();
+    param_check #(.OK(QUEUE >= 2 && QUEUE <= 64), .MESSAGE("QUEUE must be a power of two, 2 to 64")) queue_check ();
+
+    // ---- Parameters, as they are staged.
+
+    reg [PARAMS*32-1:0] params_reg;
+    wire param_write = write && write_addr[11:8] == 4'd1;
+
+    genvar k;
+    generate
+        for (k = 0; k < PARAMS; k = k + 1) begin : param
+            localparam [5:0] HERE = k;
+            always @(posedge clk) begin
+                if (param_write && write_addr[7:2] == HERE) params_reg[k*32 +: 32] <= write_data;
+                if (rst) params_reg[k*32 +: 32] <= 32'd0;
+            end
+        end
+    endgenerate
+
+    // ---- Commands and results wait in queues.
+
+    wire command_write = write && write_addr == BISORT_REG_COMMAND[11:0];
+    wire command_room;
+    wire [QUEUE_LOG2:0] queued;
+    wire [47:0] result;
+    wire result_waits;
+    reg [7:0] number_reg;
+
+    stream_fifo #(
+        .WIDTH(PARAMS * 32 + 8),
+        .DEPTH(QUEUE)
+    ) command_fifo (
+        .clk(clk),
+        .rst(rst),
+        .s_axis_tdata({params_reg, write_data[7:0]}),
+        .s_axis_tvalid(command_write),
+        .s_axis_tready(command_room),
+        .m_axis_tdata(m_command_tdata),
+        .m_axis_tvalid(m_command_tvalid),
+        .m_axis_tready(m_command_tready),
+        .count(queued)
+    );
+
+    stream_fifo #(
+        .WIDTH(48),
+        .DEPTH(QUEUE)
+    ) result_fifo (
+        .clk(clk),
+        .rst(rst),
+        .s_axis_tdata(s_result_tdata),
+        .s_axis_tvalid(s_result_tvalid),
+        .s_axis_tready(s_result_tready),
+        .m_axis_tdata(result),
+        .m_axis_tvalid(result_waits),
+        .m_axis_tready(write && write_addr == BISORT_REG_RESULT[11:0]),
+        .count()
+    );
+
+    // ---- Small state.
+
+    reg irq_enable_reg;
+    reg [7:0] error_reg;
+    reg [31:0] commands_reg;
+    reg [63:0] cycles_reg;
+    wire ended = s_result_tvalid && s_result_tready;
+
+    always @(posedge clk) begin
+        if (working) cycles_reg <= cycles_reg + 64'd1;
+        if (write && write_addr == BISORT_REG_IRQ_ENABLE[11:0]) irq_enable_reg <= write_data[0];
+        if (write && write_addr == BISORT_REG_ERROR[11:0]) error_reg <= BISORT_ERR_OK[7:0];
+        if (write && write_addr == BISORT_REG_RESULT[11:0] && result_waits) number_reg <= number_reg + 8'd1;
+        if (ended) begin
+            commands_reg <= commands_reg + 32'd1;
+            if (s_result_tdata[7:0] != BISORT_ERR_OK[7:0]) error_reg <= s_result_tdata[7:0];
+        end
+        if (command_write && !command_room) error_reg <= BISORT_ERR_QUEUE_FULL[7:0];
+        if (rst) begin
+            irq_enable_reg <= 1'b0;
+            error_reg <= BISORT_ERR_OK[7:0];
+            commands_reg <= 32'd0;
+            cycles_reg <= 64'd0;
+            number_reg <= 8'd0;
+        end
+    end
+
+    assign irq = irq_enable_reg && result_waits;
+
+    // ---- What reads show.
+
+    reg [31:0] shown;
+    wire [5:0] param_at = read_addr[7:2];
+
+    always @* begin
+        case (read_addr)
+            BISORT_REG_MAGIC[11:0]: shown = BISORT_MAGIC_VALUE;
+            BISORT_REG_VERSION[11:0]: shown = BISORT_VERSION_VALUE;
+            BISORT_REG_BUILD_HASH[11:0]: shown = BUILD_HASH[31:0];
+            BISORT_REG_BUILD_HASH[11:0] + 12'd4: shown = BUILD_HASH[63:32];
+            BISORT_REG_SHAPE[11:0]: shown = SHAPE;
+            BISORT_REG_UNITS[11:0]: shown = UNITS;
+            BISORT_REG_PORT[11:0]: shown = PORT;
+            BISORT_REG_STATUS[11:0]:
+                shown = {16'd0, {(7-QUEUE_LOG2){1'b0}}, queued, 5'd0, result_waits, !command_room, working};
+            BISORT_REG_ERROR[11:0]: shown = {24'd0, error_reg};
+            BISORT_REG_IRQ_ENABLE[11:0]: shown = {31'd0, irq_enable_reg};
+            BISORT_REG_RESULT[11:0]: shown = {result_waits, 7'd0, number_reg, result[15:0]};
+            BISORT_REG_RESULT_CYCLES[11:0]: shown = result[47:16];
+            BISORT_REG_CYCLES[11:0]: shown = cycles_reg[31:0];
+            BISORT_REG_CYCLES[11:0] + 12'd4: shown = cycles_reg[63:32];
+            BISORT_REG_COMMANDS[11:0]: shown = commands_reg;
+            BISORT_REG_INDEX_ROWS[11:0]: shown = index_rows;
+            BISORT_REG_INDEX_CRC[11:0]: shown = index_crc;
+            default: shown = 32'd0;
+        endcase
+        if (read_addr[11:8] == 4'd1 && {26'd0, param_at} < PARAMS) shown = params_reg[param_at*32 +: 32];
+        if (read_addr[11:10] == 2'd1 && {28'd0, read_addr[9:6]} < CLUSTERS) shown = cluster_counters[read_addr[9:2]*32 +: 32];
+        if (read_addr[11] && {27'd0, read_addr[10:6]} < PAIRS) shown = pair_counters[read_addr[10:2]*32 +: 32];
+    end
+
+    assign read_data = shown;
+
+endmodule
+
+/* verilator lint_on PINCONNECTEMPTY */
+
+`default_nettype wire

@@ -1,0 +1,313 @@
+"""The driver of `bisort_engine`: commands and registers over any transport, be it the simulation or a board.
+
+What it knows is `hw/registers.py`. A command's parameters are staged in registers that keep their values, so only those
+that changed are written. The host cuts a merge into slices by merge path, with a few small reads of device memory
+(Odeh et al.'s diagonal search over the total order of words and ids), and a probe by numbers of bounds.
+Limits: one command at a time, one caller at a time; arrays begin at multiples of 64 bytes, which keeps partitions in
+few beats. An index with more samples than fit on the chip is thinned out first. PanJoin, section IV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from millrace.host.errors import DeviceFault
+from millrace.host.words import Array
+from millrace.hw import registers as reg
+
+IDS = np.dtype(np.uint32)
+MASK = 0xFFFFFFFF
+
+
+class Transport(Protocol):
+    """The way to an engine's registers and memory."""
+
+    def write_regs(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Write registers, by offset, in this order."""
+
+    def read_regs(self, offsets: Sequence[int]) -> list[int]:
+        """Read registers, by offset, in this order."""
+
+    def write_mem(self, address: int, data: Array) -> None:
+        """Copy into the engine's memory."""
+
+    def read_mem(self, address: int, count: int, dtype: np.dtype[Any]) -> Array:
+        """A copy of `count` elements of the engine's memory."""
+
+    def wait(self) -> None:
+        """Return when the interrupt is high, or raise `DeviceFault`."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What an engine says of itself."""
+
+    key_bits: int
+    lanes: int
+    index_depth: int
+    clusters: int
+    pairs: int
+    queue: int
+    build: int
+
+
+@dataclass(frozen=True)
+class RunAt:
+    """A run in the engine's memory: addresses of its words and ids, and its length."""
+
+    words: int
+    ids: int
+    size: int
+
+
+@dataclass(frozen=True)
+class IndexAt:
+    """An index in the engine's memory: one sample per `step` words."""
+
+    address: int
+    step: int
+
+    def samples(self, size: int) -> int:
+        """How many samples it has of a run."""
+        return -(-size // self.step)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Bounds in the engine's memory and where their positions go. `band`: below, above, least, most; `low` are keys."""
+
+    size: int
+    low: int
+    high: int
+    starts: int
+    ends: int
+    band: tuple[int, int, int, int] | None = None
+
+
+class Engine:
+    """One engine behind a transport."""
+
+    def __init__(self, transport: Transport, scratch: int = 0, scratch_size: int = 0) -> None:
+        """`scratch`: memory of `scratch_size` words for thinned-out indexes; without any, large indexes are refused."""
+        self._transport = transport
+        self._scratch, self._scratch_size = scratch, scratch_size
+        self._staged: dict[int, int] = {}
+        self._loaded: tuple[int, int, int] | None = None
+        self.shape = self._identify()
+        self.word: np.dtype[Any] = np.dtype(np.uint32 if self.shape.key_bits == 32 else np.uint64)
+        self._seen: dict[int, int] = {}
+        self._totals: dict[str, int] = {}
+        self._moved = True
+        transport.write_regs([(reg.REG_IRQ_ENABLE, 1)])
+
+    def _identify(self) -> Shape:
+        names = (
+            reg.REG_MAGIC,
+            reg.REG_VERSION,
+            reg.REG_BUILD_HASH,
+            reg.REG_BUILD_HASH + 4,
+            reg.REG_SHAPE,
+            reg.REG_UNITS,
+        )
+        magic, version, build, build_high, shape, units = self._transport.read_regs(names)
+        if magic != reg.MAGIC_VALUE:
+            raise DeviceFault(f"no bisort engine answers: MAGIC reads {magic:#010x}, not {reg.MAGIC_VALUE:#010x}")
+        if version >> 16 != reg.VERSION_VALUE >> 16:
+            raise DeviceFault(
+                f"the engine speaks ABI {version >> 16}.{version & 0xFFFF}, this driver "
+                f"{reg.VERSION_VALUE >> 16}.{reg.VERSION_VALUE & 0xFFFF}: build them from the same sources"
+            )
+        depth = 1 << (shape >> 24)
+        pairs, queue = units >> 8 & 255, units >> 24
+        return Shape(shape & 255, shape >> 16 & 255, depth, units & 255, pairs, queue, build_high << 32 | build)
+
+    # Commands. Each gives the cycles it took.
+
+    def merge(self, a: RunAt, b: RunAt, out: RunAt, index: IndexAt | None = None) -> int:
+        """Merge two runs, at least one of them not empty, into `out`; with `index`, sample it on the way."""
+        staged = {
+            **_pointers(
+                A_WORDS=a.words, A_IDS=a.ids, B_WORDS=b.words, B_IDS=b.ids, OUT_WORDS=out.words, OUT_IDS=out.ids
+            ),
+            reg.REG_A_COUNT: a.size,
+            reg.REG_B_COUNT: b.size,
+            reg.REG_FLAGS: 0,
+        }
+        if index is not None:
+            staged |= _index(index) | {reg.REG_FLAGS: 1 << reg.FLAG_INDEX}
+            self.forget(index.address)
+        for slot, (a_end, b_end) in enumerate(self._cuts(a, b)):
+            staged |= _slot(slot, a_end, b_end)
+        return self._command(reg.OP_MERGE, staged)
+
+    def index(self, words: int, size: int, index: IndexAt) -> int:
+        """Sample a run of at least one word."""
+        self.forget(index.address)
+        staged = {**_pointers(A_WORDS=words), **_index(index), reg.REG_A_COUNT: size, reg.REG_FLAGS: 0}
+        for slot, end in enumerate(_shares(size, self.shape.clusters, 16 * self.shape.lanes)):
+            staged |= _slot(slot, end, 0)
+        return self._command(reg.OP_INDEX, staged)
+
+    def probe(self, words: int, size: int, index: IndexAt, batch: Batch) -> int:
+        """Look bounds up in a run; neither may be empty."""
+        cycles = 0
+        key = (index.address, index.samples(size), index.step)
+        used, keep = index, key == self._loaded
+        if index.samples(size) > self.shape.index_depth:
+            used, cycles = self._thinned(index, size, keep)
+        flags = (batch.band is not None) << reg.FLAG_BAND | keep << reg.FLAG_KEEP
+        staged = {
+            **_pointers(A_WORDS=words, B_WORDS=batch.low, B_IDS=batch.high, OUT_WORDS=batch.starts, OUT_IDS=batch.ends),
+            **_index(used),
+            reg.REG_A_COUNT: size,
+            reg.REG_B_COUNT: batch.size,
+            reg.REG_FLAGS: flags,
+        }
+        if batch.band is not None:
+            staged |= _pointers(**dict(zip(("BELOW", "ABOVE", "LEAST", "MOST"), batch.band, strict=True)))
+        for slot, end in enumerate(_shares(batch.size, self.shape.pairs, 64)):
+            staged |= _slot(slot, end, 0)
+        cycles += self._command(reg.OP_PROBE, staged)
+        self._loaded = key
+        return cycles
+
+    def forget(self, address: int) -> None:
+        """The memory at `address` is about to change: an index there must be loaded anew."""
+        if self._loaded is not None and self._loaded[0] == address:
+            self._loaded = None
+
+    def _thinned(self, index: IndexAt, size: int, keep: bool) -> tuple[IndexAt, int]:
+        """An index of larger steps that fits: every so many-th sample of the index is a sample of the run."""
+        samples = index.samples(size)
+        step = 1 << reg.MIN_STEP_LOG2
+        while -(-samples // step) > self.shape.index_depth:
+            step *= 2
+        if -(-samples // step) > self._scratch_size:
+            raise DeviceFault(
+                f"an index of {samples} samples does not fit on the chip, which holds {self.shape.index_depth}: "
+                f"use a step of at least {step * index.step}"
+            )
+        coarse = IndexAt(self._scratch, index.step * step)
+        loaded = self._loaded
+        cycles = 0 if keep else self.index(index.address, samples, IndexAt(self._scratch, step))
+        self._loaded = loaded
+        return coarse, cycles
+
+    def _command(self, opcode: int, staged: dict[int, int]) -> int:
+        """Stage what changed, start, wait; the cycles, or a fault that says what was wrong."""
+        pairs = [(offset, value) for offset, value in staged.items() if self._staged.get(offset) != value]
+        transport = self._transport
+        self._staged |= staged
+        self._moved = True
+        transport.write_regs([*pairs, (reg.REG_COMMAND, opcode)])
+        transport.wait()
+        result, cycles = transport.read_regs((reg.REG_RESULT, reg.REG_RESULT_CYCLES))
+        transport.write_regs([(reg.REG_RESULT, 0)])
+        code = result & 255
+        if code:
+            self._loaded = None
+            raise DeviceFault(f"the engine refused opcode {opcode}: {reg.ERRORS.get(code, f'error {code}')}")
+        return cycles
+
+    # Slices of a merge.
+
+    def _cuts(self, a: RunAt, b: RunAt) -> list[tuple[int, int]]:
+        """Where each cluster's part of either run ends: even parts of the merged run, by merge path."""
+        ends = _shares(a.size + b.size, self.shape.clusters, 16 * self.shape.lanes)
+        return [self._cut(a, b, end) for end in ends]
+
+    def _cut(self, a: RunAt, b: RunAt, end: int) -> tuple[int, int]:
+        """How many tuples of either run are among the first `end` of the merged one."""
+        low, high = max(0, end - b.size), min(end, a.size)
+        while low < high:
+            middle = (low + high) // 2
+            if self._before(a, middle, b, end - 1 - middle):
+                low = middle + 1
+            else:
+                high = middle
+        return low, end - low
+
+    def _before(self, a: RunAt, i: int, b: RunAt, j: int) -> bool:
+        """Whether tuple i of a comes before tuple j of b."""
+        read, bytes_ = self._transport.read_mem, self.word.itemsize
+        word = read(a.words + i * bytes_, 1, self.word)[0], read(b.words + j * bytes_, 1, self.word)[0]
+        if word[0] != word[1]:
+            return bool(word[0] < word[1])
+        return bool(read(a.ids + 4 * i, 1, IDS)[0] < read(b.ids + 4 * j, 1, IDS)[0])
+
+    # Counters.
+
+    def counters(self) -> dict[str, int]:
+        """What the hardware has counted since this driver began, over all clusters and pairs.
+
+        Its counters have 32 bits and wrap: ask at least once in 2**32 rows or beats.
+        """
+        offsets = {offset: name for name, offset in self._counted()} if self._moved else {}
+        self._moved = False
+        for (offset, name), value in zip(offsets.items(), self._transport.read_regs(list(offsets)), strict=True):
+            more = value - self._seen.get(offset, 0) & MASK
+            self._seen[offset] = value
+            self._totals[name] = self._totals.get(name, 0) + more
+        return dict(self._totals)
+
+    def _counted(self) -> list[tuple[str, int]]:
+        found = [("commands", reg.REG_COMMANDS), ("cycles", reg.REG_CYCLES), ("index_rows", reg.REG_INDEX_ROWS)]
+        for names, count in ((CLUSTER_COUNTERS, self.shape.clusters), (PAIR_COUNTERS, self.shape.pairs)):
+            for name, (counter, first) in names.items():
+                stride = reg.STRIDES[name]
+                found += [(counter, first + k * stride) for k in range(count)]
+        return found
+
+
+CLUSTER_COUNTERS = {
+    "MERGER_ROWS": ("merger_rows", reg.REG_MERGER_ROWS),
+    "INDEXER_ROWS": ("indexer_rows", reg.REG_INDEXER_ROWS),
+    "SAMPLES": ("samples", reg.REG_SAMPLES),
+    "READ_BEATS": ("read_beats", reg.REG_READ_BEATS),
+    "WRITE_BEATS": ("write_beats", reg.REG_WRITE_BEATS),
+    "STARVED": ("starved", reg.REG_STARVED),
+    "BLOCKED": ("blocked", reg.REG_BLOCKED),
+    "PORT_WAITS": ("port_waits", reg.REG_PORT_WAITS),
+}
+PAIR_COUNTERS = {
+    "LOW_ROWS": ("low_rows", reg.REG_LOW_ROWS),
+    "HIGH_ROWS": ("high_rows", reg.REG_HIGH_ROWS),
+    "LOW_PARTITIONS": ("partitions", reg.REG_LOW_PARTITIONS),
+    "HIGH_PARTITIONS": ("partitions", reg.REG_HIGH_PARTITIONS),
+    "LOW_STARVED": ("prober_starved", reg.REG_LOW_STARVED),
+    "HIGH_STARVED": ("prober_starved", reg.REG_HIGH_STARVED),
+}
+"""Registers that count, and the names their sums have."""
+
+
+def _pointers(**values: int) -> dict[int, int]:
+    """Registers of 64 bits, by name, as two of 32."""
+    staged = {}
+    for name, value in values.items():
+        offset: int = getattr(reg, f"REG_{name}")
+        staged[offset], staged[offset + 4] = value & MASK, value >> 32
+    return staged
+
+
+def _index(index: IndexAt) -> dict[int, int]:
+    step_log2 = index.step.bit_length() - 1
+    if index.step != 1 << step_log2 or step_log2 < reg.MIN_STEP_LOG2:
+        raise DeviceFault(f"step={index.step}: the engine takes powers of two from {1 << reg.MIN_STEP_LOG2} on")
+    return {**_pointers(INDEX=index.address), reg.REG_STEP_LOG2: step_log2}
+
+
+def _slot(slot: int, a_end: int, b_end: int) -> dict[int, int]:
+    return {
+        reg.REG_SLOT_A + slot * reg.STRIDES["SLOT_A"]: a_end,
+        reg.REG_SLOT_B + slot * reg.STRIDES["SLOT_B"]: b_end,
+    }
+
+
+def _shares(size: int, parts: int, least: int) -> list[int]:
+    """Where even parts of `size` end; parts of less than `least` are not worth a slot of their own."""
+    used = max(1, min(parts, size // least))
+    return [size * min(part, used) // used for part in range(1, parts + 1)]

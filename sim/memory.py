@@ -1,0 +1,61 @@
+"""The memory of simulated boards: a large address space that costs nothing until it is used, and buffers in it.
+
+Buffers begin at multiples of 64 bytes. Sizes are rounded up to powers of two, so a freed buffer serves any later one of
+its class and nothing is ever searched. Limit: no neighbouring free buffers are joined.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from millrace.host.errors import DeviceFault
+from millrace.host.words import Array
+
+BYTES = 1 << 33
+"""Two channels of 4 GiB, as on the paper's board."""
+ALIGN = 64
+_NORESERVE = 0x4000
+"""MAP_NORESERVE of Linux, which Python's mmap does not name: pages are taken when they are touched."""
+
+
+class Memory:
+    """Cells, and which of them are free."""
+
+    def __init__(self, size: int = BYTES) -> None:
+        """All of it free; address 0 is never given out."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+        self._map = mmap.mmap(-1, size, flags=flags)
+        self.size = size
+        self.cells: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(self._map, np.uint8)
+        self._top = ALIGN
+        self._free: dict[int, list[int]] = {}
+        self._class: dict[int, int] = {}
+
+    @property
+    def pointer(self) -> int:
+        """Where the cells are in this process."""
+        return int(self.cells.ctypes.data)
+
+    def take(self, size: int) -> int:
+        """The address of `size` free bytes."""
+        rounded = max(ALIGN, 1 << (size - 1).bit_length())
+        freed = self._free.get(rounded)
+        if freed:
+            address = freed.pop()
+        elif self._top + rounded <= self.size:
+            address, self._top = self._top, self._top + rounded
+        else:
+            raise DeviceFault(f"a buffer of {size} bytes does not fit: {self.size - self._top} are free; free buffers")
+        self._class[address] = rounded
+        return address
+
+    def give(self, address: int) -> None:
+        """Take back what `take` gave."""
+        self._free.setdefault(self._class.pop(address), []).append(address)
+
+    def view(self, address: int, count: int, dtype: np.dtype[Any]) -> Array:
+        """Elements, in place."""
+        return self.cells[address : address + count * dtype.itemsize].view(dtype)

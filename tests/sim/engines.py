@@ -1,0 +1,82 @@
+"""What tests of the simulated engine share: runs in its memory, and what NumPy says of them.
+
+At most four configurations are built in the tests, KEY_W 32 and 64 by W 1 and 4; a build is kept in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from millrace.host.words import Array
+from millrace.sim import build
+from millrace.sim.build import Config
+from millrace.sim.driver import Batch, Engine, IndexAt, RunAt
+from millrace.sim.memory import Memory
+from millrace.sim.model import IDLE_CYCLES, Model, timing
+
+U32 = np.dtype(np.uint32)
+SHAPES = [(key_bits, lanes) for key_bits in (32, 64) for lanes in (1, 4)]
+
+
+class Board:
+    """A simulated engine with its memory."""
+
+    def __init__(self, key_bits: int = 64, lanes: int = 4, memory: str = "ideal", idle: int = IDLE_CYCLES) -> None:
+        self.memory = Memory()
+        library = build.library(Config(key_bits, lanes))
+        self.model = Model(library, self.memory, timing(memory), idle)
+        self.engine = Engine(self.model, self.memory.take(1 << 20), 1 << 16)
+        self.word: np.dtype[Any] = self.engine.word
+
+    def put(self, data: Array, offset: int = 0) -> int:
+        """An array in memory, `offset` elements behind the begin of a buffer; the address."""
+        at = self.memory.take(max(1, data.nbytes) + offset * data.itemsize) + offset * data.itemsize
+        self.model.write_mem(at, data)
+        return at
+
+    def room(self, count: int, dtype: np.dtype[Any], offset: int = 0) -> int:
+        """Room for an array, filled with a mark; two elements before and behind are marked too."""
+        return self.put(np.full(count + 4, 0xA5A5A5A5, dtype), offset) + 2 * dtype.itemsize
+
+    def written(self, at: int, count: int, dtype: np.dtype[Any]) -> Array:
+        """What lies in such room; its neighbours must still be marked."""
+        around = self.model.read_mem(at - 2 * dtype.itemsize, count + 4, dtype)
+        assert (around[[0, 1, -2, -1]] == 0xA5A5A5A5).all(), "written beside the array"
+        return around[2:-2]
+
+    def run(self, rng: np.random.Generator, size: int, keys: int, first_id: int = 0) -> tuple[Array, Array]:
+        """Sorted words, few of them different where `keys` is small, and ids."""
+        words = rng.integers(0, keys, size, dtype=np.uint64).astype(self.word)
+        ids = (first_id + rng.permutation(size)).astype(np.uint32)
+        order = np.lexsort((ids, words))
+        return words[order], ids[order]
+
+    def close(self) -> None:
+        self.model.close()
+
+
+def check_merge(board: Board, a: tuple[Array, Array], b: tuple[Array, Array], step: int = 8, offset: int = 0) -> None:
+    """A merge with index gives what NumPy's sort gives, and writes nothing else."""
+    sizes = len(a[0]), len(b[0])
+    runs = [RunAt(board.put(words, offset), board.put(ids, offset), len(words)) for words, ids in (a, b)]
+    size, samples = sum(sizes), -(-sum(sizes) // step)
+    out = RunAt(board.room(size, board.word, offset), board.room(size, U32, offset), size)
+    index = IndexAt(board.room(samples, board.word, offset), step)
+    board.engine.merge(runs[0], runs[1], out, index)
+    words, ids = np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])
+    order = np.lexsort((ids, words))
+    np.testing.assert_array_equal(board.written(out.words, size, board.word), words[order])
+    np.testing.assert_array_equal(board.written(out.ids, size, U32), ids[order])
+    np.testing.assert_array_equal(board.written(index.address, samples, board.word), words[order][::step])
+
+
+def check_probe(board: Board, words: Array, low: Array, high: Array, step: int = 8, offset: int = 0) -> None:
+    """Positions are those of NumPy's binary search."""
+    at, index = board.put(words, offset), IndexAt(board.put(words[::step].copy(), offset), step)
+    starts, ends = board.room(len(low), U32, offset), board.room(len(low), U32, offset)
+    batch = Batch(len(low), board.put(low, offset), board.put(high, offset), starts, ends)
+    board.engine.probe(at, len(words), index, batch)
+    np.testing.assert_array_equal(board.written(starts, len(low), U32), np.searchsorted(words, low, "left"))
+    np.testing.assert_array_equal(board.written(ends, len(low), U32), np.searchsorted(words, high, "right"))

@@ -1,0 +1,82 @@
+"""RTL with one mistake in it, each of a kind that a designer might make: the conformance suite must notice.
+
+A mutant is a text that stands once in a file of `hw/rtl`, and what takes its place in a scratch copy. The suite runs in
+a process of its own, so that no engine of a mutant is left in this one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+
+from millrace.host.errors import DeviceFault
+from millrace.sim import build
+from tests.conformance.cases import build as build_case
+from tests.conformance.cases import random_shape
+from tests.conformance.check import Mismatch, check_case
+from tests.conformance.expected import expect
+
+SMALL = "rtl:w1,n1,m2"
+"""What mutants are planted in: quick to build."""
+PASSED, CAUGHT = 0, 3
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+
+    def plant(self, folder: Path) -> Path:
+        """A copy of the RTL with the mistake."""
+        rtl = folder / "rtl"
+        shutil.copytree(build.RTL, rtl)
+        path = rtl / self.file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(self.before) == 1, f"{self.file} must hold {self.before!r} once"
+        path.write_text(text.replace(self.before, self.after), encoding="utf-8")
+        return rtl
+
+
+MUTANTS = (
+    # The merger takes the larger tuple.
+    Mutant("comparator", "bisort_merger.sv", "(!a_none[i] && a_first);", "(!a_none[i] && !a_first);"),
+    # The last element of a transfer is not written.
+    Mutant("last_beat", "axi_writer.sv", "!spill_reg && left_reg > k;", "!spill_reg && left_reg > k + 1;"),
+    # A sample is cut out of the tuple at the wrong place.
+    Mutant(
+        "index_sample", "bisort_indexer.sv", "s_axis_tdata[i*TUPLE_W+ID_W +: KEY_W]", "s_axis_tdata[i*TUPLE_W +: KEY_W]"
+    ),
+)
+
+
+def run_cases(device: str, count: int) -> int:
+    """Conformance cases for `bisort`; how many were served."""
+    served = 0
+    for number in range(count):
+        case = build_case(random_shape(Random(number)))
+        served += check_case(case, expect(case), "bisort", device, 1, split_seed=number).served
+    return served
+
+
+def suffer(rtl: Path, count: int) -> int:
+    """The exit code of a process that runs cases on such RTL: `PASSED` or `CAUGHT`."""
+    process = get_context("spawn").Process(target=_judge, args=(rtl, count))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _judge(rtl: Path, count: int) -> None:
+    build.RTL = rtl
+    try:
+        run_cases(SMALL, count)
+    except (Mismatch, DeviceFault):
+        raise SystemExit(CAUGHT) from None

@@ -1,0 +1,174 @@
+"""The engine's registers: identity, bad commands, the queue, and what is left of the engine after a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from millrace.host.errors import DeviceFault
+from millrace.hw import registers as reg
+from millrace.sim import build
+from millrace.sim.driver import Engine, IndexAt, RunAt
+from tests.sim.engines import Board, check_merge, check_probe
+
+FAR = 1 << 40
+"""An address beyond the memory."""
+
+
+@pytest.fixture(scope="module")
+def board() -> Iterator[Board]:
+    made = Board()
+    yield made
+    made.close()
+
+
+def good_merge(board: Board) -> dict[int, int]:
+    """Staged parameters of a merge that is right: a of 20 and b of 12 tuples, all in the first cluster."""
+    at = [board.memory.take(1024) for _ in range(7)]
+    names = ("A_WORDS", "A_IDS", "B_WORDS", "B_IDS", "OUT_WORDS", "OUT_IDS", "INDEX")
+    staged = {getattr(reg, f"REG_{name}"): address for name, address in zip(names, at, strict=True)}
+    staged |= {getattr(reg, f"REG_{name}") + 4: 0 for name in names}
+    counts = {reg.REG_A_COUNT: 20, reg.REG_B_COUNT: 12, reg.REG_STEP_LOG2: 3, reg.REG_FLAGS: 1 << reg.FLAG_INDEX}
+    slots = {reg.REG_SLOT_A: 20, reg.REG_SLOT_B: 12, reg.REG_SLOT_A + 8: 20, reg.REG_SLOT_B + 8: 12}
+    return {**staged, **counts, **slots}
+
+
+def good_probe(board: Board) -> dict[int, int]:
+    """The same for a probe of 12 bounds in 20 words."""
+    return {**good_merge(board), reg.REG_FLAGS: 0, reg.REG_SLOT_A: 12, reg.REG_SLOT_A + 8: 12}
+
+
+def command(board: Board, opcode: int, staged: dict[int, int]) -> int:
+    """The error code of a command."""
+    model = board.model
+    model.write_regs([*staged.items(), (reg.REG_COMMAND, opcode)])
+    model.wait()
+    result = model.read_regs([reg.REG_RESULT])[0]
+    model.write_regs([(reg.REG_RESULT, 0)])
+    board.engine._staged.clear()  # the test has written past the driver
+    assert result >> 31
+    assert result >> 8 & 255 == opcode
+    return result & 255
+
+
+BAD = [
+    ("no such opcode", 0, {}, reg.ERR_UNKNOWN_OPCODE),
+    ("no such opcode", 77, {}, reg.ERR_UNKNOWN_OPCODE),
+    ("nothing to merge", reg.OP_MERGE, {reg.REG_A_COUNT: 0, reg.REG_B_COUNT: 0}, reg.ERR_ZERO_LENGTH),
+    ("nothing to index", reg.OP_INDEX, {reg.REG_A_COUNT: 0}, reg.ERR_ZERO_LENGTH),
+    ("no bounds", reg.OP_PROBE, {reg.REG_B_COUNT: 0}, reg.ERR_ZERO_LENGTH),
+    ("no run", reg.OP_PROBE, {reg.REG_A_COUNT: 0}, reg.ERR_ZERO_LENGTH),
+    ("words", reg.OP_MERGE, {reg.REG_A_WORDS: 0x1004}, reg.ERR_UNALIGNED),
+    ("ids", reg.OP_MERGE, {reg.REG_B_IDS: 0x1002}, reg.ERR_UNALIGNED),
+    ("out", reg.OP_MERGE, {reg.REG_OUT_WORDS: 0x1001}, reg.ERR_UNALIGNED),
+    ("index", reg.OP_INDEX, {reg.REG_INDEX: 0x1004}, reg.ERR_UNALIGNED),
+    ("upper bounds", reg.OP_PROBE, {reg.REG_B_IDS: 0x1004}, reg.ERR_UNALIGNED),
+    ("starts", reg.OP_PROBE, {reg.REG_OUT_WORDS: 0x1002}, reg.ERR_UNALIGNED),
+    ("one run", reg.OP_MERGE, {reg.REG_A_COUNT: 0x80000001}, reg.ERR_OVER_LIMIT),
+    ("both runs", reg.OP_MERGE, {reg.REG_A_COUNT: 0x40000000, reg.REG_B_COUNT: 0x40000001}, reg.ERR_OVER_LIMIT),
+    ("sum of 2**32", reg.OP_MERGE, {reg.REG_A_COUNT: 0x80000000, reg.REG_B_COUNT: 0x80000000}, reg.ERR_OVER_LIMIT),
+    ("bounds", reg.OP_PROBE, {reg.REG_B_COUNT: 0xFFFFFFFF}, reg.ERR_OVER_LIMIT),
+    ("small step", reg.OP_INDEX, {reg.REG_STEP_LOG2: 2}, reg.ERR_BAD_STEP),
+    ("large step", reg.OP_PROBE, {reg.REG_STEP_LOG2: 32}, reg.ERR_BAD_STEP),
+    ("large index", reg.OP_PROBE, {reg.REG_A_COUNT: (8 << 16) + 1}, reg.ERR_INDEX_TOO_LARGE),
+    ("falling", reg.OP_MERGE, {reg.REG_SLOT_A: 21}, reg.ERR_BAD_SLICE),
+    ("falling b", reg.OP_MERGE, {reg.REG_SLOT_B: 13}, reg.ERR_BAD_SLICE),
+    ("too short", reg.OP_MERGE, {reg.REG_SLOT_A + 8: 19, reg.REG_SLOT_A: 19}, reg.ERR_BAD_SLICE),
+    ("too long", reg.OP_INDEX, {reg.REG_SLOT_A + 8: 21}, reg.ERR_BAD_SLICE),
+    ("bounds left", reg.OP_PROBE, {reg.REG_SLOT_A: 5, reg.REG_SLOT_A + 8: 6}, reg.ERR_BAD_SLICE),
+    ("no memory to read", reg.OP_MERGE, {reg.REG_A_WORDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
+    ("no memory to write", reg.OP_MERGE, {reg.REG_OUT_IDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
+    ("no index", reg.OP_PROBE, {reg.REG_INDEX + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
+    ("no partitions", reg.OP_PROBE, {reg.REG_A_WORDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
+    ("no bounds there", reg.OP_PROBE, {reg.REG_B_WORDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
+]
+
+
+@pytest.mark.parametrize(("what", "opcode", "spoilt", "code"), BAD, ids=[f"{bad[0]}-{bad[1]}" for bad in BAD])
+def test_a_bad_command_says_why_and_leaves_the_engine_usable(
+    board: Board, what: str, opcode: int, spoilt: dict[int, int], code: int
+) -> None:
+    staged = good_probe(board) if opcode == reg.OP_PROBE else good_merge(board)
+    assert command(board, opcode, staged | spoilt) == code, what
+    assert board.model.read_regs([reg.REG_ERROR]) == [code]
+    board.model.write_regs([(reg.REG_ERROR, 0)])
+    assert board.model.read_regs([reg.REG_ERROR]) == [reg.ERR_OK]
+    rng = np.random.default_rng(1)
+    check_merge(board, board.run(rng, 90, 50), board.run(rng, 70, 50, 90))
+    words, _ = board.run(rng, 333, 80)
+    check_probe(board, words, words[::5].copy(), words[::5].copy())
+
+
+def test_commands_queue_and_results_wait_in_order(board: Board) -> None:
+    model, depth = board.model, board.engine.shape.queue
+    model.write_regs(list(good_merge(board).items()))
+    opcodes = [reg.OP_MERGE, 99, reg.OP_INDEX, reg.OP_MERGE][:depth]
+    model.write_regs([(reg.REG_COMMAND, opcode) for opcode in opcodes])
+    found = []
+    for _ in opcodes:
+        model.wait()
+        result, cycles = model.read_regs([reg.REG_RESULT, reg.REG_RESULT_CYCLES])
+        found.append((result >> 8 & 255, result & 255, cycles > 0))
+        model.write_regs([(reg.REG_RESULT, 0)])
+    assert found == [(opcode, reg.ERR_UNKNOWN_OPCODE if opcode == 99 else reg.ERR_OK, True) for opcode in opcodes]
+    assert model.read_regs([reg.REG_STATUS]) == [0]
+    board.engine._staged.clear()
+
+
+def test_a_full_queue_loses_a_command_and_says_so(board: Board) -> None:
+    model, depth = board.model, board.engine.shape.queue
+    # Nobody takes results: as many as the queue holds wait, then the engine stands, then commands do.
+    model.write_regs([(reg.REG_COMMAND, 0)] * (4 * depth))
+    assert model.read_regs([reg.REG_ERROR]) == [reg.ERR_QUEUE_FULL]
+    assert model.read_regs([reg.REG_STATUS])[0] & 2
+    taken = 0
+    while model.read_regs([reg.REG_RESULT])[0] >> 31:
+        model.write_regs([(reg.REG_RESULT, 0)])
+        taken += 1
+    assert 2 * depth <= taken < 4 * depth
+    rng = np.random.default_rng(2)
+    check_merge(board, board.run(rng, 9, 50), board.run(rng, 7, 50, 9))
+
+
+def test_an_engine_says_what_it_is(board: Board) -> None:
+    shape = board.engine.shape
+    assert (shape.key_bits, shape.lanes, shape.clusters, shape.pairs) == (64, 4, 2, 2)
+    config = build.Config()
+    assert shape.build == int(build.digest(config, build.RTL)[:16], 16)
+    # Registers that are not there read as zero and can be written.
+    board.model.write_regs([(0xFFC, 5), (reg.REG_MAGIC, 5)])
+    assert board.model.read_regs([0xFFC, reg.REG_MAGIC]) == [0, reg.MAGIC_VALUE]
+
+
+class Wrong:
+    """A transport to something else."""
+
+    def __init__(self, values: dict[int, int]) -> None:
+        self.values = values
+
+    def read_regs(self, offsets: list[int]) -> list[int]:
+        return [self.values.get(offset, 0) for offset in offsets]
+
+
+def test_another_device_or_version_is_refused() -> None:
+    with pytest.raises(DeviceFault, match="MAGIC reads 0x00000000"):
+        Engine(Wrong({}))  # type: ignore[arg-type]
+    newer = {reg.REG_MAGIC: reg.MAGIC_VALUE, reg.REG_VERSION: reg.VERSION_VALUE + (1 << 16)}
+    with pytest.raises(DeviceFault, match="the engine speaks ABI 2"):
+        Engine(Wrong(newer))  # type: ignore[arg-type]
+
+
+def test_a_hang_is_a_fault() -> None:
+    board = Board(idle=8)  # less than the memory's latency: the engine seems to hang
+    run = RunAt(board.room(40, board.word), board.room(40, np.dtype(np.uint32)), 40)
+    with pytest.raises(DeviceFault, match="nothing moved for 8 cycles"):
+        board.engine.merge(run, run, run)
+    board.close()
+
+
+def test_a_step_that_the_engine_cannot_take_is_a_fault(board: Board) -> None:
+    for step in (1, 4, 12):
+        with pytest.raises(DeviceFault, match=f"step={step}"):
+            board.engine.index(64, 100, IndexAt(64, step))

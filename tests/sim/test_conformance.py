@@ -1,0 +1,44 @@
+"""The conformance suite on the simulated engine: every row goes through the hardware, and mutants fail.
+
+All of the suite's cases run on `rtl` in `tests/conformance`; here are a few of them, looked at more closely.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from millrace.sim import build, rtl
+from tests.sim.mutants import CAUGHT, MUTANTS, PASSED, SMALL, Mutant, run_cases, suffer
+
+CASES = 40
+
+
+def test_every_row_goes_through_the_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
+    close = rtl.RtlDevice.close
+
+    def tell(device: rtl.RtlDevice) -> None:
+        if device._memory is not None:
+            for name, value in device.counters().items():
+                (counted if name.startswith("rtl_") else launched)[name] += value
+        close(device)
+
+    monkeypatch.setattr(rtl.RtlDevice, "close", tell)
+    assert run_cases("rtl", CASES) > CASES // 2
+    assert counted["rtl_merger_rows"] == launched["bisort_merger_rows"] > 1000
+    assert counted["rtl_low_rows"] == counted["rtl_high_rows"] == launched["bisort_prober_rows"] > 1000
+    assert counted["rtl_samples"] > launched["bisort_indexer_rows"] > 100  # merges are sampled on their way
+    assert counted["rtl_cycles"] > 0
+
+
+def test_what_mutants_are_planted_in_passes() -> None:
+    assert suffer(build.RTL, CASES) == PASSED, SMALL
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught(mutant: Mutant, tmp_path: Path) -> None:
+    assert suffer(mutant.plant(tmp_path), CASES) == CAUGHT

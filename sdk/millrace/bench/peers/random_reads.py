@@ -1,7 +1,7 @@
 """Yardstick `random-reads`: how many random cache lines the machine reads per second, with prefetch, on all cores.
 
-It joins nothing: tuples joined per second divided by it says how well an index uses memory, on any machine. The memory
-it reads is as large as the words and ids of both windows, and NumPy's, as our own is.
+It answers nothing: tuples joined, or keys looked up, per second divided by it say how well an index uses memory, on any
+machine. The memory it reads is as large as the words and ids of both windows, or as keys and values, and NumPy's.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ READS = 1 << 21
 """Lines that each thread reads in a step."""
 
 
-class RandomReads:
-    """A block of memory, read at random."""
+class RandomLines:
+    """A block of memory of `size` bytes, read at random."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, size: int) -> None:
         """Compiles and loads the reader, and writes all of the memory, so that it is really there."""
         self._read = load("random_reads").random_reads
         self._read.restype = ctypes.c_uint64
@@ -37,7 +37,7 @@ class RandomReads:
             ctypes.c_int,
             ctypes.c_uint64,
         ]
-        self._lines = -(-2 * workload.window * BYTES_PER_TUPLE // LINE)
+        self._lines = -(-size // LINE)
         self._memory = np.ones((self._lines + 1) * LINE, np.uint8)
         self._start = -(-self._memory.ctypes.data // LINE) * LINE
         self._threads = pool.cores()
@@ -52,7 +52,7 @@ class RandomReads:
         return READS * self._threads, seconds
 
     def answer(self) -> Answer:
-        """None: it answers no join."""
+        """None: it answers nothing."""
         return {}
 
     def pause(self) -> None:
@@ -61,3 +61,11 @@ class RandomReads:
     def close(self) -> None:
         """Give the memory back."""
         self._memory = np.zeros(0, np.uint8)
+
+
+class RandomReads(RandomLines):
+    """As much memory as both windows of a join take."""
+
+    def __init__(self, workload: Workload) -> None:
+        """Of the workload only the window's size counts."""
+        super().__init__(2 * workload.window * BYTES_PER_TUPLE)

@@ -3,12 +3,15 @@
 A unit is one file in `kernels/`, whose only kernel has the unit's name and takes the buffers and then the scalars, in
 the order of the table below. Kernels trust what they are given, and a wrong size would write over other memory, so
 each launch is checked here first. Words are uint32 or uint64, alike in all buffers of a launch; scalars and all other
-buffers are uint32. Limit: a run, a merged one included, has at most 2**31 rows, so that positions fit 32 bits.
-BI-Sort's units: PanJoin, III-D, III-E and IV.
+buffers are uint32. Limit: a run, a merged one included, or a tree has at most 2**31 rows, so that positions fit 32
+bits. What a tree's nodes hold is not looked at: a damaged one, or a start outside of its level, reads anywhere.
+BI-Sort's units: PanJoin, III-D, III-E and IV. HB+-Tree's: thesis, appendix A, 5.2 and 5.3; `host/hbtree_layout.py`
+tells how a tree lies in memory.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,11 +23,13 @@ from millrace.host.device import Buffer
 from millrace.host.errors import DeviceFault
 
 KERNELS = Path(__file__).parent / "kernels"
-HEADER = "portable.h"
 GROUP = 128
-"""Work items of a group, unless the device allows fewer."""
+"""Work items of a group, unless the device allows fewer; a power of two."""
+LINE_BITS = 512
+"""A line of a tree, 64 bytes, which a team of work items searches together."""
 LONGEST = 1 << 31
-"""The most rows of a run."""
+"""The most rows of a run, and the most keys of a tree."""
+_INCLUDE = re.compile(r'^#include "(\w+\.h)"\n', re.MULTILINE)
 
 Scalars = Mapping[str, int]
 Amount = Callable[[Scalars], int]
@@ -42,13 +47,17 @@ class Slot:
 
 @dataclass(frozen=True)
 class Unit:
-    """One kernel: `rows` pass through it in a launch, `items` of them through each work item."""
+    """One kernel: `rows` pass through it in a launch, `items` of them through each work item.
+
+    With `teams`, a row is a query, and as many work items share it as a line has words.
+    """
 
     name: str
     slots: tuple[Slot, ...]
     scalars: tuple[str, ...]
     rows: Amount
     items: int = 1
+    teams: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,9 @@ class Work:
 
     def groups(self, group: int) -> int:
         """How many groups of that many work items; at least one, because no API starts none."""
-        return max(1, -(-self.rows // (group * self.unit.items)))
+        per_line = LINE_BITS // self.word_bits
+        team = per_line if self.unit.teams and group >= per_line else 1  # see kernels/line_search.h
+        return max(1, -(-self.rows // (group // team * self.unit.items)))
 
 
 def _count(name: str) -> Amount:
@@ -81,7 +92,22 @@ def _entries(scalars: Scalars) -> int:
     return -(-scalars["n"] // scalars["step"])
 
 
-_A, _B, _N, _M = _count("a_n"), _count("b_n"), _count("n"), _count("m")
+def _starts(scalars: Scalars) -> int:
+    return scalars["m"] if scalars["from"] else 0
+
+
+def _lines(scalars: Scalars) -> int:
+    """The least that an implicit tree of so many levels can have: a line each."""
+    return scalars["levels"] * scalars["per_line"]
+
+
+def _regular(scalars: Scalars) -> int:
+    """The least that a regular tree can have: the upper levels, then one node without children's lines."""
+    per_line = scalars["per_line"]
+    return scalars["last"] + per_line * (1 + per_line) if scalars["levels"] else 0
+
+
+_A, _B, _N, _M, _LEVELS = (_count(name) for name in ("a_n", "b_n", "n", "m", "levels"))
 _TABLE = (
     Unit(
         "bisort_merger",
@@ -118,6 +144,44 @@ _TABLE = (
         ("n", "step", "m"),
         _M,
     ),
+    Unit(
+        "hb_search_implicit",
+        (
+            Slot("nodes", True, _lines),
+            Slot("offsets", False, _LEVELS),
+            Slot("queries", True, _M),
+            Slot("at", False, _starts),
+            Slot("leaves", False, _M, written=True),
+        ),
+        ("m", "from", "levels"),
+        _M,
+        teams=True,
+    ),
+    Unit(
+        "hb_search_regular",
+        (
+            Slot("nodes", True, _regular),
+            Slot("queries", True, _M),
+            Slot("at", False, _starts),
+            Slot("leaves", False, _M, written=True),
+        ),
+        ("m", "from", "levels", "last"),
+        _M,
+        teams=True,
+    ),
+    Unit(
+        "hb_lookup",
+        (
+            Slot("nodes", True, _lines),
+            Slot("offsets", False, _LEVELS),
+            Slot("leaf_words", True, _N),
+            Slot("queries", True, _M),
+            Slot("found", False, _M, written=True),
+        ),
+        ("m", "levels", "n"),
+        _M,
+        teams=True,
+    ),
 )
 UNITS: dict[str, Unit] = {unit.name: unit for unit in _TABLE}
 
@@ -144,6 +208,8 @@ def _check_scalars(unit: Unit, values: Scalars) -> None:
         least = 1 if name == "step" else 0
         if not least <= value <= LONGEST:
             raise DeviceFault(f"{unit.name}: {name}={value}, allowed are {least} to {LONGEST}")
+    if values.get("from", 0) > values.get("levels", 0):
+        raise DeviceFault(f"{unit.name}: from={values['from']}, but there are {values['levels']} levels to walk")
     if unit.rows(values) > LONGEST:
         raise DeviceFault(f"{unit.name}: {unit.rows(values)} rows, at most {LONGEST} are allowed: cut the runs")
 
@@ -153,15 +219,15 @@ def _check_buffers(unit: Unit, buffers: Sequence[Buffer], values: Scalars) -> np
     word: np.dtype[np.unsignedinteger] = buffers[0].dtype
     if word not in (np.dtype(np.uint32), np.dtype(np.uint64)):
         raise DeviceFault(f"{unit.name}: {unit.slots[0].name} holds {word}, words are uint32 or uint64")
+    known = {**values, "per_line": LINE_BITS // (8 * word.itemsize)}
     for slot, buffer in zip(unit.slots, buffers, strict=True):
+        needed = slot.size(known)
         wanted = word if slot.words else np.dtype(np.uint32)
         if buffer.dtype != wanted:
             raise DeviceFault(f"{unit.name}: {slot.name} holds {buffer.dtype}, it must hold {wanted}")
-        if buffer.size < slot.size(values):
+        if buffer.size < needed:
             told = ", ".join(f"{name}={value}" for name, value in values.items())
-            raise DeviceFault(
-                f"{unit.name}: {slot.name} has {buffer.size} elements, {told} needs {slot.size(values)} of them"
-            )
+            raise DeviceFault(f"{unit.name}: {slot.name} has {buffer.size} elements, {told} needs {needed} of them")
         if slot.written and sum(other is buffer for other in buffers) > 1:
             raise DeviceFault(f"{unit.name}: {slot.name} is written to, so it must be a buffer of its own")
     return word
@@ -171,15 +237,19 @@ def _check_buffers(unit: Unit, buffers: Sequence[Buffer], values: Scalars) -> np
 def source(unit: str) -> str:
     """The whole text of a unit.
 
-    The header's text stands in place of its #include: compilers need no search path then, and PoCL's cache, which
+    A header's text stands in place of its #include: compilers need no search path then, and PoCL's cache, which
     looks only at the text it is given, notices a changed header.
     """
     text = (KERNELS / f"{unit}.cu").read_text(encoding="utf-8")
-    include = f'#include "{HEADER}"\n'
-    assert text.count(include) == 1, f"{unit}.cu must include {HEADER} once"
-    return text.replace(include, (KERNELS / HEADER).read_text(encoding="utf-8"))
+    return _INCLUDE.sub(lambda found: (KERNELS / found[1]).read_text(encoding="utf-8"), text)
 
 
-def defines(unit: Unit, word_bits: int, group: int = GROUP) -> dict[str, int]:
-    """What a compiler must define for a unit's source."""
-    return {"WORD_BITS": word_bits, "GROUP": group, "ITEMS": unit.items}
+def group_of(most: int) -> int:
+    """Work items of a group on a device that allows so many: a power of two."""
+    return 1 << (min(GROUP, most).bit_length() - 1)
+
+
+def defines(unit: Unit, word_bits: int, group: int = GROUP, barrier: bool = False) -> dict[str, int]:
+    """What a compiler must define for a unit's source; `barrier`: teams do without ballots (OpenCL always does)."""
+    wanted = {"WORD_BITS": word_bits, "GROUP": group, "ITEMS": unit.items}
+    return wanted | ({"BARRIER_SEARCH": 1} if barrier and unit.teams else {})

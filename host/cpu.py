@@ -27,7 +27,10 @@ from millrace.host.words import Array
 Unit = Callable[[Sequence[Array], Sequence[int], Team], int]
 UNITS: dict[str, str] = {
     name: f"millrace.host.{name}"
-    for name in ("scan_prober", "bisort_merger", "bisort_indexer", "bisort_prober", "bisort_trimmer")
+    for name in (
+        *("scan_prober", "bisort_merger", "bisort_indexer", "bisort_prober", "bisort_trimmer"),
+        *("hb_search_implicit", "hb_search_regular", "hb_lookup"),
+    )
 }
 
 

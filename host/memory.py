@@ -19,6 +19,7 @@ from millrace.host.words import Array
 
 LANES = 8
 """Words that are compared at once: a cache line of 64-bit words."""
+LINE_BITS = 512
 _WORD = ir.IntType(64)
 
 
@@ -79,20 +80,24 @@ def _prefetch(typing_context: Any, where: Any) -> Any:
     return types.void(types.int64), generate
 
 
-def _leading(comparison: str) -> Any:
-    """An intrinsic: how many of the first `LANES` words at an address come before one that is `comparison` a bound."""
+def _leading(comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
+    """An intrinsic: how many of the first words at an address come before one that is `comparison` a bound.
+
+    It looks at a `fixed` number of words, or at a line of them (8 of 64 bits, 16 of 32) or a part of a line.
+    """
 
     def leading(typing_context: Any, where: Any, bound: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             word = context.get_value_type(bound)
-            many = ir.VectorType(word, LANES)
+            lanes = fixed or LINE_BITS // word.width // parts
+            many = ir.VectorType(word, lanes)
             pointer = builder.inttoptr(arguments[0], many.as_pointer())
             words = builder.load(pointer, align=word.width // 8)
             one = builder.insert_element(ir.Constant(many, ir.Undefined), arguments[1], ir.IntType(32)(0))
-            same = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
-            bits = builder.bitcast(builder.icmp_unsigned(comparison, words, same), ir.IntType(LANES))
+            same = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
+            bits = builder.bitcast(builder.icmp_unsigned(comparison, words, same), ir.IntType(lanes))
             # A bit beyond the lanes stands for the word that would come next.
-            wide = builder.or_(builder.zext(bits, _WORD), _WORD(1 << LANES))
+            wide = builder.or_(builder.zext(bits, _WORD), _WORD(1 << lanes))
             return builder.cttz(wide, ir.IntType(1)(1))
 
         return types.int64(types.int64, bound), generate
@@ -168,6 +173,10 @@ store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
 prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
 leading_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=")))
 leading_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">")))
+line_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=", None)))
+half_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=", None, 2)))
+half_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">", None, 2)))
+line_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">", None)))
 atomic_load: Callable[[int], int] = cast(Any, intrinsic(_atomic_load))
 atomic_store: Callable[[int, int], None] = cast(Any, intrinsic(_atomic_store))
 atomic_add: Callable[[int, int], int] = cast(Any, intrinsic(_atomic_add))

@@ -28,6 +28,7 @@ from millrace.errors import (
 
 if TYPE_CHECKING:
     from millrace.host.device import DeviceInfo
+    from millrace.index import OrderedIndex
     from millrace.registry import device, devices
     from millrace.state import StateDelta
     from millrace.table_join import join
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "DeviceInfo": "millrace.host.device",
+    "OrderedIndex": "millrace.index",
     "StateDelta": "millrace.state",
     "WindowJoin": "millrace.window_join",
     "device": "millrace.registry",
@@ -50,6 +52,7 @@ __all__ = [
     "DeviceUnavailable",
     "KeyTypeError",
     "MillraceError",
+    "OrderedIndex",
     "PredicateError",
     "SchemaError",
     "StateDelta",

@@ -91,6 +91,28 @@ def device_for(indexes: Sequence[str], name: str, threads: int | None) -> tuple[
     raise DeviceUnavailable(f"device {name!r} cannot run {which}; it runs on {', '.join(can)}")
 
 
+def device_with(unit: str, what: str, name: str, threads: int | None) -> Device:
+    """Open a device that offers a unit, which `what` needs; `auto` picks among all that do."""
+    if name == "auto":
+        return _automatic(threads, lambda one: unit in one.units)
+    opened = device(name, threads)
+    if unit in opened.units:
+        return opened
+    opened.close()
+    can = ", ".join(info.name for info in devices() if info.available and _offers(info.name, unit))
+    raise DeviceUnavailable(f"device {name!r} cannot run {what} (it has no unit {unit}); those that can are {can}")
+
+
+def _offers(name: str, unit: str) -> bool:
+    """Whether a device has a unit; one that does not open has none."""
+    try:
+        opened = device(name)
+    except Exception:  # `devices()` is where its reason is told
+        return False
+    opened.close()
+    return unit in opened.units
+
+
 def _first(indexes: Sequence[str], opened: Device) -> str | None:
     """The first index that a device can run."""
     return next((index for index in indexes if runs_on(index, opened)), None)

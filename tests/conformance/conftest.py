@@ -1,10 +1,20 @@
-"""Prints what the conformance cases covered, below pytest's own summary."""
+"""Adds the emulated CUDA to the devices, and prints what the cases covered, below pytest's own summary."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
 from tests.conformance.summary import write_summary
+from tests.gpu.emulated import backend
+
+
+@pytest.fixture(scope="module", autouse=True)
+def emulated_cuda() -> Iterator[None]:
+    """In this folder only: other tests see the devices that a user sees."""
+    with backend.registered():
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

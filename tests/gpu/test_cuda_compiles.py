@@ -1,74 +1,117 @@
 """The kernels compile as CUDA for the cards of three generations, without spills or local memory: no card needed.
 
-NVRTC compiles to machine code; ptxas, inside it, tells spills, and cuobjdump what the code needs. The tools come with
-the locked packages: where one is missing, that is a failure, because nothing else here looks at the CUDA side.
+The tools come with the locked packages: where one is missing, that is a failure, because nothing else here looks at the
+machine code. The table in docs/gpu.md must be what its command makes.
 """
 
 from __future__ import annotations
 
-import io
-import re
 import subprocess
-from pathlib import Path
+import sys
+from typing import Any
 
 import pytest
-from cuda.core import Program, ProgramOptions  # type: ignore[import-untyped]
-from cuda.pathfinder import find_nvidia_binary_utility  # type: ignore[import-untyped]
 
-from millrace.gpu import driver
+from millrace.gpu import driver, ptxas
 
-CARDS = ("sm_80", "sm_90", "sm_100")
-SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-USAGE = re.compile(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+# One worker does all of it: the table is made of what the other tests have compiled.
+pytestmark = pytest.mark.xdist_group("ptxas")
 
-
-def compile_unit(unit: str, word_bits: int, card: str, text: str | None = None) -> tuple[bytes, str]:
-    """Machine code and what the compiler said."""
-    defined = [(name, str(value)) for name, value in driver.defines(driver.UNITS[unit], word_bits).items()]
-    options = ProgramOptions(name=unit, arch=card, std="c++17", define_macro=defined, ptxas_options=["-v"])
-    said = io.StringIO()
-    made = Program(driver.source(unit) if text is None else text, "c++", options).compile("cubin", logs=said)
-    return bytes(made.code), said.getvalue()
+VARIANTS = list(ptxas.variants())
+TEAMS = [unit.name for unit in driver.UNITS.values() if unit.teams]
+REGISTERS = 32
+"""With no more, an SM of 64 Ki registers is full of threads: 2048."""
 
 
-def usage(code: bytes, folder: Path) -> dict[str, dict[str, int]]:
-    """What each kernel of a piece of machine code needs."""
-    tool = find_nvidia_binary_utility("cuobjdump")
-    assert tool, "cuobjdump is missing: make setup"
-    (folder / "unit.cubin").write_bytes(code)
-    done = subprocess.run([tool, "--dump-resource-usage", folder / "unit.cubin"], capture_output=True, check=True)
-    names = ("registers", "stack", "shared", "local")
-    rows = USAGE.findall(done.stdout.decode())
-    return {name: dict(zip(names, map(int, values), strict=True)) for name, *values in rows}
+@pytest.mark.parametrize(("unit", "word_bits", "barrier"), VARIANTS)
+def test_it_compiles_without_spills_or_local_memory(unit: str, word_bits: int, barrier: bool) -> None:
+    for card in ptxas.CARDS:
+        needs = ptxas.measure(unit, word_bits, barrier, card)
+        assert needs.kernel == unit
+        assert (needs.spills, needs.local) == (0, 0), (card, needs.said)
+        assert "warning" not in needs.said
+        assert needs.registers <= REGISTERS
+        assert needs.shared <= 16 * 1024, "OpenCL devices have 32 KiB at least: leave room for two groups"
 
 
-@pytest.mark.parametrize("card", CARDS)
-@pytest.mark.parametrize("word_bits", [32, 64])
-@pytest.mark.parametrize("unit", driver.UNITS)
-def test_it_compiles_without_spills_or_local_memory(unit: str, word_bits: int, card: str, tmp_path: Path) -> None:
-    code, said = compile_unit(unit, word_bits, card)
-    assert SPILLS.findall(said) == [("0", "0", "0")], said
-    assert "warning" not in said
-    needs = usage(code, tmp_path)
-    assert list(needs) == [unit]
-    assert (needs[unit]["stack"], needs[unit]["local"]) == (0, 0)
-    assert needs[unit]["shared"] <= 16 * 1024, "OpenCL devices have 32 KiB at least: leave room for two groups"
+@pytest.mark.parametrize(("unit", "card"), list(zip(TEAMS, ptxas.CARDS, strict=True)))
+def test_teams_vote_by_ballots_or_by_barriers(unit: str, card: str) -> None:
+    """Read from the machine code, whose instructions are counted rightly, too."""
+    listings = []
+    for barrier in (False, True):
+        needs = ptxas.measure(unit, 64, barrier, card)
+        listed = ptxas.sass(needs.code)
+        assert needs.instructions == len(listed)
+        listings.append(" ".join(listed))
+    ballot, barrier_path = listings
+    assert "VOTE" in ballot
+    assert "BAR." not in ballot
+    assert "STS" not in ballot, "ballots need no shared memory"
+    assert "VOTE" not in barrier_path
+    assert "BAR." in barrier_path
 
 
-def test_local_memory_is_seen(tmp_path: Path) -> None:
+def test_the_table_in_the_documents_is_current() -> None:
+    text = ptxas.DOCUMENT.read_text(encoding="utf-8")
+    made = ptxas.placed(text, ptxas.table())
+    assert text == made, "python -m millrace.gpu.ptxas --write"
+    assert all(f"`{unit}`" in made for unit in driver.UNITS)
+
+
+def test_the_command_writes_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: Any) -> None:
+    monkeypatch.setattr(ptxas, "table", lambda: "| new |\n")
+    monkeypatch.setattr(ptxas, "DOCUMENT", tmp_path / "gpu.md")
+    assert ptxas.main([]) == 0
+    assert capsys.readouterr().out == "| new |\n"
+    ptxas.DOCUMENT.write_text(f"a\n{ptxas.BEGIN}| old |\n{ptxas.END}b\n")
+    assert ptxas.main(["--write"]) == 0
+    assert ptxas.DOCUMENT.read_text() == f"a\n{ptxas.BEGIN}| new |\n{ptxas.END}b\n"
+    ptxas.DOCUMENT.write_text("no marks\n")
+    with pytest.raises(ValueError, match="ptxas: begin"):
+        ptxas.main(["--write"])
+    assert ptxas.main(["--wrong"]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_the_command_is_a_module() -> None:
+    command = [sys.executable, "-W", "error", "-m", "millrace.gpu.ptxas", "--wrong"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "usage: python -m millrace.gpu.ptxas" in done.stderr
+
+
+def test_local_memory_is_seen() -> None:
     """A kernel that must have it, so that a compiler that says it in other words is noticed."""
     text = """extern "C" __global__ void f(int *x) {
         int a[64] = {};
         for (int i = 0; i < 1000; i++) a[x[i] & 63] += i;
         x[0] = a[x[1] & 63];
     }"""
-    code, said = compile_unit("bisort_indexer", 32, CARDS[0], text)
-    ((stack, _, _),) = SPILLS.findall(said)
-    assert int(stack) > 0
-    needs = usage(code, tmp_path)["f"]
-    assert needs["stack"] + needs["local"] > 0
+    needs = ptxas.needs_of(*ptxas.compile_text(text, "f", ptxas.CARDS[0], {}))
+    assert (needs.kernel, needs.spills) == ("f", 0)
+    assert needs.local > 0
 
 
-def test_a_wrong_word_width_does_not_compile() -> None:
-    with pytest.raises(Exception, match="WORD_BITS must be 32 or 64"):
-        compile_unit("bisort_prober", 16, CARDS[0])
+def test_spills_are_seen() -> None:
+    """So many sums at once that they cannot all be in so few registers."""
+    sums = " ".join(f"a{i} = a{i} * a{(i * 7 + 1) % 60} + x[k * 60 + {i}];" for i in range(60))
+    text = f"""extern "C" __global__ void __launch_bounds__(1024, 2) f(double *x) {{
+        double {", ".join(f"a{i} = x[{i}]" for i in range(60))};
+        for (int k = 0; k < 100; k++) {{ {sums} }}
+        {" ".join(f"x[{i}] = a{i};" for i in range(60))}
+    }}"""
+    assert ptxas.needs_of(*ptxas.compile_text(text, "f", ptxas.CARDS[0], {})).spills > 0
+
+
+@pytest.mark.parametrize(
+    ("unit", "changed", "told"),
+    [
+        ("bisort_prober", {"WORD_BITS": 16}, "WORD_BITS must be 32 or 64"),
+        ("hb_lookup", {"GROUP": 96}, "GROUP must be a power of two"),
+        ("hb_lookup", {"GROUP": 16}, "ballots need whole warps"),
+    ],
+)
+def test_a_wrong_define_does_not_compile(unit: str, changed: dict[str, int], told: str) -> None:
+    defined = driver.defines(driver.UNITS[unit], 32) | changed
+    with pytest.raises(Exception, match=told):
+        ptxas.compile_text(driver.source(unit), unit, ptxas.CARDS[0], defined)

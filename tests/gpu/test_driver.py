@@ -33,13 +33,33 @@ def check(unit: str, given: list[NullBuffer], *scalars: int) -> driver.Work:
         ("bisort_indexer", (0, 3), 0, 1),
         ("bisort_prober", (10, 3, 6), 6, 6),
         ("bisort_prober", (0, 1, 0), 0, 1),
+        ("hb_search_implicit", (6, 0, 1), 6, 6),
+        ("hb_search_regular", (0, 0, 0, 0), 0, 1),
+        ("hb_lookup", (6, 1, 10), 6, 6),
     ],
 )
 def test_rows_and_groups(unit: str, scalars: tuple[int, ...], rows: int, groups: int) -> None:
     work = check(unit, buffers(unit), *scalars)
     assert (work.rows, work.groups(1), work.scalars) == (rows, groups, scalars)
     assert work.word_bits == 64
-    assert check(unit, buffers(unit, np.uint32), *scalars).word_bits == 32
+    assert check(unit, buffers(unit, np.uint32, 20), *scalars).word_bits == 32
+
+
+@pytest.mark.parametrize(
+    ("word", "group", "per_group"),
+    [(np.uint64, 128, 16), (np.uint32, 128, 8), (np.uint64, 8, 1), (np.uint32, 8, 8), (np.uint32, 2, 2)],
+)
+def test_a_team_of_a_lines_words_walks_with_a_query_unless_groups_are_smaller(
+    word: Any, group: int, per_group: int
+) -> None:
+    for queries in (1, per_group, per_group + 1, 100 * per_group):
+        work = check("hb_search_implicit", buffers("hb_search_implicit", word, 2000), queries, 1, 3)
+        assert work.groups(group) == -(-queries // per_group)
+
+
+@pytest.mark.parametrize(("most", "group"), [(1, 1), (3, 2), (96, 64), (128, 128), (1024, 128)])
+def test_groups_are_powers_of_two(most: int, group: int) -> None:
+    assert driver.group_of(most) == group
 
 
 def test_an_unknown_unit_lists_those_there_are() -> None:
@@ -79,6 +99,9 @@ def test_words_of_two_widths_are_refused() -> None:
         ("bisort_merger", (6, 5, 2), "out_words"),
         ("bisort_indexer", (11, 2), "words"),
         ("bisort_prober", (10, 1, 11), "low"),
+        ("hb_search_implicit", (11, 0, 1), "queries"),
+        ("hb_search_regular", (11, 0, 0, 0), "queries"),
+        ("hb_lookup", (1, 1, 11), "leaf_words"),
     ],
 )
 def test_a_buffer_that_is_too_small_is_named(unit: str, scalars: tuple[int, ...], name: str) -> None:
@@ -89,7 +112,7 @@ def test_a_buffer_that_is_too_small_is_named(unit: str, scalars: tuple[int, ...]
 @pytest.mark.parametrize("unit", driver.UNITS)
 def test_each_buffer_is_measured(unit: str) -> None:
     for place, slot in enumerate(driver.UNITS[unit].slots):
-        given = buffers(unit)
+        given = buffers(unit, size=100)
         given[place] = NullBuffer(0, given[place].dtype)
         with pytest.raises(mr.DeviceFault, match=f"{unit}: {slot.name} has 0 elements"):
             check(unit, given, *(1,) * len(driver.UNITS[unit].scalars))
@@ -104,6 +127,9 @@ def test_each_buffer_is_measured(unit: str) -> None:
         ("bisort_indexer", (5, 0), "step=0, allowed are 1"),
         ("bisort_indexer", (5, -3), "step=-3"),
         ("bisort_prober", (5, 1, -1), "m=-1"),
+        ("hb_search_implicit", (5, 3, 2), "from=3, but there are 2 levels"),
+        ("hb_search_regular", (5, 3, 2, 0), "from=3, but there are 2 levels"),
+        ("hb_lookup", (5, 2, LONGEST + 1), f"n={LONGEST + 1}"),
     ],
 )
 def test_scalars_out_of_range_are_refused(unit: str, scalars: tuple[int, ...], message: str) -> None:
@@ -141,6 +167,33 @@ def test_a_kernel_takes_what_the_table_says(unit: str) -> None:
         for slot in driver.UNITS[unit].slots
     ]
     assert found == [*slots, *(f"U32 {name}" for name in driver.UNITS[unit].scalars)]
+
+
+def test_a_tree_without_room_for_its_levels_is_refused() -> None:
+    """A line each in the implicit layout; the upper levels and one node of the last in the regular one."""
+    assert check("hb_search_implicit", buffers("hb_search_implicit", size=24), 1, 1, 3).rows == 1
+    with pytest.raises(mr.DeviceFault, match=r"nodes has 23 elements.*needs 24"):
+        check("hb_search_implicit", buffers("hb_search_implicit", size=23), 1, 1, 3)
+    with pytest.raises(mr.DeviceFault, match=r"nodes has 47 elements.*needs 48"):
+        check("hb_lookup", buffers("hb_lookup", np.uint32, 47), 1, 3, 1)
+    with pytest.raises(mr.DeviceFault, match=r"nodes has 371 elements.*needs 372"):
+        check("hb_search_regular", buffers("hb_search_regular", np.uint32, 371), 1, 0, 2, 100)
+
+
+def test_starts_are_needed_below_the_root_only() -> None:
+    for unit, more in (("hb_search_implicit", ()), ("hb_search_regular", (0,))):
+        given = buffers(unit, size=100)
+        place = [slot.name for slot in driver.UNITS[unit].slots].index("at")
+        given[place] = NullBuffer(0, np.dtype(np.uint32))
+        assert check(unit, given, 5, 0, 1, *more).rows == 5
+        with pytest.raises(mr.DeviceFault, match="at has 0 elements"):
+            check(unit, given, 5, 1, 1, *more)
+
+
+def test_only_units_with_teams_know_two_ways_to_vote() -> None:
+    for unit in driver.UNITS.values():
+        assert ("BARRIER_SEARCH" in driver.defines(unit, 32, barrier=True)) == unit.teams
+        assert "BARRIER_SEARCH" not in driver.defines(unit, 32)
 
 
 def test_every_kernel_file_is_in_the_table() -> None:

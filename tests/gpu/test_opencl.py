@@ -1,4 +1,4 @@
-"""The OpenCL device: names and what is listed, the contract, faults, counters, forks, threads, read-only homes."""
+"""The OpenCL device: names and what is listed, faults, forks, read-only homes; the contract: `test_contract.py`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ import pytest
 import millrace as mr
 from millrace import registry
 from millrace.gpu import driver, opencl
-from millrace.host.cpu import CpuDevice
-from millrace.host.device import Buffer, Device
-from millrace.host.words import Array
+from millrace.host.device import Device
+from tests.gpu.devices import sample, send
 
-U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
+U64 = np.dtype(np.uint64)
 
 
 @pytest.fixture
@@ -31,18 +30,6 @@ def device() -> Iterator[opencl.OpenclDevice]:
     opened = opencl.open_device("opencl", None)
     yield opened
     opened.close()
-
-
-def send(device: Device, array: Array) -> Buffer:
-    buffer = device.alloc(len(array), array.dtype)
-    device.write(buffer, 0, array)
-    return buffer
-
-
-def sample(device: Device, n: int = 1000, step: int = 10) -> tuple[Buffer, Any]:
-    """An index over 0, 1, … under way."""
-    index = device.alloc(-(-n // step), U64)
-    return index, device.launch("bisort_indexer", [send(device, np.arange(n, dtype=np.uint64)), index], [n, step])
 
 
 # --- names ---
@@ -65,7 +52,7 @@ def test_the_bare_name_opens_the_first() -> None:
     opened = mr.device("opencl")
     assert opened.name == "opencl:0"
     assert opened.kind in {"opencl-cpu", "opencl-gpu", "opencl-accelerator"}
-    assert opened.units == {"bisort_merger", "bisort_indexer", "bisort_prober"}
+    assert opened.units == set(driver.UNITS)
     assert mr.device("opencl:0").kind == opened.kind
 
 
@@ -85,7 +72,7 @@ def test_a_number_that_is_not_there_lists_those_that_are() -> None:
 
 @pytest.fixture
 def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opencl, "_runtime", None)
+    monkeypatch.setattr(opencl.runtime, "held", None)
 
 
 @pytest.mark.usefixtures("not_started")
@@ -135,8 +122,8 @@ def fake_opencl(monkeypatch: pytest.MonkeyPatch, *platforms: list[Any] | Excepti
                 raise platform
         return [SimpleNamespace(get_devices=lambda d=devices: devices_of(d)) for devices in platforms]
 
-    fake = SimpleNamespace(Error=FakeError, get_platforms=get_platforms)
-    monkeypatch.setattr(opencl, "_runtime", None)
+    fake = SimpleNamespace(Error=FakeError, MemoryError=FakeError, get_platforms=get_platforms)
+    monkeypatch.setattr(opencl.runtime, "held", None)
     monkeypatch.setattr(opencl, "_load", lambda: fake)
 
 
@@ -183,63 +170,6 @@ def test_a_device_that_cannot_run_the_kernels_says_why(monkeypatch: pytest.Monke
             mr.device(name)
 
 
-# --- the contract ---
-
-
-@pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.int64])
-def test_buffers_have_a_size_and_a_type(device: Device, dtype: type) -> None:
-    buffer = device.alloc(10, np.dtype(dtype))
-    assert (buffer.size, buffer.dtype) == (10, np.dtype(dtype))
-    data: Array = np.arange(5, dtype=dtype)
-    device.write(buffer, 3, data)
-    data[:] = 99
-    found = device.read(buffer, 3, 5)
-    assert found.dtype == np.dtype(dtype)
-    assert found.tolist() == [0, 1, 2, 3, 4]
-    found[:] = 7
-    assert device.read(buffer, 4, 2).tolist() == [1, 2]
-    device.write(buffer, 0, np.arange(20, dtype=dtype)[::2])
-    assert device.read(buffer, 0, 10).tolist() == list(range(0, 20, 2))
-    size = np.dtype(dtype).itemsize
-    assert device.counters() == {"bytes_in": 15 * size, "bytes_out": 17 * size}
-
-
-def test_empty_buffers_work(device: Device) -> None:
-    buffer = device.alloc(0, U64)
-    assert buffer.size == 0
-    device.write(buffer, 0, np.empty(0, np.uint64))
-    assert device.read(buffer, 0, 0).shape == (0,)
-    index = device.alloc(0, U64)
-    assert device.wait(device.launch("bisort_indexer", [buffer, index], [0, 4]))["rows"] == 0
-    device.free(buffer)
-
-
-def test_counters_count_each_launch_once_and_outlive_the_device(device: Device) -> None:
-    for _ in range(2):
-        _, launch = sample(device)
-        assert launch.unit == "bisort_indexer"
-        first = device.wait(launch)
-        assert first["rows"] == 100
-        assert first["ns"] > 0
-        assert device.wait(launch) == first
-    device.close()
-    device.close()
-    counted = device.counters()
-    assert counted["bisort_indexer_rows"] == 200
-    assert counted["bisort_indexer_ns"] >= first["ns"]
-    assert counted["bytes_in"] == 16_000
-
-
-def test_a_buffer_may_be_freed_while_a_launch_uses_it(device: Device) -> None:
-    words = send(device, np.arange(100_000, dtype=np.uint64))
-    index = device.alloc(100_000, U64)
-    launch = device.launch("bisort_indexer", [words, index], [100_000, 1])
-    device.free(words)
-    device.free(words)
-    device.wait(launch)
-    assert np.array_equal(device.read(index, 0, 100_000), np.arange(100_000))
-
-
 def test_kernels_are_built_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     device.wait(sample(device)[1])
     monkeypatch.setattr(opencl.Runtime, "_build", None)
@@ -249,6 +179,8 @@ def test_kernels_are_built_once(device: Device, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_threads_may_launch_the_same_unit_at_once() -> None:
+    """On devices opened apart: they share the built kernel, whose arguments are part of it until it is started."""
+
     def work(number: int) -> bool:
         device = opencl.open_device("opencl", None)
         good = True
@@ -265,50 +197,6 @@ def test_threads_may_launch_the_same_unit_at_once() -> None:
 
 
 # --- faults ---
-
-
-def test_a_unit_that_a_device_lacks_is_a_fault_that_names_those_it_has(device: Device) -> None:
-    with pytest.raises(mr.DeviceFault, match=r"'opencl:0' has no unit 'scan_prober'.*bisort_merger"):
-        device.launch("scan_prober", [], [])
-
-
-def test_reading_and_writing_outside_of_a_buffer_is_a_fault(device: Device) -> None:
-    buffer = device.alloc(4, U32)
-    for offset, size in ((0, 5), (4, 1), (-1, 2)):
-        with pytest.raises(mr.DeviceFault, match="of a buffer of 4"):
-            device.read(buffer, offset, size)
-        with pytest.raises(mr.DeviceFault, match="of a buffer of 4"):
-            device.write(buffer, offset, np.zeros(size, np.uint32))
-    with pytest.raises(mr.DeviceFault, match="write of int64 into a buffer of uint32"):
-        device.write(buffer, 0, np.zeros(4, np.int64))
-
-
-def test_foreign_and_freed_buffers_are_a_fault(device: Device) -> None:
-    other = opencl.open_device("opencl", None)
-    for foreign in (CpuDevice().alloc(4, U32), other.alloc(4, U32)):
-        for use in (lambda b: device.read(b, 0, 1), device.free, lambda b: device.launch("bisort_indexer", [b, b], [])):
-            with pytest.raises(mr.DeviceFault, match="belongs to another device"):
-                use(foreign)
-    buffer = device.alloc(4, U32)
-    device.free(buffer)
-    with pytest.raises(mr.DeviceFault, match="given back already"):
-        device.read(buffer, 0, 1)
-    with pytest.raises(mr.DeviceFault, match="given back already"):
-        device.launch("bisort_indexer", [buffer, device.alloc(4, U32)], [4, 1])
-
-
-def test_a_closed_device_does_nothing_more(device: Device) -> None:
-    buffer, launch = sample(device)
-    device.close()
-    uses = (
-        lambda: device.alloc(1, U32),
-        lambda: device.read(buffer, 0, 1),
-        lambda: device.launch("bisort_indexer", [buffer, buffer], [1, 1]),
-        lambda: device.wait(launch),
-    )
-    for use in uses:
-        with pytest.raises(mr.DeviceFault, match="is closed"):
-            use()
 
 
 def error_of(kind: type[Exception], code: int) -> Exception:

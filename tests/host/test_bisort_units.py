@@ -1,4 +1,4 @@
-"""BI-Sort's units on OpenCL and on the CPU, through the device contract: a stable merge, a sample, two searches."""
+"""BI-Sort's units on the CPU, OpenCL and emulated CUDA: a stable merge, a sample, two searches."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import millrace as mr
-from millrace.gpu import driver, opencl
-from millrace.host.device import Buffer, Device
+from millrace.gpu import driver
+from millrace.host.device import Device
 from millrace.host.words import Array
+from tests.gpu import devices
+from tests.gpu.devices import run, send
 
 # One worker does all of it: on a cold cache PoCL builds each kernel once, not once per worker.
 pytestmark = pytest.mark.xdist_group("opencl")
@@ -22,22 +23,10 @@ TILE = driver.GROUP * driver.UNITS["bisort_merger"].items
 SPREADS = ("few", "wide", "equal", "ends")
 
 
-@pytest.fixture(scope="module", params=["cpu", "cpu, 3 threads", "whole groups", "tiny groups", "single items"])
+@pytest.fixture(scope="module", params=devices.KINDS)
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    """The CPU, or the first OpenCL device; in groups of two work items most rows are near the edge of a tile."""
-    if request.param.startswith("cpu"):
-        opened: Device = mr.device("cpu", threads=3 if "3" in request.param else 1)
-    elif request.param == "whole groups":
-        opened = mr.device("opencl")
-    else:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(driver, "GROUP", 2 if request.param == "tiny groups" else 1)
-            opened = opencl.OpenclDevice(opencl.Runtime(), 0)
-            for unit in driver.UNITS.values():
-                for width in (32, 64):
-                    opened._runtime.kernel(0, unit, width)  # built here, with this size of groups
-    yield opened
-    opened.close()
+    with devices.opened(request.param) as opened:
+        yield opened
 
 
 def draw(rng: np.random.Generator, spread: str, size: int, dtype: Any) -> Array:
@@ -53,27 +42,6 @@ def draw(rng: np.random.Generator, spread: str, size: int, dtype: Any) -> Array:
         case _:
             words = rng.choice(np.array([0, 1, top // 2, top - 1, top], dtype), size)
     return np.sort(words)
-
-
-def send(device: Device, array: Array) -> Buffer:
-    buffer = device.alloc(len(array), array.dtype)
-    device.write(buffer, 0, array)
-    return buffer
-
-
-def run(device: Device, unit: str, inputs: list[Array], outputs: list[tuple[int, Any]], scalars: list[int]) -> Any:
-    """What a unit writes, and the rows it counted. A canary behind each output must survive."""
-    sent = [send(device, array) for array in inputs]
-    made = [send(device, np.full(size + 3, 77, dtype)) for size, dtype in outputs]
-    rows = device.wait(device.launch(unit, [*sent, *made], scalars))["rows"]
-    found = [device.read(buffer, 0, buffer.size) for buffer in made]
-    for array in found:
-        assert array[-3:].tolist() == [77, 77, 77]
-    for array, buffer in zip(inputs, sent, strict=True):
-        assert np.array_equal(device.read(buffer, 0, len(array)), array)
-    for buffer in (*sent, *made):
-        device.free(buffer)
-    return [array[:-3] for array in found], rows
 
 
 def check_merge(device: Device, a: Array, b: Array) -> None:

@@ -27,6 +27,8 @@ from millrace.bench.tables import COLUMNS, TableRun, Tables, fingerprint
 from millrace.bench.workload import DISTRIBUTIONS, DOMAIN, HEAVY_VALUES, Distribution, Workload
 from millrace.cli import bench as command
 from millrace.host import pool
+from millrace.host.hbtree_layout import LAYOUTS
+from millrace.host.pipeline import STRATEGIES
 
 SHORT = Effort(1, 1e-6, 1.0)
 FACTS = {"window", "batch", "output", "selectivity", "distribution"}
@@ -331,7 +333,8 @@ def test_every_bar_names_cases_that_a_full_run_has() -> None:
     """Guards: a renamed case would leave its bar unread for ever."""
     cases = {bench: [case.name for case in catalog.cases(bench, Options())] for bench in catalog.BENCHES}
     for bar in BARS:
-        assert bar.rows(row(bar.bench, case, i, p, 1.0) for case in cases[bar.bench] for i, p in _pairs()), bar.text
+        given = (row(bar.bench, case, i, p, 1.0, device=bar.device) for case in cases[bar.bench] for i, p in _pairs())
+        assert bar.rows(given), bar.text
 
 
 def _pairs() -> Iterator[tuple[str, str]]:
@@ -339,6 +342,12 @@ def _pairs() -> Iterator[tuple[str, str]]:
     for index in LARGEST_WINDOW:
         for peer in [*peers, *window_join.BATCH_PEERS, *join.PEERS]:
             yield index, peer
+    for index in LAYOUTS:
+        for peer in ("numpy", "numpy-sorted", "random-reads", "implicit on cpu", "implicit at uniform", "copy"):
+            yield index, peer
+        yield index, "keys and values"
+    for strategy in STRATEGIES:
+        yield strategy, "max(T2, T4)"
 
 
 def test_a_full_run_prints_its_bars(

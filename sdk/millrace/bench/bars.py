@@ -15,7 +15,7 @@ from millrace.bench.rows import BEST_FIXED, Row
 
 @dataclass(frozen=True)
 class Bar:
-    """At least `ratio` in every row of a bench whose case, index and peer match the patterns as a whole."""
+    """At least `ratio` in every row of a bench, on a device, whose case, index and peer match the patterns."""
 
     text: str
     ratio: float
@@ -23,13 +23,14 @@ class Bar:
     case: str
     index: str
     peer: str
+    device: str = "cpu"
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
         """Those that it speaks of."""
         return [row for row in rows if self._covers(row)]
 
     def _covers(self, row: Row) -> bool:
-        if row["bench"] != self.bench or row["device"] != "cpu" or row["peer"] is None:
+        if row["bench"] != self.bench or row["device"] != self.device or row["peer"] is None:
             return False
         return all(re.fullmatch(getattr(self, name), row[name]) for name in ("case", "index", "peer"))
 
@@ -48,6 +49,7 @@ class Verdict:
 
 
 _W, _SMALL, _BTREE = "window_join", r"small-2\^16-batch", "btree on cpu"
+_L, _UNIFORM = "lookup", r"lookup-2\^(23|26)-uniform"
 BARS = (
     Bar("bisort 20x NumPy at 2^20", 20, _W, r"batches-2\^20-seqs", "bisort", "numpy"),
     Bar("bisort 80x NumPy at 2^23", 80, _W, r"batches-2\^23-seqs", "bisort", "numpy"),
@@ -70,6 +72,15 @@ BARS = (
     Bar("wib within 2x of btree, batch 1", 0.5, _W, rf"{_SMALL}1-.*", "wib", _BTREE),
     Bar("mr.join 5x the best peer, 1M", 5, "join", "band-1M-pairs", "bisort|auto", "duckdb.*|polars.*|numpy.*"),
     Bar("mr.join 5x the best peer, 10M", 5, "join", "band-10M-pairs", "bisort|auto", "duckdb.*|polars.*|numpy.*"),
+    Bar("lookup 30x NumPy", 30, _L, _UNIFORM, "implicit", "numpy"),
+    Bar("lookup 5x sorted NumPy", 5, _L, _UNIFORM, "implicit", "numpy-sorted"),
+    Bar("0.45 lookups a line at 2^26", 0.45, _L, r"lookup-2\^26-uniform", "implicit", "random-reads"),
+    Bar("ranges of 8 10x NumPy", 10, _L, "range-.*-match8", "implicit", "numpy"),
+    Bar("building 0.5 of copying", 0.5, _L, "build-.*-sorted", "implicit", "copy"),
+    Bar("memory 1.2x keys and values", 1 / 1.2, _L, "memory-.*", "implicit", "keys and values"),
+    Bar("regular within 1.5x of implicit", 1 / 1.5, _L, _UNIFORM, "regular", "implicit on cpu"),
+    Bar("Zipf faster than uniform", 1, _L, "lookup-.*-zipf", "implicit", "implicit at uniform"),
+    Bar("double buffering 0.95 of max(T2, T4)", 0.95, "pipeline", ".*", "double-buffered", r"max\(T2, T4\)", "paced"),
 )
 
 

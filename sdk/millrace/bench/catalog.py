@@ -13,10 +13,11 @@ from millrace.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Bench:
-    """A module with `cases(options)`, and what it measures in one line."""
+    """A module with `cases(options)`, what it measures in one line, and whether it can write a trace."""
 
     module: str
     title: str
+    traced: bool = False
 
 
 BENCHES: dict[str, Bench] = {
@@ -29,6 +30,15 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.structures",
         "one subwindow of BI-Sort, RaP-Table and WiB+-Tree: inserting, probing, counting, balance; beside NumPy",
     ),
+    "lookup": Bench(
+        "millrace.bench.lookup",
+        "an ordered index: lookups, ranges, building and memory, against NumPy and the machine's random reads",
+    ),
+    "pipeline": Bench(
+        "millrace.bench.pipeline",
+        "buckets of lookups by host and device: sequential, pipelined, double-buffered, balanced; at set speeds",
+        traced=True,
+    ),
 }
 
 
@@ -38,6 +48,13 @@ def check_names(names: Sequence[str]) -> list[str]:
         if name not in BENCHES:
             raise ArgumentError(f"there is no bench {name!r}; there are: {', '.join(BENCHES)}")
     return list(dict.fromkeys(names)) or list(BENCHES)
+
+
+def check_traced(names: Sequence[str]) -> None:
+    """Refuse to write a trace of benches that have none."""
+    able = [name for name, bench in BENCHES.items() if bench.traced]
+    if any(name not in able for name in names):
+        raise ArgumentError(f"--trace is for {', '.join(able)} alone; given {', '.join(names)}")
 
 
 def cases(name: str, options: Options) -> list[Case]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from millrace.bench.harness import Effort
 
@@ -12,11 +13,15 @@ _QUICK = Effort(repeats=3, slice_seconds=0.05, most_seconds=2.0)
 
 @dataclass(frozen=True)
 class Options:
-    """`quick` takes small sizes and short slices; `repeats` overrides how often; `only` keeps cases that contain it."""
+    """`quick` takes small sizes and short slices; `repeats` overrides how often; `only` keeps cases that contain it.
+
+    `trace`: a file for a trace of the last case kept of a bench that can write one.
+    """
 
     quick: bool = False
     repeats: int | None = None
     only: str = ""
+    trace: Path | None = None
 
     @property
     def effort(self) -> Effort:

@@ -85,6 +85,9 @@ def bench(
     ] = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="Timed repeats of each contender.")] = None,
     case: Annotated[str, typer.Option(help="Only cases whose name contains this.")] = "",
+    trace: Annotated[
+        Path | None, typer.Option(help="File for a trace of the last case (bench pipeline), as for Perfetto.")
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the benches and stop.")] = False,
 ) -> None:
     """Measure our work and its peers side by side."""
@@ -93,4 +96,4 @@ def bench(
     if listing:
         list_benches(json)
     else:
-        run_benches(names or [], json, quick, out, repeat, case)
+        run_benches(names or [], json, quick, out, repeat, case, trace)

@@ -34,10 +34,20 @@ def list_benches(as_json: bool) -> None:
     print_table(("bench", "what it measures"), [(name, bench.title) for name, bench in catalog.BENCHES.items()])
 
 
-def run_benches(names: list[str], as_json: bool, quick: bool, out: Path | None, repeats: int | None, only: str) -> None:
+def run_benches(
+    names: list[str],
+    as_json: bool,
+    quick: bool,
+    out: Path | None,
+    repeats: int | None,
+    only: str,
+    trace: Path | None = None,
+) -> None:
     """Measure, print and keep."""
-    options = Options(quick, repeats, only)
+    options = Options(quick, repeats, only, trace)
     chosen = catalog.check_names(names)
+    if trace is not None:
+        catalog.check_traced(chosen)
     about = about_run()
     for name in chosen:
         catalog.cases(name, options)  # a name that fits no case is told before anything is measured
@@ -49,6 +59,8 @@ def run_benches(names: list[str], as_json: bool, quick: bool, out: Path | None, 
             if not quick:
                 _print_bars(rows)
         remark(f"results: {path}")
+    if trace is not None:
+        remark(f"trace: {trace} (open it in https://ui.perfetto.dev or chrome://tracing)")
 
 
 def _run(name: str, options: Options, about: Row, path: Path, as_json: bool) -> list[Row]:

@@ -1,8 +1,9 @@
 """Yardsticks: how many random cache lines the machine reads per second, with prefetch, on all cores.
 
-They join nothing: tuples joined per second divided by one says how well an index uses memory, on any machine.
-`random-reads` is the machine's own limit, in a memory far larger than any cache; `window-reads` the limit in one as
-large as the words and ids of both windows, which a cache may hold. The memory is NumPy's, as our own is.
+They answer nothing: tuples joined, or keys looked up, per second divided by one say how well an index uses memory, on
+any machine. `random-reads` is the machine's own limit, in a memory far larger than any cache (for lookups: as large as
+keys and values); `window-reads` the limit in one as large as the words and ids of both windows, which a cache may hold.
+The memory is NumPy's, as our own is.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ READS = 1 << 21
 
 
 class RandomReads:
-    """A block of memory, read at random."""
+    """A block of memory of `size` bytes, read at random."""
 
     def __init__(self, size: int) -> None:
-        """Of `size` bytes. Compiles and loads the reader, and writes all of the memory, so that it is really there."""
+        """Compiles and loads the reader, and writes all of the memory, so that it is really there."""
         self._read = load("random_reads").random_reads
         self._read.restype = ctypes.c_uint64
         self._read.argtypes = [
@@ -54,7 +55,7 @@ class RandomReads:
         return READS * self._threads, seconds
 
     def answer(self) -> Answer:
-        """None: it answers no join."""
+        """None: it answers nothing."""
         return {}
 
     def pause(self) -> None:

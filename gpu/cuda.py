@@ -1,0 +1,193 @@
+"""The `cuda` devices: NVIDIA's GPUs through CuPy, which compiles the kernels in `gpu/kernels` by NVRTC.
+
+Devices are numbered `cuda:0`, `cuda:1`, … as the driver numbers them; `cuda` opens the first that can be used. Each
+opened device, or lane, has a stream of its own; staging memory is pinned; device memory and pinned memory come from
+CuPy's pools. Searches of trees vote by ballots (`kernels/line_search.h`). What is not CUDA's own is in `gpu/device.py`.
+
+Limits: `threads` has no effect. Cards of compute capability 7.5 and later, which CUDA 13 compiles for. Without a driver
+CuPy is not even imported. No machine of this project's has had a card: tests compile the kernels for three generations,
+and run this file and the kernels against a stand-in for CuPy (`docs/gpu.md`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from millrace.gpu import device as gpu
+from millrace.gpu import driver
+from millrace.gpu.device import line
+from millrace.host.device import DeviceInfo
+from millrace.host.errors import DeviceUnavailable
+from millrace.host.words import Array
+
+INSTALL = "pip install 'millrace[cuda]'"
+DRIVER = "libcuda.so.1"
+_OLDEST = (7, 5)
+
+
+class CudaDevice(gpu.GpuDevice):
+    """One card with a stream of its own."""
+
+    _runtime: Runtime
+
+    def _open_queue(self) -> None:
+        self._cuda = self._runtime.cupy.cuda
+        self._flying: deque[tuple[Any, list[Any]]] = deque()
+        with self._card():
+            # Not tied to the default stream, on which other code in this process may work.
+            self._stream = self._cuda.Stream(non_blocking=True)
+
+    @contextmanager
+    def _card(self) -> Iterator[None]:
+        """CUDA's calls mean the card that the calling thread has chosen."""
+        with self._cuda.Device(self._number):
+            yield
+
+    def _new(self, size: int) -> Any:
+        with self._card():
+            return self._cuda.alloc(size)
+
+    def _copy_in(self, memory: Any, at: int, data: Array) -> None:
+        with self._card():
+            (memory + at).copy_from_host_async(data.ctypes.data, data.nbytes, self._stream)
+            self._stream.synchronize()
+
+    def _copy_out(self, memory: Any, at: int, out: Array) -> None:
+        with self._card():
+            (memory + at).copy_to_host_async(out.ctypes.data, out.nbytes, self._stream)
+            self._stream.synchronize()
+
+    def _drop(self, memory: Any) -> None:
+        """Nothing to call: memory goes back to CuPy's pool when the last launch that uses it has let it go."""
+
+    def _start(self, work: driver.Work, memories: list[Any]) -> Any:
+        self._land()
+        with self._card():
+            kernel = self._runtime.kernel(self._number, work.unit, work.word_bits)
+            # By value: addresses as 64-bit numbers, scalars as 32-bit ones.
+            arguments = (*(np.uint64(m.ptr) for m in memories), *(np.uint32(value) for value in work.scalars))
+            start, end = (self._cuda.Event(block=True) for _ in range(2))  # the host's cores have better to do
+            with self._stream:
+                start.record(self._stream)
+                kernel((work.groups(driver.GROUP),), (driver.GROUP,), arguments)
+                end.record(self._stream)
+        self._flying.append((end, memories))
+        return start, end
+
+    def _land(self) -> None:
+        """Let go of memory that launches kept until they ended: the pool would give it to others at once."""
+        while self._flying and self._flying[0][0].done:
+            self._flying.popleft()
+
+    def _finish(self, event: Any) -> int:
+        start, end = event
+        end.synchronize()
+        self._land()
+        return int(self._cuda.get_elapsed_time(start, end) * 1e6)
+
+    def _drain(self) -> None:
+        with self._card():
+            self._stream.synchronize()
+        self._flying.clear()
+
+    def _stage(self, size: int) -> Array:
+        with self._card():
+            pinned = self._cuda.alloc_pinned_memory(size)
+        return np.frombuffer(pinned, np.uint8, size)
+
+    def _room(self) -> int:
+        with self._card():
+            free, _ = self._cuda.runtime.memGetInfo()
+            return int(free + self._runtime.cupy.get_default_memory_pool().free_bytes())
+
+
+class Runtime(gpu.Runtime):
+    """CUDA in one process."""
+
+    family = "cuda"
+
+    def __init__(self, cupy: Any, barrier: bool = False) -> None:
+        """`barrier`: teams vote through shared memory, as on OpenCL; tests ask for it."""
+        super().__init__()
+        self.cupy, self._barrier = cupy, barrier
+        cuda = cupy.cuda
+        self.memory_errors = (cuda.memory.OutOfMemoryError,)
+        self.errors = (
+            cuda.runtime.CUDARuntimeError,
+            cuda.driver.CUDADriverError,
+            cuda.compiler.CompileException,
+            *self.memory_errors,
+        )
+        try:
+            count = cuda.runtime.getDeviceCount()
+            self._infos = [self._info(number) for number in range(count)]
+        except cuda.runtime.CUDARuntimeError as error:
+            raise DeviceUnavailable(f"CUDA does not start ({line(error)}): {_mend()}") from error
+        if not count:
+            raise DeviceUnavailable(f"CUDA's driver finds no card: {_mend()}")
+
+    def infos(self) -> list[DeviceInfo]:
+        """All cards, those that cannot run our kernels with the reason."""
+        return self._infos
+
+    def _info(self, number: int) -> DeviceInfo:
+        found = self.cupy.cuda.runtime.getDeviceProperties(number)
+        capability = (found["major"], found["minor"])
+        what = f"{found['name'].decode(errors='replace')}, compute capability {capability[0]}.{capability[1]}"
+        more = f"{found['multiProcessorCount']} multiprocessors, {found['totalGlobalMem'] / 2**30:.1f} GiB"
+        old = f"; CUDA 13 compiles for {_OLDEST[0]}.{_OLDEST[1]} and later: use it through OpenCL"
+        fit = capability >= _OLDEST
+        return DeviceInfo(f"{self.family}:{number}", self.family, fit, f"{what}, {more}{'' if fit else old}")
+
+    def _build(self, number: int, unit: driver.Unit, word_bits: int) -> Any:
+        """CuPy compiles for the card that is chosen, and keeps what it made on disk."""
+        wanted = driver.defines(unit, word_bits, barrier=self._barrier)
+        options = ("-std=c++17", *(f"-D{name}={value}" for name, value in wanted.items()))
+        module = self.cupy.RawModule(code=driver.source(unit.name), options=options)
+        return module.get_function(unit.name)
+
+
+def _start() -> Runtime:
+    return Runtime(_load())
+
+
+def _load() -> Any:
+    """Import CuPy, if it is there and has a driver to speak to; its cache in a folder that can be written."""
+    if find_spec("cupy") is None:
+        raise DeviceUnavailable(f"CuPy is not installed: {INSTALL}")
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError as error:
+        raise DeviceUnavailable(f"there is no NVIDIA driver ({line(error)}): {_mend()}") from error
+    if "CUPY_CACHE_DIR" not in os.environ:
+        os.environ["CUPY_CACHE_DIR"] = str(gpu.cache_folder("cupy"))
+    try:
+        return import_module("cupy")
+    except (ImportError, OSError) as error:
+        raise DeviceUnavailable(f"CuPy does not import ({line(error)}): {INSTALL}") from error
+
+
+def _mend() -> str:
+    return "install NVIDIA's driver, until `nvidia-smi` lists a card"
+
+
+runtime = gpu.Started("CUDA", _start)
+
+
+def probe() -> list[DeviceInfo]:
+    """All cards; where there are none, one entry that says why."""
+    return gpu.probe("cuda", runtime)
+
+
+def open_device(name: str, threads: int | None) -> CudaDevice:
+    """Open `cuda:<number>`, or the first that can be used by the name `cuda`."""
+    return CudaDevice(*gpu.choose("cuda", runtime, name))

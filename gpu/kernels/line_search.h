@@ -1,0 +1,80 @@
+/* A team of work items searches one line of 64 bytes together, each comparing one word (thesis, appendix A, 5.3).
+ *
+ * Two ways to tell the team whose word is the first that is not below the query:
+ *   ballot   CUDA: the vote of a warp's 32 threads is one instruction, the first vote another. No memory, no barrier.
+ *   barrier  OpenCL, and CUDA with BARRIER_SEARCH defined: votes go through shared memory, as in the paper's snippet 3.
+ *            Each item compares its vote with its neighbour's; one finds itself to be the first and says so. Two
+ *            barriers: what a search reads of the one before is read before its own first barrier.
+ * Both need every item of the group to take part in every search, with whatever query.
+ *
+ * In groups that are smaller than a line has words, which some OpenCL devices ask for, each item searches alone.
+ *
+ * Included after portable.h. A kernel declares TEAM_MEMORY first and hands `team_memory` on. QUERIES queries go through
+ * a group at a time, and each item looks at SHARE words. Limits: GROUP is a power of two; for ballots a multiple of 32.
+ */
+
+#define PER_LINE (512 / WORD_BITS)
+#define TEAM (GROUP < PER_LINE ? 1 : PER_LINE)
+#define SHARE (PER_LINE / TEAM)
+#define QUERIES (GROUP / TEAM)
+
+#if GROUP & (GROUP - 1)
+#error "GROUP must be a power of two"
+#endif
+
+/* first_vote: the `place` of the first item of the team whose vote is set, PER_LINE if none is. Votes never fall from
+ * one item to the next, because a line is sorted. */
+#if GROUP < PER_LINE
+
+#define TEAM_MEMORY LOCAL U32 *team_memory = 0
+
+HELPER U32 first_vote(int vote, U32 place, LOCAL U32 *team_memory)
+{
+    (void)team_memory;
+    return vote ? place : PER_LINE;
+}
+
+#elif defined(__OPENCL_VERSION__) || defined(BARRIER_SEARCH)
+
+#define TEAM_MEMORY SHARED U32 team_memory[GROUP + QUERIES] /* a vote of each item, an answer for each team */
+
+HELPER U32 first_vote(int vote, U32 place, LOCAL U32 *team_memory)
+{
+    U32 lane = LOCAL_ID % TEAM;
+    U32 answer = GROUP + LOCAL_ID / TEAM;
+    team_memory[LOCAL_ID] = vote;
+    BARRIER();
+    U32 before = lane == 0 ? 0 : team_memory[LOCAL_ID - 1];
+    if (vote ? !before : lane == TEAM - 1)
+        team_memory[answer] = vote ? place : PER_LINE;
+    BARRIER();
+    return team_memory[answer];
+}
+
+#else
+
+#if GROUP % 32
+#error "ballots need whole warps: GROUP must be a multiple of 32, or define BARRIER_SEARCH"
+#endif
+#define TEAM_MEMORY U32 *team_memory = 0
+
+HELPER U32 first_vote(int vote, U32 place, U32 *team_memory)
+{
+    U32 votes = __ballot_sync(0xffffffffu, vote) >> (LOCAL_ID % 32 / TEAM * TEAM);
+    (void)place; /* it is the item's number in its team */
+    (void)team_memory;
+    return (U32)__ffs((int)(votes | 1u << TEAM)) - 1; /* the bit behind the team's: none has voted */
+}
+
+#endif
+
+/* The first place of a node's line whose word is not below the query, the last one if all are: the last word of a line
+ * stands for "all others", whatever it is. */
+HELPER U32 search_line(GLOBAL const WORD *line, WORD query, LOCAL U32 *team_memory)
+{
+    U32 first = LOCAL_ID % TEAM * SHARE;
+    U32 place = first;
+    for (U32 i = first; i < first + SHARE; i++)
+        place += i < PER_LINE - 1 && line[i] < query;
+    return first_vote(place < first + SHARE, place, team_memory);
+}

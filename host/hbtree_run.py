@@ -1,0 +1,63 @@
+"""Calls the kernels of `hbtree_search`: the tables that they are given everything in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from millrace.host import hbtree_search as hs
+from millrace.host.hbtree_layout import LINE
+from millrace.host.jit import Share
+from millrace.host.memory import address
+from millrace.host.team import Team
+from millrace.host.words import Array
+
+SLICE = 1 << 12
+"""About how many queries one thread takes at a time."""
+
+
+def tree_table(
+    nodes: Array,
+    bases: Sequence[int],
+    ends: Sequence[int],
+    fanout: int,
+    leaf_words: Array | None = None,
+    size: int = 0,
+    stride: int = LINE,
+    width: int = 0,
+    per_leaf: int | None = None,
+) -> Array:
+    """What kernels know of a tree: per inner level the byte of `nodes` where its node 0 lies and where it ends; leaves.
+
+    `fanout` 0 is a regular tree. `leaf_words` may hold values of `width` bytes behind each `per_leaf` words, which
+    begin every `stride` bytes; without leaves the tree can be walked only.
+    """
+    levels, per_line = len(bases), LINE // nodes.itemsize
+    leaves = 0 if leaf_words is None else address(leaf_words)
+    lines = 0 if leaf_words is None else leaf_words.nbytes // stride
+    regular = [(1 + 2 * per_line) * LINE, (1 + per_line) * LINE]
+    sizes = regular if fanout == 0 else [LINE, LINE]
+    near = max(sum(end <= hs.NEAR for end in ends), 1)
+    words = per_leaf or per_line
+    head = [fanout == 0, fanout, levels, size, lines, leaves, stride, width, *sizes, near]
+    head += [words.bit_length() - 1, words * nodes.itemsize]
+    return np.array([*head, *(address(nodes) + base for base in bases), leaves], np.int64)
+
+
+def run_search(share: Share, team: Team, tree: Array, queries: Array, flip: int = 0, **given: int | Array) -> int:
+    """Run a kernel over queries with arguments named as in `hbtree_search`; the hits it counted.
+
+    `flip` makes words of the queries.
+    """
+    count = len(queries)
+    parts = max(-(-count // SLICE), 1)
+    room, hits = np.empty(parts * hs.SCRATCH, np.int64), np.zeros(parts, np.int64)
+    arguments = np.zeros(hs.ARGUMENTS, np.int64)
+    levels = int(tree[hs.TREE_LEVELS])
+    named = {"QUERIES": queries, "COUNT": count, "TREE": tree, "DEPTH": levels, "ROOM": room, "HITS": hits, **given}
+    for name, value in named.items():
+        arguments[getattr(hs, name)] = address(value) if isinstance(value, np.ndarray) else value
+    arguments.view(np.uint64)[hs.FLIP] = flip
+    team.run(share, arguments, parts)
+    return int(hits.sum())

@@ -1,0 +1,286 @@
+"""A stand-in for the calls of CuPy that `gpu/cuda.py` makes. It is no GPU and no CuPy: kernels run by g++ on the CPU.
+
+It is stricter than a card. Nothing that was queued in a stream happens before somebody waits for it, so a wait that was
+forgotten shows. Memory is poisoned when it is made and when it is given back, has guards at both ends, and belongs to
+one card; a launch must be in a stream of the chosen card, with arguments of the right sizes and addresses that are
+alive. What it offers has the names and the meaning that CuPy gives them; a test compares them with the real one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tests.gpu.emulated import compiler
+
+GUARD = 64
+POISON, GUARDED = 0xA5, 0x5A
+
+
+class CUDARuntimeError(RuntimeError):
+    """What a runtime call raises."""
+
+
+class CUDADriverError(RuntimeError):
+    """What a launch raises."""
+
+
+class CompileException(Exception):
+    """What NVRTC says."""
+
+
+class OutOfMemoryError(MemoryError):
+    """A card's memory is full."""
+
+
+class Allocation:
+    """A piece of a card's memory, there until nobody holds it."""
+
+    def __init__(self, pool: MemoryPool, card: int, size: int) -> None:
+        self.pool, self.card, self.size = pool, card, size
+        self.array = np.full(size + 2 * GUARD, POISON, np.uint8)
+        self.array[:GUARD] = self.array[-GUARD:] = GUARDED
+        self.start = self.array.ctypes.data + GUARD
+
+    def guarded(self) -> bool:
+        return bool((self.array[:GUARD] == GUARDED).all() and (self.array[-GUARD:] == GUARDED).all())
+
+    def __del__(self) -> None:
+        if hasattr(self, "array"):
+            self.pool.forget(self, self.guarded())
+            self.array[:] = POISON
+
+
+class MemoryPointer:
+    """An address in a piece of a card's memory."""
+
+    def __init__(self, mem: Allocation, offset: int) -> None:
+        self.mem, self.ptr = mem, mem.start + offset
+
+    def __add__(self, offset: int) -> MemoryPointer:
+        return MemoryPointer(self.mem, self.ptr - self.mem.start + offset)
+
+    def copy_from_host_async(self, mem: int, size: int, stream: Any = None) -> None:
+        stream.push(lambda: self._move(self.ptr, mem, size))
+
+    def copy_to_host_async(self, mem: int, size: int, stream: Any = None) -> None:
+        stream.push(lambda: self._move(mem, self.ptr, size))
+
+    def _move(self, into: int, source: int, size: int) -> None:
+        if self.ptr + size > self.mem.start + self.mem.size:
+            raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
+        ctypes.memmove(into, source, size)
+
+
+class MemoryPool:
+    """All of the stand-in's memory; `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.broken = limit, 0
+        self.live: dict[int, tuple[int, int]] = {}
+        self._lock = threading.RLock()  # memory may be given back in the middle of making some
+
+    def malloc(self, card: int, size: int) -> MemoryPointer:
+        with self._lock:
+            used = sum(length for _, length in self.live.values())
+            if used + size > self.limit:
+                raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {used:,} bytes).")
+            made = Allocation(self, card, size)
+            self.live[made.start] = (card, size)
+            return MemoryPointer(made, 0)
+
+    def forget(self, gone: Allocation, guarded: bool) -> None:
+        with self._lock:
+            self.live.pop(gone.start, None)
+            self.broken += not guarded
+
+    def free_bytes(self) -> int:
+        return 0
+
+    def used_bytes(self) -> int:
+        with self._lock:
+            return sum(length for _, length in self.live.values())
+
+    def holds(self, card: int, address: int) -> bool:
+        with self._lock:
+            return any(
+                where == card and start <= address < start + length for start, (where, length) in self.live.items()
+            )
+
+
+class Stream:
+    """Commands that wait until somebody waits for them."""
+
+    def __init__(self, standin: StandIn) -> None:
+        standin.check()
+        self._standin, self.device_id = standin, standin.chosen()
+        self._queue: deque[Callable[[], None]] = deque()
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Stream:
+        self._standin.here.streams.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._standin.here.streams.pop()
+
+    def push(self, command: Callable[[], None]) -> None:
+        self._standin.check()
+        if self._standin.chosen() != self.device_id:
+            raise CUDADriverError("CUDA_ERROR_INVALID_HANDLE: invalid resource handle")
+        self._queue.append(command)
+
+    def synchronize(self) -> None:
+        self.run(lambda: False)
+
+    def run(self, enough: Callable[[], bool]) -> None:
+        """Work the queue off until it is enough; the first error is the last thing this card does."""
+        with self._lock:
+            self._standin.check()
+            while self._queue and not enough():
+                try:
+                    self._queue.popleft()()
+                except CUDARuntimeError as error:
+                    self._standin.broken = str(error)
+                    raise
+
+
+class Event:
+    """A place in a stream, and when it was passed."""
+
+    def __init__(self, block: bool = False) -> None:
+        self.block, self.passed = block, 0
+        self._stream: Stream | None = None
+
+    def record(self, stream: Any = None) -> None:
+        self._stream = stream
+        stream.push(self._pass)
+
+    def _pass(self) -> None:
+        self.passed = time.perf_counter_ns()
+
+    @property
+    def done(self) -> bool:
+        return self.passed > 0
+
+    def synchronize(self) -> None:
+        assert self._stream is not None
+        self._stream.run(lambda: self.done)
+        self._stream._standin.check()
+
+
+class RawKernel:
+    """A kernel in a library that g++ made."""
+
+    def __init__(self, standin: StandIn, library: compiler.Library) -> None:
+        self._standin, self._library = standin, library
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
+        self._standin.check()
+        streams = self._standin.here.streams
+        if not streams:
+            raise CUDADriverError("a launch outside of every stream: the stand-in has no default stream")
+        given = [(np.dtype(type(value)).itemsize, int(value)) for value in args]
+        if tuple(size for size, _ in given) != self._library.sizes:
+            raise CUDADriverError(f"arguments of {given} bytes; the kernel takes {self._library.sizes}")
+        stream = streams[-1]
+        stream.push(lambda: self._run(stream.device_id, grid, block, given))
+
+    def _run(self, card: int, grid: tuple[int, ...], block: tuple[int, ...], given: list[tuple[int, int]]) -> None:
+        if not all(self._standin.pool.holds(card, value) for size, value in given if size == 8):
+            raise CUDARuntimeError("cudaErrorIllegalAddress: a launch used memory that is not its card's, or is gone")
+        wrong = self._library.run(grid[0], block[0], [value for _, value in given])
+        if wrong:
+            raise CUDARuntimeError(f"cudaErrorLaunchFailure: {wrong}")
+
+
+class RawModule:
+    """A text that is compiled when a kernel is asked for."""
+
+    def __init__(self, standin: StandIn, code: str, options: tuple[str, ...]) -> None:
+        self._standin, self.code, self.options = standin, code, options
+
+    def get_function(self, name: str) -> RawKernel:
+        defined = tuple(option for option in self.options if option.startswith("-D"))
+        try:
+            return RawKernel(self._standin, compiler.library(self.code, name, defined))
+        except compiler.NotCompiled as error:
+            raise CompileException(str(error)) from error
+
+
+class Device:
+    """Chooses a card for the calling thread."""
+
+    def __init__(self, standin: StandIn, device: int) -> None:
+        self._standin, self.id = standin, device
+
+    def __enter__(self) -> Device:
+        self._standin.here.cards.append(self.id)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._standin.here.cards.pop()
+
+
+class _Here(threading.local):
+    """What a thread has chosen."""
+
+    def __init__(self) -> None:
+        self.cards: list[int] = [0]
+        self.streams: list[Stream] = []
+
+
+class StandIn:
+    """As the module `cupy`: so many cards, of so many bytes of memory together."""
+
+    def __init__(self, cards: int = 1, memory: int = 1 << 28, capability: tuple[int, int] = (9, 0)) -> None:
+        self._cards, self._memory, self._capability = cards, memory, capability
+        self.pool, self.here, self.broken = MemoryPool(memory), _Here(), ""
+        self.cuda = SimpleNamespace(
+            Device=lambda device: Device(self, device),
+            Stream=lambda non_blocking: Stream(self),
+            Event=Event,
+            alloc=self._alloc,
+            alloc_pinned_memory=bytearray,
+            get_elapsed_time=lambda start, end: (end.passed - start.passed) / 1e6,
+            runtime=SimpleNamespace(
+                CUDARuntimeError=CUDARuntimeError,
+                getDeviceCount=lambda: self._cards,
+                getDeviceProperties=self._properties,
+                memGetInfo=lambda: (self._memory - self.pool.used_bytes(), self._memory),
+            ),
+            driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+            compiler=SimpleNamespace(CompileException=CompileException),
+            memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        )
+
+    def RawModule(self, *, code: str, options: tuple[str, ...]) -> RawModule:  # noqa: N802 - CuPy's name
+        return RawModule(self, code, options)
+
+    def get_default_memory_pool(self) -> MemoryPool:
+        return self.pool
+
+    def chosen(self) -> int:
+        """The card of the calling thread."""
+        return self.here.cards[-1]
+
+    def check(self) -> None:
+        """An error stays, as on a card: nothing works any more in this process."""
+        if self.broken:
+            raise CUDARuntimeError(self.broken)
+
+    def _alloc(self, size: int) -> MemoryPointer:
+        self.check()
+        return self.pool.malloc(self.chosen(), size)
+
+    def _properties(self, number: int) -> dict[str, Any]:
+        major, minor = self._capability
+        sizes = {"multiProcessorCount": 1, "totalGlobalMem": self._memory}
+        return {"name": b"stand-in: fibres on the CPU", "major": major, "minor": minor, **sizes, "id": number}

@@ -1,0 +1,51 @@
+"""The specification of `mr.OrderedIndex`: a dictionary for lookups, a sorted list for ranges, in pure Python.
+
+It imports nothing of Millrace, NumPy or Arrow. Keys and queries are `int`, `float` (a float32 already widened), `None`,
+or an `Instant` for dates and timestamps. Python compares ints with floats exactly, so a query that no key type holds is
+simply not in the dictionary. NaN is null; `-0.0` equals `0.0`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+
+def _usable(key: Any) -> bool:
+    return key is not None and key == key
+
+
+class Index:
+    """Rows by key, in input order."""
+
+    def __init__(self, keys: Sequence[Any], values: Sequence[Any] | None, duplicates: str) -> None:
+        rows = [(key, row) for row, key in enumerate(keys) if _usable(key)]
+        self._values = list(range(len(keys))) if values is None else list(values)
+        self._pick = -1 if duplicates == "last" else 0
+        self._rows: dict[Any, list[int]] = {}
+        for key, row in rows:
+            self._rows.setdefault(key, []).append(row)
+        self._sorted = sorted(rows)
+        self._keys = [key for key, _ in self._sorted]
+        self.nulls = len(keys) - len(rows)
+
+    @property
+    def has_duplicates(self) -> bool:
+        return len(self._rows) < len(self._sorted)
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def lookup(self, queries: Sequence[Any]) -> list[Any]:
+        found = (self._rows.get(query) if _usable(query) else None for query in queries)
+        return [None if rows is None else self._values[rows[self._pick]] for rows in found]
+
+    def range(self, low: Sequence[Any], high: Sequence[Any]) -> list[list[Any] | None]:
+        return [self._one_range(a, b) for a, b in zip(low, high, strict=True)]
+
+    def _one_range(self, low: Any, high: Any) -> list[Any] | None:
+        if not (_usable(low) and _usable(high)):
+            return None
+        rows = self._sorted[bisect_left(self._keys, low) : bisect_right(self._keys, high)]
+        return [self._values[row] for _, row in rows]

@@ -21,9 +21,9 @@ import numpy as np
 
 from millrace.host.device import Buffer, Device, DeviceInfo, Launch, Tally
 from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
+from millrace.host.unit_table import Work, check
 from millrace.host.words import Array
 from millrace.sim import build
-from millrace.sim import units as table
 from millrace.sim.build import Config
 from millrace.sim.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim.memory import Memory
@@ -63,7 +63,7 @@ class RtlDevice(Device):
     """Engines over one memory, one for each word width."""
 
     kind = "rtl"
-    units = frozenset(table.UNITS)
+    units = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober", "bisort_band_prober"})
 
     def __init__(self, name: str, config: Config, memory_model: str = "ideal") -> None:
         """`config` without its word width, which comes with the first launch."""
@@ -117,7 +117,7 @@ class RtlDevice(Device):
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> RtlLaunch:
         """Queue a unit."""
         mine = [self._mine(buffer) for buffer in buffers]
-        work = table.check(self.name, unit, buffers, scalars)
+        work = check(self.name, self.units, unit, buffers, scalars)
         launch = RtlLaunch(unit, lambda: self._work(unit, work, mine))
         self._queue.append(launch)
         return launch
@@ -166,7 +166,7 @@ class RtlDevice(Device):
 
     # Work.
 
-    def _work(self, unit: str, work: table.Work, buffers: Sequence[RtlBuffer]) -> dict[str, int]:
+    def _work(self, unit: str, work: Work, buffers: Sequence[RtlBuffer]) -> dict[str, int]:
         """Run one launch on the engine of its word width."""
         for slot, buffer in zip(work.unit.slots, buffers, strict=True):
             if slot.written:
@@ -180,7 +180,7 @@ class RtlDevice(Device):
     def _merge(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
         size = given["a_n"] + given["b_n"]
         a, b, out = RunAt(at[0], at[1], given["a_n"]), RunAt(at[2], at[3], given["b_n"]), RunAt(at[4], at[5], size)
-        return engine.merge(a, b, out, IndexAt(at[6], given["step"]) if "step" in given else None)
+        return engine.merge(a, b, out, IndexAt(at[6], given["step"]))
 
     def _index(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
         return engine.index(at[0], given["n"], IndexAt(at[1], given["step"]))

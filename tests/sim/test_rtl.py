@@ -118,8 +118,9 @@ def test_a_band_is_made_on_the_device(device: rtl.RtlDevice) -> None:
 def test_empty_launches_work(device: rtl.RtlDevice) -> None:
     none, out = send(device, np.zeros(0, np.uint32)), send(device, np.full(4, 9, np.uint32))
     also, more = send(device, np.zeros(0, np.uint32)), send(device, np.full(4, 9, np.uint32))
+    third = send(device, np.full(4, 9, np.uint32))
     for unit, buffers, scalars in (
-        ("bisort_merger", [none, none, none, none, out, more], (0, 0)),
+        ("bisort_merger", [none, none, none, none, out, more, third], (0, 0, 8)),
         ("bisort_indexer", [none, out], (0, 8)),
         ("bisort_prober", [none, also, none, none, out, more], (0, 8, 0)),
     ):

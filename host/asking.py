@@ -96,14 +96,14 @@ def _spread_64(given: int, part: int, parts: int) -> None:
     _spread(given, part, parts, np.uint64(0))
 
 
-def questions(step: SideStep, ordered: Ordered | None, team: Team) -> Questions:
+def questions(step: SideStep, ordered: Ordered | None, team: Team, keys: bool = False) -> Questions:
     """The ranges of all live tuples, ascending; `ordered` are the live tuples by their own words, where that is known.
 
-    Arrays come from the team's arena where they can.
+    With `keys`, a band's questions have those too. Arrays come from the team's arena where they can.
     """
     if ordered is not None and len(ordered.order):
         if step.band is not None:
-            return _band(ordered, step.band, team)
+            return _band(ordered, step.band, team, keys)
         given = _in_order(step.low[0], step.high[0], ordered.order, team) if len(step.low) == 1 else None
         if given is not None:
             return given
@@ -115,13 +115,15 @@ def questions(step: SideStep, ordered: Ordered | None, team: Team) -> Questions:
     return Questions(low, high, who[number].astype(np.uint32), rising, slot, len(step.low))
 
 
-def _band(ordered: Ordered, band: tuple[int, int], team: Team) -> Questions:
+def _band(ordered: Ordered, band: tuple[int, int], team: Team, keys: bool) -> Questions:
     """Ranges of constant width are in the order of the words."""
     n, word = len(ordered.order), ordered.words.dtype
     low, high = team.arena.take(n, word), team.arena.take(n, word)
     given = np.array([address(ordered.words), n, address(low), address(high), *band], np.uint64)
     team.run(_spread_64 if word == np.uint64 else _spread_32, given.view(np.int64), -(-n // SLICE))
-    return Questions(low, high, ordered.order, True, ordered.order)
+    # A copy: the words themselves go into a structure, which may use their memory again.
+    kept = ordered.words.copy() if keys else None
+    return Questions(low, high, ordered.order, True, ordered.order, keys=kept, band=band if keys else None)
 
 
 def _in_order(low: Array, high: Array, order: Ids, team: Team) -> Questions | None:

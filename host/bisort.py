@@ -102,11 +102,16 @@ class Bisort(Structure):
 
     def _probe_runs(self, questions: Questions, check: bool) -> list[Records]:
         engine, n = self.engine, len(questions)
-        high, order = questions.high, None
-        if not questions.rising:
-            high, order = sort_words(questions.high, self.site.team)
-        bounds = engine.send(questions.low), engine.send(high)
-        under_way = [(run, engine.probe(run, *bounds, n)) for run in self._runs]
+        order = None
+        if questions.keys is not None and questions.band is not None:
+            sent = [engine.send(questions.keys)]
+            under_way = [(run, engine.probe_band(run, sent[0], questions.band, n)) for run in self._runs]
+        else:
+            high = questions.high
+            if not questions.rising:
+                high, order = sort_words(questions.high, self.site.team)
+            sent = [engine.send(questions.low), engine.send(high)]
+            under_way = [(run, engine.probe(run, sent[0], sent[1], n)) for run in self._runs]
         found = []
         for run, probing in under_way:
             starts, ends = engine.places(probing)
@@ -118,6 +123,7 @@ class Bisort(Structure):
                 raise DeviceFault(f"device {engine.device.name!r} found partners that end before they begin")
             ids = partial(engine.ids, run)
             found.append(Records(starts, ends, ids, self.first, check, partial(engine.forget, probing)))
+        engine.unsend(sent)
         return found
 
     def release(self) -> None:

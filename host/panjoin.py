@@ -12,7 +12,7 @@ from importlib import import_module
 
 import numpy as np
 
-from millrace.host import answers, asking
+from millrace.host import answers, asking, run_engine
 from millrace.host.asking import Ordered
 from millrace.host.chain import SHARES, Chain
 from millrace.host.condition import SIDES, Side, other
@@ -113,7 +113,7 @@ class PanJoinIndex(JoinIndex):
         alone = len(step.order) == n
         skip = min(max(step.keep[SIDES.index(side)] - part.first, 0), n) if alone else 0
         ordered = _ordered(part.words, part.live, self.team) if skip == 0 or part.band else None
-        asked = asking.questions(part, ordered, self.team)
+        asked = asking.questions(part, ordered, self.team, run_engine.BAND_PROBER in self.setting.device.units)
         if skip == n:
             chain.skip(part.first + n)
         elif skip:

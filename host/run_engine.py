@@ -18,7 +18,7 @@ from millrace.host.subwindow import PAD, HostRun, Ids
 from millrace.host.words import Array
 
 UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
-TRIMMER = "bisort_trimmer"
+TRIMMER, BAND_PROBER = "bisort_trimmer", "bisort_band_prober"
 STEPS = ((1 << 19, 8), (1 << 21, 16), (1 << 31, 32))
 """Words of a partition, between two samples of the index, in runs up to a size: one cache line of 64-bit words while
 the index stays small beside the batches that are merged with it, more in large runs."""
@@ -117,11 +117,24 @@ class RunEngine:
         """Ascending bounds, to be probed with; their array is given up."""
         return self.device.adopt(bounds)
 
+    def unsend(self, bounds: list[Buffer]) -> None:
+        """Give bounds back that no probe under way needs; those in the host's memory are still the sender's."""
+        if not self.is_near:
+            for buffer in bounds:
+                self.device.free(buffer)
+
     def probe(self, run: Run, low: Buffer, high: Buffer, size: int) -> Probing:
         """Start looking `size` bounds up in a run."""
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         buffers = [run.words, run.index, low, high, starts, ends]
         launch = self.device.launch("bisort_prober", buffers, (run.size, run.step, size))
+        return Probing(launch, starts, ends, size, run.size)
+
+    def probe_band(self, run: Run, keys: Buffer, band: tuple[int, int], size: int) -> Probing:
+        """Start looking up the ranges so far below and above `size` ascending keys; the device makes the bounds."""
+        starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
+        scalars = (run.size, run.step, size, *band, 0, int(np.iinfo(run.words.dtype).max))
+        launch = self.device.launch(BAND_PROBER, [run.words, run.index, keys, starts, ends], scalars)
         return Probing(launch, starts, ends, size, run.size)
 
     def places(self, probing: Probing) -> tuple[Ids, Ids]:

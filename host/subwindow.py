@@ -48,7 +48,8 @@ class Questions:
     """Closed ranges of words, none empty, ascending by `low`; `who[q]` is the number of the tuple that asks.
 
     A tuple may ask for several `ranges`; `slot[q]` is then the range's number times all tuples, plus `who[q]`. `rising`
-    says that `high` is ascending too, as it is in every band of constant width.
+    says that `high` is ascending too, as it is in every band of constant width. Where `band` is given, `low` and `high`
+    are the words in `keys`, moved down and up by so much, saturating: some devices can do that themselves.
     """
 
     low: Array
@@ -57,6 +58,8 @@ class Questions:
     rising: bool
     slot: npt.NDArray[np.uint32]
     ranges: int = 1
+    keys: Array | None = None
+    band: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         """How many."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import millrace as mr
@@ -209,3 +210,16 @@ def test_bytes_sent_do_not_grow_with_the_run(device: rtl.RtlDevice) -> None:
         sent.append(device.counters()["bytes_in"] - before)
     assert run.size == 320
     assert sent == [64 * 12] * 4
+
+
+def test_a_stream_takes_no_more_memory_the_longer_it_runs() -> None:
+    join = mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="4000 rows", index="bisort", device="rtl", output="seqs")
+    rng, tops = np.random.default_rng(3), []
+    for turn in range(30):
+        join.push("rs"[turn % 2], pa.table({"x": rng.integers(0, 4000, 1500)}))
+        device = join._device
+        assert isinstance(device, rtl.RtlDevice)
+        assert device._memory is not None
+        tops.append(device._memory._top)
+    assert tops[-1] == tops[len(tops) // 2]
+    join.close()

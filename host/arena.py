@@ -20,6 +20,7 @@ LINE = 64
 """Bytes of a cache line; arrays begin at one, and as much can be read beyond their end."""
 MADV_HUGEPAGE: int | None = getattr(mmap_module, "MADV_HUGEPAGE", None)
 _HUGE = 1 << 21
+_PRIVATE: int = getattr(mmap_module, "MAP_PRIVATE", 0) | getattr(mmap_module, "MAP_ANONYMOUS", 0)
 _LEAST = 1 << 12
 _STEPS = 4
 """Size classes per power of two: no array is more than a quarter larger than asked for."""
@@ -64,8 +65,10 @@ class Arena:
 
 
 def _fresh(size: int) -> Array:
-    """New memory, straight from the system: it begins at a page, and with huge pages where those are to be had."""
-    memory = mmap(-1, size + LINE)
-    if size >= _HUGE and hasattr(memory, "madvise") and MADV_HUGEPAGE is not None:
-        memory.madvise(MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8, size)
+    """New memory, straight from the system and private; large blocks begin at a huge page where there are such."""
+    if size < _HUGE or MADV_HUGEPAGE is None:
+        return np.frombuffer(mmap(-1, size + LINE, flags=_PRIVATE), np.uint8, size)
+    memory = mmap(-1, size + LINE + _HUGE, flags=_PRIVATE)
+    memory.madvise(MADV_HUGEPAGE)
+    begin = -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE
+    return np.frombuffer(memory, np.uint8, size, begin)

@@ -125,27 +125,34 @@ class OrderedIndex:
 
     # Questions.
 
-    def lookup(self, queries: Any) -> pa.Array:
+    def lookup(self, queries: Any, trace: str | os.PathLike[str] | None = None) -> pa.Array:
         """The value of each key asked for, null where it is absent (or null, or no value of the key type).
+
+        `trace`: a file for a trace of the pipeline, for Chrome or Perfetto; only where a device takes part.
 
         >>> import millrace as mr, numpy as np
         >>> mr.OrderedIndex(np.array([5, 3])).lookup(np.array([3, 4, 5])).to_pylist()
         [1, None, 0]
         """
         column = as_array(queries, "queries")
-        found = self._look_up(column)
+        if trace is not None and self._ready() is None:
+            raise ArgumentError(
+                f"trace={os.fspath(trace)!r}: this index answers on the CPU alone, without a pipeline to trace: "
+                f"open it with a device, such as device='opencl'"
+            )
+        found = self._look_up(column, trace)
         self._counts["lookups"] += 1
         self._counts["queries"] += len(column)
         return found
 
-    def _look_up(self, column: pa.Array) -> pa.Array:
+    def _look_up(self, column: pa.Array, trace: str | os.PathLike[str] | None) -> pa.Array:
         if pa.types.is_null(column.type):
             return pa.nulls(len(column), self._rows.value_type)
         raw, flip, mask = self._words(column)
         runner = self._ready()
         if runner is not None:
             finish = partial(self._tree.leaf, last=True) if self._duplicates == "last" else self._tree.leaf
-            positions = self._on_device(runner, _flipped(raw, flip), finish)
+            positions = self._on_device(runner, _flipped(raw, flip), finish, trace)
             if positions is not None:
                 return self._values_at(positions if mask is None else np.where(mask, positions, -1))
         if self._rows.apart is not None:
@@ -217,10 +224,12 @@ class OrderedIndex:
                 self._engage()
         return self._runner
 
-    def _on_device(self, runner: LookupRunner, words: Array, finish: Finish) -> Positions | None:
+    def _on_device(
+        self, runner: LookupRunner, words: Array, finish: Finish, trace: str | os.PathLike[str] | None = None
+    ) -> Positions | None:
         """Positions by way of the device; nothing where it failed and the CPU may go on."""
         try:
-            return runner.lookup(words, finish)
+            return runner.lookup(words, finish, trace)
         except DeviceFault as error:
             self._fault(error)
             return None

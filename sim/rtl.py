@@ -243,14 +243,14 @@ def probe() -> list[DeviceInfo]:
 
 def open_device(name: str, threads: int | None) -> RtlDevice:
     """Open `rtl` or `rtl:<options>`; nothing is built before the first launch."""
-    config, memory_model = _options(name)
+    config, memory_model = options(name)
     why = build.missing()
     if why is not None:
         raise DeviceUnavailable(f"device {name!r} cannot be used: {why}")
     return RtlDevice(name, config, memory_model)
 
 
-def _options(name: str) -> tuple[Config, str]:
+def options(name: str) -> tuple[Config, str]:
     """Lanes, clusters and probers, and the memory's behaviour."""
     family, colon, text = name.partition(":")
     fields: dict[str, int] = {}

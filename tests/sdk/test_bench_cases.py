@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millrace.bench import catalog, join, panjoin, structures, window_join
+from millrace.bench import catalog, hardware, join, panjoin, structures, window_join
 from millrace.bench.bars import BARS, judged
 from millrace.bench.entrants import LARGEST_WINDOW, Entrant, entrants, ours, suits, yardstick
 from millrace.bench.harness import Case, DifferentWork, Effort, PeerMissing, Result, measure
@@ -333,21 +333,22 @@ def test_every_bar_names_cases_that_a_full_run_has() -> None:
     """Guards: a renamed case would leave its bar unread for ever."""
     cases = {bench: [case.name for case in catalog.cases(bench, Options())] for bench in catalog.BENCHES}
     for bar in BARS:
-        given = (row(bar.bench, case, i, p, 1.0, device=bar.device) for case in cases[bar.bench] for i, p in _pairs())
-        assert bar.rows(given), bar.text
+        given = ((case, *pair) for case in cases[bar.bench] for pair in _pairs())
+        assert bar.rows(row(bar.bench, case, i, p, 1.0, device=device) for case, i, p, device in given), bar.text
 
 
-def _pairs() -> Iterator[tuple[str, str]]:
+def _pairs() -> Iterator[tuple[str, str, str]]:
+    yield "bisort", "bound", "rtl:w4,n2,m4,ideal"
     peers = ["best fixed index", "btree on cpu", "random-reads", "bisort at 2^16", "bisort at selectivity 1"]
     for index in LARGEST_WINDOW:
         for peer in [*peers, *window_join.BATCH_PEERS, *join.PEERS]:
-            yield index, peer
+            yield index, peer, "cpu"
     for index in LAYOUTS:
         for peer in ("numpy", "numpy-sorted", "random-reads", "implicit on cpu", "implicit at uniform", "copy"):
-            yield index, peer
-        yield index, "keys and values"
+            yield index, peer, "cpu"
+        yield index, "keys and values", "cpu"
     for strategy in STRATEGIES:
-        yield strategy, "max(T2, T4)"
+        yield strategy, "max(T2, T4)", "paced"
 
 
 def test_a_full_run_prints_its_bars(
@@ -367,3 +368,27 @@ def test_a_full_run_prints_its_bars(
 def _measured_briefly(name: str, options: Options, progress: Any) -> Iterator[Result]:
     for case in catalog.cases(name, options):
         yield measure(case, SHORT, quiet)
+
+
+def test_hardware_cases_count_cycles_and_check_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "QUICK_RUN", 4096)
+    monkeypatch.setattr(hardware, "QUICK_BATCH", 512)
+    monkeypatch.setattr(hardware, "QUICK_PARTITIONS", 256)
+    cases = list(hardware.cases(Options(quick=True)))
+    assert {case.facts["operation"] for case in cases} == {"merge", "probe"}
+    for case in cases:
+        rows = {row["peer"]: row for row in run(case)}
+        assert set(rows) == {"bound", "model"}
+        assert 0.3 < rows["bound"]["ratio"] <= 1
+        assert rows["bound"]["repeats"] == 1
+        cycles = case.facts["work"] / rows["bound"]["value"]
+        assert cycles == pytest.approx(round(cycles))
+
+
+def test_hardware_that_answers_wrongly_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "QUICK_RUN", 1024)
+    case = next(iter(hardware.cases(Options(quick=True))))
+    right = hardware.Merging.expected
+    monkeypatch.setattr(hardware.Merging, "expected", lambda work, made: {**right(work, made), "ids": made[1][:0]})
+    with pytest.raises(DifferentWork, match=r"ids|rows"):
+        measure(case, SHORT, quiet)

@@ -62,8 +62,8 @@ def test_options_out_of_limits_say_what_is_allowed(name: str) -> None:
 
 
 def test_options_choose_the_engine() -> None:
-    assert rtl._options("rtl") == (Config(), "ideal")
-    assert rtl._options("rtl:ddr3,w1,n8,m16") == (Config(lanes=1, clusters=8, probers=16), "ddr3")
+    assert rtl.options("rtl") == (Config(), "ideal")
+    assert rtl.options("rtl:ddr3,w1,n8,m16") == (Config(lanes=1, clusters=8, probers=16), "ddr3")
 
 
 def test_nothing_is_built_before_the_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from millrace.bench.rows import BEST_FIXED, Row
 
 @dataclass(frozen=True)
 class Bar:
-    """At least `ratio` in every row of a bench, on a device, whose case, index and peer match the patterns."""
+    """At least `ratio` in every row of a bench whose case, index, peer and device match the patterns as a whole."""
 
     text: str
     ratio: float
@@ -30,9 +30,14 @@ class Bar:
         return [row for row in rows if self._covers(row)]
 
     def _covers(self, row: Row) -> bool:
-        if row["bench"] != self.bench or row["device"] != self.device or row["peer"] is None:
+        if row["bench"] != self.bench or row["peer"] is None:
             return False
-        return all(re.fullmatch(getattr(self, name), row[name]) for name in ("case", "index", "peer"))
+        return all(re.fullmatch(getattr(self, name), row[name]) for name in ("case", "index", "peer", "device"))
+
+
+def _hardware(text: str, ratio: float, case: str) -> Bar:
+    """Against the bound, on the simulated engine."""
+    return Bar(text, ratio, "hardware", case, "bisort", "bound", "rtl:.*")
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,11 @@ BARS = (
     Bar("regular within 1.5x of implicit", 1 / 1.5, _L, _UNIFORM, "regular", "implicit on cpu"),
     Bar("Zipf faster than uniform", 1, _L, "lookup-.*-zipf", "implicit", "implicit at uniform"),
     Bar("double buffering 0.95 of max(T2, T4)", 0.95, "pipeline", ".*", "double-buffered", r"max\(T2, T4\)", "paced"),
+    _hardware("merger 0.99 of W a cycle", 0.99, "merger-.*"),
+    _hardware("mergers 0.90 of W N a cycle", 0.90, "merge-.*-ideal-.*"),
+    _hardware("mergers 0.90 of DDR3's bandwidth", 0.90, "merge-.*-ddr3-.*"),
+    _hardware("probers 0.8 of the bandwidth at 2^20", 0.8, r"probe-.*-2\^20-.*"),
+    _hardware("probers 0.8 of the bandwidth at 2^23", 0.8, r"probe-.*-2\^23-.*"),
 )
 
 

@@ -39,6 +39,10 @@ BENCHES: dict[str, Bench] = {
         "buckets of lookups by host and device: sequential, pipelined, double-buffered, balanced; at set speeds",
         traced=True,
     ),
+    "hardware": Bench(
+        "millrace.bench.hardware",
+        "the simulated FPGA engine: tuples merged and probed per cycle, against lanes, bandwidth and a written model",
+    ),
 }
 
 

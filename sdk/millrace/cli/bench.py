@@ -136,8 +136,9 @@ def _ratio(value: float) -> str:
 
 
 def _speed(value: float) -> str:
-    return f"{value:,.0f}"
+    """Tuples a second are many; tuples a cycle are few."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
 
 
 def _quartiles(spread: dict[str, float]) -> str:
-    return f"{spread['q1']:,.0f}..{spread['q3']:,.0f}"
+    return f"{_speed(spread['q1'])}..{_speed(spread['q3'])}"

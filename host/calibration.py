@@ -21,7 +21,7 @@ from millrace.host.answers import find_partners
 from millrace.host.cpu import CpuDevice
 from millrace.host.jit import cache_dir
 from millrace.host.panjoin import STRUCTURES, structure_class
-from millrace.host.subwindow import PAD, Batch, Intervals, Questions, Site, Structure
+from millrace.host.subwindow import PAD, Batch, Intervals, Questions, Site, Structure, roomy
 
 CAPACITY = 1 << 15
 FEW, MANY = 4, 4096
@@ -131,7 +131,7 @@ def _filled(name: str, device: CpuDevice, rows: int, size: int) -> tuple[Structu
     took = 0
     for first in range(0, rows, size):
         words = np.sort(rng.integers(0, _DOMAIN, size, dtype=np.uint64))
-        batch = Batch(words, np.arange(first, first + size + PAD, dtype=np.uint32)[:size])
+        batch = Batch(roomy(words), np.arange(first, first + size + PAD, dtype=np.uint32)[:size])
         start = time.perf_counter_ns()
         structure.insert(batch)
         took += time.perf_counter_ns() - start

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from millrace.host.arena import LINE
 from millrace.host.device import Device
 from millrace.host.indexes import Positions
 from millrace.host.team import Team
@@ -28,11 +29,18 @@ MOST_ROWS = 1 << 31
 """The most positions that a subwindow may span."""
 
 
+def roomy(values: Array) -> Array:
+    """A copy with a cache line behind it that can be read, as all arrays of an arena have."""
+    room = np.empty(len(values) + LINE // values.itemsize, values.dtype)
+    room[: len(values)] = values
+    return room[: len(values)]
+
+
 @dataclass(frozen=True)
 class Batch:
     """Tuples to put in, sorted by word, equal words by id. Ids are above all those put in before.
 
-    The structure takes the arrays over; `PAD` more ids can be read.
+    The structure takes the arrays over; `PAD` more ids and a cache line more of words can be read.
     """
 
     words: Array

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,6 +232,17 @@ def test_tuning_keeps_the_answers(faulty: None) -> None:
     assert plan == ix.plan
     assert 0 <= plan.D <= ix.stats["levels"]
     assert ix.lookup(keys).to_pylist() == list(range(5000))
+
+
+def test_a_trace_shows_the_pipeline_and_needs_one(tmp_path: Path) -> None:
+    keys = np.arange(0, 1 << 16, 2)
+    ix = mr.OrderedIndex(keys, device="opencl")
+    found = ix.lookup(np.arange(1 << 16), trace=tmp_path / "trace.json")
+    assert found.null_count == 1 << 15
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["cat"].split()[0] for event in events if event["ph"] == "X"} >= {"T1", "T2", "T3", "T4"}
+    with pytest.raises(mr.ArgumentError, match=r"trace='t.json'.*on the CPU alone"):
+        mr.OrderedIndex(keys, device="cpu").lookup([1], trace="t.json")
 
 
 def test_many_threads_ask_at_a_time() -> None:

@@ -33,7 +33,7 @@ from millrace.host.cpu import CpuDevice
 from millrace.host.indexes import Matches
 from millrace.host.panjoin import LEAST_SHARED, STRUCTURES, structure_class
 from millrace.host.raptable import PARTITION, adjusted, even
-from millrace.host.subwindow import PAD, Batch, Intervals, Questions, Site, Structure
+from millrace.host.subwindow import PAD, Batch, Intervals, Questions, Site, Structure, roomy
 
 SUBWINDOWS = (1 << 16, 1 << 20)
 BATCHES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16)
@@ -254,7 +254,7 @@ def _sorted_batch(words: Words, first: int) -> Batch:
     order = np.argsort(words, kind="stable")
     ids = np.empty(len(words) + PAD, np.uint32)[: len(words)]
     np.add(order, first, out=ids, casting="unsafe")
-    return Batch(words[order], ids)
+    return Batch(roomy(words[order]), ids)
 
 
 def _questions(low: Words, width: int) -> Questions:

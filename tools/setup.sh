@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up what Millrace needs: `tools/setup.sh [main|pynq]`.
 #
-# main (the default) makes .venv from constraints/main.txt, and needs Java 17+ (Spark) and a C++17 compiler (simulators).
+# main (the default) makes .venv from constraints/main.txt, and needs Java 17+ (Spark), a C++17 compiler and Icarus Verilog
+# (simulators).
 # pynq makes .venv-pynq from constraints/pynq.txt. Millrace itself goes in as an editable install.
 #
 # What is missing on the system is installed with apt-get where that is allowed (root, or sudo without a password);
@@ -72,6 +73,7 @@ missing() { # one word for each thing that is not there
     if [ "$FLAVOUR" = main ]; then
         find_java >/dev/null || echo java
         find_cxx >/dev/null || echo c++
+        command -v iverilog >/dev/null || echo icarus
     fi
 }
 
@@ -83,6 +85,7 @@ packages_for() { # Debian's packages for those words
         python) echo python3 && echo python3-venv ;;
         java) apt-cache show openjdk-17-jre-headless >/dev/null 2>&1 && echo openjdk-17-jre-headless || echo default-jre-headless ;;
         c++) echo g++ ;;
+        icarus) echo iverilog ;;
         esac
     done
 }
@@ -95,6 +98,7 @@ describe() {
         python) text+=("Python 3.11 or later with venv (Debian: python3 python3-venv)") ;;
         java) text+=("Java 17 or later (Debian: openjdk-17-jre-headless)") ;;
         c++) text+=("a C++17 compiler (Debian: g++)") ;;
+        icarus) text+=("Icarus Verilog (Debian: iverilog)") ;;
         esac
     done
     local IFS=,
@@ -167,7 +171,8 @@ install_project() {
 system_still_there() { # a quick look; the thorough one is ensure_system
     [ "$FLAVOUR" = main ] || return 0
     { [ -x "${JAVA_HOME:-}/bin/java" ] || command -v java; } >/dev/null || return 1
-    { command -v "${CXX:-g++}" || command -v c++ || command -v clang++; } >/dev/null
+    { command -v "${CXX:-g++}" || command -v c++ || command -v clang++; } >/dev/null || return 1
+    command -v iverilog >/dev/null
 }
 
 main() {

@@ -63,6 +63,7 @@ class Machine:
         self.script("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         self.script("java", JAVA.format("17.0.1"))
         self.script("g++", "#!/bin/sh\nexit 0\n")
+        self.script("iverilog", "#!/bin/sh\nexit 0\n")
         self._make_tree()
 
     def _make_tree(self) -> None:
@@ -144,6 +145,7 @@ def test_an_interrupted_set_up_starts_over(machine: Machine) -> None:
 def test_what_is_missing_is_said_in_one_line(machine: Machine, java: str | None) -> None:
     (machine.bin / "java").unlink()
     (machine.bin / "g++").unlink()
+    (machine.bin / "iverilog").unlink()
     if java:
         machine.script("java", JAVA.format(java))
     done = machine.setup()
@@ -151,7 +153,7 @@ def test_what_is_missing_is_said_in_one_line(machine: Machine, java: str | None)
     assert done.stdout == ""
     assert done.stderr == (
         "setup: please install Java 17 or later (Debian: openjdk-17-jre-headless), "
-        "a C++17 compiler (Debian: g++), then run this again\n"
+        "a C++17 compiler (Debian: g++), Icarus Verilog (Debian: iverilog), then run this again\n"
     )
     assert not (machine.tree / ".venv").exists()
 

@@ -369,7 +369,15 @@ def test_what_the_hosts_part_raises_stops_the_run_and_gives_everything_back(
     assert np.array_equal(runner.lookup(queries), positions_of(WORDS, queries))
 
 
-def test_ctrl_c_while_the_host_waits_for_the_device() -> None:
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, even where a shell started the tests in the background and told them to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_the_host_waits_for_the_device(ctrl_c: None) -> None:
     asked, go_on = threading.Event(), threading.Event()
 
     class Slow(FlatDevice):

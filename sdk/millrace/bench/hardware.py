@@ -89,13 +89,14 @@ def cases(options: Options) -> Iterator[Case]:
             yield _probing(engine, memory, RUN, BATCH, PARTITIONS, resident=False)
     for memory in MEMORIES:
         for batch in PAPERS_BATCHES:
+            yield _merging(ENGINES[0], memory, PAPERS_RUN, batch)
             yield _probing(ENGINES[0], memory, PAPERS_RUN, batch, PARTITIONS)
         # Loading the index weighs most in the smallest batch.
         yield _probing(ENGINES[0], memory, PAPERS_RUN, min(PAPERS_BATCHES), PARTITIONS, resident=False)
 
 
 def _merger(lanes: int, long: int, short: int) -> Case:
-    work = Merging(f"rtl:w{lanes},n1,m2", long, short, None)
+    work = Merging(f"rtl:w{lanes},n1,m2", long, short, _step(long + short, PARTITIONS))
     return _case(f"merger-w{lanes}-ideal-{'balanced' if long == short else f'skew{long // short}'}", work)
 
 
@@ -189,11 +190,11 @@ class Work(ABC):
 
 @dataclass(frozen=True)
 class Merging(Work):
-    """A run of `short` tuples into one of `long`; with a step, the index too."""
+    """A run of `short` tuples into one of `long`, and the index."""
 
     long: int
     short: int
-    step: int | None
+    step: int
 
     @property
     def rows(self) -> int:
@@ -214,20 +215,17 @@ class Merging(Work):
 
     def run(self, opened: Device, made: Sequence[Array]) -> tuple[int, Answer]:
         """One launch of the merger."""
-        out = [opened.alloc(self.rows, WORD), opened.alloc(self.rows, ID)]
-        sizes = [self.long, self.short]
-        if self.step is not None:
-            out.append(opened.alloc(-(-self.rows // self.step), WORD))
-            sizes.append(self.step)
-        cycles = _launch(opened, "bisort_merger", [*(_put(opened, array) for array in made), *out], sizes)
-        return cycles, dict(zip(("words", "ids", "index"), (_get(opened, buffer) for buffer in out), strict=False))
+        samples = -(-self.rows // self.step)
+        out = [opened.alloc(self.rows, WORD), opened.alloc(self.rows, ID), opened.alloc(samples, WORD)]
+        runs = [_put(opened, array) for array in made]
+        cycles = _launch(opened, "bisort_merger", [*runs, *out], [self.long, self.short, self.step])
+        return cycles, dict(zip(("words", "ids", "index"), (_get(opened, buffer) for buffer in out), strict=True))
 
     def expected(self, made: Sequence[Array]) -> Answer:
         """A stable sort, since equal words have ascending ids."""
         words, ids = np.concatenate([made[0], made[2]]), np.concatenate([made[1], made[3]])
         order = np.argsort(words, kind="stable")
-        answer = {"words": words[order], "ids": ids[order]}
-        return answer if self.step is None else {**answer, "index": answer["words"][:: self.step]}
+        return {"words": words[order], "ids": ids[order], "index": words[order][:: self.step]}
 
     def bound(self, answer: Answer) -> float:
         """All lanes full in every cycle, or everything read and written once."""

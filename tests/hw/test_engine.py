@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 import pytest
 from cocotb_tools.runner import get_runner
 
-from tests.hw.simulate import LOG_TAIL, RTL, SEED, VERILATOR_OPTIONS, verilator_folder
+from tests.hw.simulate import LOG_TAIL, RTL, SEED, VERILATOR_OPTIONS, tools_path
 
 PARAMETERS = {
     "KEY_W": 32,
@@ -27,7 +26,7 @@ PARAMETERS = {
 def _build(folder: Path, waves: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VERILATOR_ROOT", raising=False)
-        patch.setenv("PATH", f"{verilator_folder()}{os.pathsep}{os.environ['PATH']}")
+        patch.setenv("PATH", tools_path())
         get_runner("verilator").build(
             sources=sorted(RTL.glob("*.sv")),
             includes=[RTL],

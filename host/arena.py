@@ -1,26 +1,22 @@
 """Arrays that are used over and over: fresh memory costs a page fault for every page, as much as the work done in it.
 
 An arena belongs to one user at a time. What is given back is handed out again to whoever asks for the same size class;
-what nobody gives back is collected by Python as usual.
+what nobody gives back is collected by Python as usual. Arrays begin at a page and can be read a cache line beyond their
+end (`millrace.host.huge`).
 """
 
 from __future__ import annotations
 
-import mmap as mmap_module
 from mmap import mmap
 from typing import Any
 
 import numpy as np
 
+from millrace.host.huge import huge_array
 from millrace.host.words import Array
 
 MOST_KEPT = 1 << 28
 """Bytes kept for later at most; beyond that, arrays are let go."""
-LINE = 64
-"""Bytes of a cache line; arrays begin at one, and as much can be read beyond their end."""
-MADV_HUGEPAGE: int | None = getattr(mmap_module, "MADV_HUGEPAGE", None)
-_HUGE = 1 << 21
-_PRIVATE: int = getattr(mmap_module, "MAP_PRIVATE", 0) | getattr(mmap_module, "MAP_ANONYMOUS", 0)
 _LEAST = 1 << 12
 _STEPS = 4
 """Size classes per power of two: no array is more than a quarter larger than asked for."""
@@ -51,7 +47,7 @@ class Arena:
             self._kept -= bytes_
             block = stock.pop()
         else:
-            block = _fresh(bytes_)
+            block = huge_array(bytes_, np.uint8)
         return block[: size * kind.itemsize].view(kind)
 
     def give(self, array: Array) -> None:
@@ -62,13 +58,3 @@ class Arena:
         if self._kept + block.nbytes <= MOST_KEPT:
             self._kept += block.nbytes
             self._blocks.setdefault(block.nbytes, []).append(block)
-
-
-def _fresh(size: int) -> Array:
-    """New memory, straight from the system and private; large blocks begin at a huge page where there are such."""
-    if size < _HUGE or MADV_HUGEPAGE is None:
-        return np.frombuffer(mmap(-1, size + LINE, flags=_PRIVATE), np.uint8, size)
-    memory = mmap(-1, size + LINE + _HUGE, flags=_PRIVATE)
-    memory.madvise(MADV_HUGEPAGE)
-    begin = -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE
-    return np.frombuffer(memory, np.uint8, size, begin)

@@ -15,8 +15,8 @@ import numpy as np
 from millrace.host.words import Array
 
 _HUGE = 1 << 21
-_SPARE = 64
-"""Bytes that can be read beyond the end."""
+SPARE = 64
+"""Bytes that can be read beyond the end: a cache line."""
 _PRIVATE: int = getattr(mmap_module, "MAP_PRIVATE", 0) | getattr(mmap_module, "MAP_ANONYMOUS", 0)
 
 
@@ -25,13 +25,11 @@ def huge_array(size: int, dtype: np.dtype[Any] | type) -> Array:
     kind = np.dtype(dtype)
     length = size * kind.itemsize
     if length < _HUGE:
-        memory = mmap(-1, length + _SPARE, flags=_PRIVATE)
+        memory = mmap(-1, length + SPARE, flags=_PRIVATE)
         return np.frombuffer(memory, kind, size)
-    memory = mmap(-1, length + _SPARE + _HUGE, flags=_PRIVATE)
+    memory = mmap(-1, length + SPARE + _HUGE, flags=_PRIVATE)
     advice = getattr(mmap_module, "MADV_HUGEPAGE", None)
     if advice is not None:
         memory.madvise(advice)
-    whole = np.frombuffer(memory, np.uint8)
-    begin = -whole.ctypes.data % _HUGE
-    array: Array = whole[begin : begin + length].view(kind)
-    return array
+    begin = -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE
+    return np.frombuffer(memory, kind, size, begin)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from millrace.host.arena import LINE
 from millrace.host.device import Device
+from millrace.host.huge import SPARE
 from millrace.host.indexes import Positions
 from millrace.host.team import Team
 from millrace.host.words import Array
@@ -31,7 +31,7 @@ MOST_ROWS = 1 << 31
 
 def roomy(values: Array) -> Array:
     """A copy with a cache line behind it that can be read, as all arrays of an arena have."""
-    room = np.empty(len(values) + LINE // values.itemsize, values.dtype)
+    room = np.empty(len(values) + SPARE // values.itemsize, values.dtype)
     room[: len(values)] = values
     return room[: len(values)]
 

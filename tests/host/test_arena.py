@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.host.arena import LINE, MOST_KEPT, Arena
+from millrace.host.arena import MOST_KEPT, Arena
+from millrace.host.huge import SPARE
 from millrace.host.memory import address
 
 
@@ -13,7 +14,7 @@ def test_arrays_are_aligned_and_as_large_as_asked() -> None:
     for size in (0, 1, 7, 1000, 65_536, 100_001):
         array = arena.take(size, np.uint32)
         assert (len(array), array.dtype) == (size, np.dtype(np.uint32))
-        assert address(array) % LINE == 0
+        assert address(array) % SPARE == 0
 
 
 def test_what_is_given_back_is_used_again_and_never_twice_at_once() -> None:

@@ -6,13 +6,13 @@ layout: no level waits for another, and every node is written once.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from millrace.host.bisort_prober import size_of
 from millrace.host.hbtree_layout import LINE, Shape
-from millrace.host.hbtree_leaves import Leaves, largest
+from millrace.host.hbtree_leaves import largest
 from millrace.host.huge import huge_array
 from millrace.host.jit import inline, share
 from millrace.host.memory import address, load_as, store_as, table
@@ -103,9 +103,25 @@ def level_starts(shape: Shape) -> list[int]:
     return [int(word) for word in uppers]
 
 
-def build_nodes(shape: Shape, leaves: Leaves, team: Team) -> Array:
-    """The I-segment."""
-    nodes = huge_array(shape.node_words, shape.word)
+class Lines(Protocol):
+    """Filled leaf lines: all but the last hold `per_leaf` words, whatever room they have."""
+
+    @property
+    def data(self) -> Array:
+        """Their memory."""
+
+    @property
+    def stride(self) -> int:
+        """Bytes from a line to the next."""
+
+    @property
+    def per_leaf(self) -> int:
+        """Words of a line."""
+
+
+def build_nodes(shape: Shape, leaves: Lines, team: Team, spare: int = 0) -> Array:
+    """The I-segment, with `spare` words behind it."""
+    nodes = huge_array(shape.node_words + spare, shape.word)
     starts, pool = level_starts(shape), 0
     for level in range(shape.levels):
         count, below = shape.counts[level], shape.counts[level + 1]

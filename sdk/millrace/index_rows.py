@@ -33,11 +33,32 @@ class Rows:
     value_type: pa.DataType
     apart: pa.Array | None
     null_keys: int
+    numbered: bool
+    """Whether values are row numbers."""
+    next_row: int
+    """The row number of what is upserted next."""
+    equals: bool
+    """Whether there are equal keys."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the values that lie apart."""
         return 0 if self.apart is None else int(self.apart.nbytes)
+
+    @property
+    def wanted_type(self) -> pa.DataType | None:
+        """The type that new values must have; nothing where they are row numbers."""
+        return None if self.numbered else self.value_type
+
+    def all_values(self) -> pa.Array:
+        """The values that lie beside, in key order."""
+        return as_type(self.leaves.values, self.value_type)
+
+
+def as_type(numbers: Array, kind: pa.DataType) -> pa.Array:
+    """Plain numbers as values of a type of their width."""
+    plain = pa.array(numbers)
+    return pa.Array.from_buffers(kind, len(plain), plain.buffers())
 
 
 def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates: str, team: Team) -> Rows:
@@ -47,6 +68,7 @@ def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates
     if values is not None and len(values) != len(keys):
         raise ArgumentError(f"keys has {len(keys):,} rows, values has {len(values):,}: bring a value for each key")
     numbers, valid = native(keys, kind)
+    is_numbered = values is None
     value_type = pa.int64() if values is None else values.type
     numbered: Array | None = None
     if not all_true(valid):
@@ -54,7 +76,7 @@ def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates
         numbers = numbers[numbered]
         values = None if values is None else values.take(pa.array(numbered))
     raw, flip = plain_words(numbers)
-    beside = _beside(values) if values is not None else numbered
+    beside = beside_words(values) if values is not None else numbered
     leaves, known = fill(raw, flip, beside, team) if _looks_sorted(raw, flip) else (None, UNSORTED)
     if leaves is None or known == UNSORTED:
         words, order = sort_words(raw ^ raw.dtype.type(flip) if flip else raw, team)
@@ -70,7 +92,16 @@ def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates
     if known == EQUALS and duplicates == "error":
         raise _doubled(leaves, kind)
     apart = values if beside is None else None
-    return Rows(leaves, kind, value_type, apart, len(keys) - leaves.size)
+    nulls = len(keys) - leaves.size
+    return Rows(leaves, kind, value_type, apart, nulls, is_numbered, len(keys), known == EQUALS)
+
+
+def with_numbers(rows: Rows, team: Team) -> Rows:
+    """The same rows with values beside their words, where those were positions."""
+    if rows.apart is not None or rows.leaves.width:
+        return rows
+    positions = np.arange(rows.leaves.size).view(np.uint64)
+    return replace(rows, leaves=fill(rows.leaves.words, 0, positions, team)[0])
 
 
 def with_own_values(rows: Rows) -> Rows:
@@ -90,7 +121,7 @@ def plain_words(numbers: Array) -> tuple[Array, int]:
     return np.ascontiguousarray(numbers).view(word), flip
 
 
-def _beside(values: pa.Array) -> Array | None:
+def beside_words(values: pa.Array) -> Array | None:
     """Values that can lie beside their words, as plain numbers: of 4 or 8 bytes, none of them null."""
     if not pa.types.is_primitive(values.type) or values.null_count or values.type.bit_width // 8 not in BESIDE:
         return None

@@ -60,7 +60,7 @@ def _apply_group(given: int, part: int, half: bool, like: Any) -> None:
     """The changes of one group that need no split."""
     tree, words, upserts = load_as(given, TREE, 0), load_as(given, WORDS, 0), load_as(given, UPSERTS, 0)
     values, lines, left = load_as(given, VALUES, 0), load_as(given, LINES, 0), load_as(given, LEFT, 0)
-    rows = load_as(given, ROWS, 0)
+    rows, width = load_as(given, ROWS, 0), load_as(tree, hf.WIDTH, 0)
     first, stop = load_as(load_as(given, BOUNDS, 0), part, 0), load_as(load_as(given, BOUNDS, 0), part + 1, 0)
     journal, scratch = _journal(given, part), load_as(given, SCRATCH, 0) + part * load_as(given, SCRATCH_SIZE, 0)
     fan, room = hf.fan(like), hx.worst(tree, half, like)
@@ -70,6 +70,7 @@ def _apply_group(given: int, part: int, half: bool, like: Any) -> None:
     for i in range(first, stop):
         if i + _AHEAD < stop:
             _ask(tree, load_id(lines, i + _AHEAD))
+            prefetch(values + load_id(rows, i + _AHEAD) * width)
         line, word = load_id(lines, i), load_as(words, i, like)
         if line // fan != leaf:
             if leaf >= 0:

@@ -29,11 +29,12 @@ from millrace.host.cpu import CpuDevice
 from millrace.host.device import Device
 from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
 from millrace.host.gate import Gate
-from millrace.host.hbtree import LEAST_SHARED, Positions, helpers
+from millrace.host.hbtree import Positions, helpers
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
 from millrace.host.key_floor import Floor, check_kinds, floor_words
 from millrace.host.lookup_runner import Finish, LookupRunner
 from millrace.host.search_engine import UNITS, SearchEngine
+from millrace.host.team import Team
 from millrace.host.update_costs import MODES
 from millrace.host.update_runner import Applied, DeviceLost, UpdateRunner
 from millrace.host.words import Array, Mask, all_true, both, every, key_type, native
@@ -103,6 +104,8 @@ class OrderedIndex:
         self._runner: LookupRunner | None = None
         self._lock = threading.Lock()
         self._gate, self._updating = Gate(), threading.Lock()
+        # For reading batches: the memory that sorting takes is kept from one to the next.
+        self._team = Team(self._threads)
         self._counts = {"lookups": 0, "ranges": 0, "queries": 0, "updates": 0, "changes": 0}
         self._updater: UpdateRunner | None = None
         self._last_update: Applied | None = None
@@ -239,10 +242,15 @@ class OrderedIndex:
         """
         choice("mode", mode, MODES)
         with self._updating:
-            rows = self._rows
-            with helpers(self._threads, LEAST_SHARED) as team:
+            rows, team = self._rows, self._team
+            team.rouse()
+            try:
                 update = read_update(upsert, delete, rows.kind, rows.wanted_type, rows.next_row, team)
+            finally:
+                team.rest()
             self._apply(rows, update, mode)
+            team.arena.give(update.batch.words)
+            team.arena.give(update.batch.rows)
             self._counts["updates"] += 1
             self._counts["changes"] += len(update.batch)
 

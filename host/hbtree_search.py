@@ -2,7 +2,8 @@
 
 A line is searched in vector code (`line_below`). This is software pipelining (thesis, appendix A, section 4): a block
 takes a *step*, which asks for the lines of the next one, and then the blocks behind it take theirs before it goes on:
-in each round every block under way is one step further. The first levels, which are in the caches, are one step.
+in each round every block under way is one step further. The upper levels are passed by way of a directory
+(`hbtree_starts`) or, where there is none, those in the caches are one step.
 
 Everything is given by address in two tables: the tree's (`TREE_…`) and the call's. Queries are numbers that become
 words by flipping bits; those that a mask of bytes leaves out are absent. What is wanted at the end is told by `mode`.
@@ -16,6 +17,7 @@ import numpy as np
 
 from millrace.host.bisort_prober import size_of
 from millrace.host.hbtree_layout import LINE
+from millrace.host.hbtree_starts import FEW
 from millrace.host.jit import inline, load_byte, share
 from millrace.host.memory import half_below, half_upto, line_below, line_upto, load_as, load_id, prefetch, store_as
 
@@ -32,7 +34,9 @@ TREE_UPPER, TREE_LAST, TREE_NEAR = 8, 9, 10
 """Bytes of an upper node and of one of the last inner level; how many levels are near."""
 TREE_LEAF_BITS, TREE_OFFSET = 11, 12
 """Words of a leaf line, as a power of two; bytes from there to their values."""
-TREE_BASES = 13
+TREE_STARTS, TREE_SEPARATORS, TREE_START_LEVEL, TREE_BASE, TREE_SHIFT, TREE_SCALE, TREE_MOST = range(13, 20)
+"""The directory of `hbtree_starts` (0: none), and what finds a word's entry in it."""
+TREE_BASES = 20
 """From here on the address of each level's node 0, the leaves' last."""
 (QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, ROOM, MODE, HIGH, ENDS) = range(15)
 ARGUMENTS = 15
@@ -65,6 +69,44 @@ def _begin(given: int, tree: int, first: int, count: int, nodes: int) -> None:
         leaves, stride = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0)
         for j in range(count):
             _ask_leaf(leaves + load_as(nodes, j, 0) * stride, stride)
+
+
+@inline
+def _entries(tree: int, words: int, nodes: int, count: int, like: Any) -> None:
+    """The entries of a block's words in the directory, which are asked for."""
+    starts, base = load_as(tree, TREE_STARTS, 0), load_as(tree, TREE_BASE, np.uint64(0))
+    shift, scale = load_as(tree, TREE_SHIFT, np.uint64(0)), load_as(tree, TREE_SCALE, np.uint64(0))
+    most = load_as(tree, TREE_MOST, np.uint64(0))
+    for j in range(count):
+        offset = max(np.uint64(load_as(words, j, like)), base) - base
+        entry = _I64(min(offset >> shift, most) * scale >> np.uint64(32))
+        store_as(nodes, j, entry)
+        prefetch(starts + 4 * entry)
+
+
+@inline
+def _enter(tree: int, words: int, nodes: int, count: int, per_level: int, like: Any) -> None:
+    """The nodes of the start level that a block's entries lead to, whose lines are asked for."""
+    starts, separators = load_as(tree, TREE_STARTS, 0), load_as(tree, TREE_SEPARATORS, 0)
+    level, wide = load_as(tree, TREE_START_LEVEL, 0), False
+    for j in range(count):
+        entry = load_as(nodes, j, 0)
+        node, stop = load_id(starts, entry), load_id(starts, entry + 1)
+        if node != stop:
+            wide |= stop - node > FEW
+            stop, word = min(stop, node + FEW), load_as(words, j, like)
+            while node < stop and load_as(separators, node, like) < word:
+                node += 1
+        store_as(nodes, j, node)
+    if wide:
+        for j in range(count):
+            store_as(nodes, j, 0)
+        _steps(tree, 0, level * per_level, words, nodes, count, like)
+    base = load_as(tree, TREE_BASES + level, 0)
+    last = level == load_as(tree, TREE_LEVELS, 0) - 1
+    size = load_as(tree, TREE_LAST if last else TREE_UPPER, 0)
+    for j in range(count):
+        prefetch(base + load_as(nodes, j, 0) * size)
 
 
 @inline
@@ -273,7 +315,12 @@ def _search_part(given: int, part: int, parts: int, like: Any) -> None:
     per_level = PHASES if load_as(tree, TREE_REGULAR, 0) != 0 else 1
     start, depth = load_as(given, START, 0) * per_level, load_as(given, DEPTH, 0) * per_level
     near = min(max(load_as(tree, TREE_NEAR, 0) * per_level, start), depth)
-    blocks, rounds = (total + BLOCK - 1) // BLOCK, depth - near + 2
+    door = load_as(tree, TREE_START_LEVEL, 0) * per_level
+    directed = (load_as(tree, TREE_STARTS, 0) != 0) & (start == 0) & (depth >= door)
+    lead = 1
+    if directed:
+        near, lead = door, 2
+    blocks, rounds = (total + BLOCK - 1) // BLOCK, depth - near + lead + 1
     first, stop = blocks * part // parts, blocks * (part + 1) // parts
     room, hits = load_as(given, ROOM, 0) + 8 * part * SCRATCH, 0
     for turn in range(first, stop + rounds - 1):
@@ -285,10 +332,15 @@ def _search_part(given: int, part: int, parts: int, like: Any) -> None:
             count = min(total - at, BLOCK)
             if behind == 0:
                 _take(given, at, count, words, like)
-                _begin(given, tree, at, count, nodes)
-                _steps(tree, start, near, words, nodes, count, like)
+                if directed:
+                    _entries(tree, words, nodes, count, like)
+                else:
+                    _begin(given, tree, at, count, nodes)
+                    _steps(tree, start, near, words, nodes, count, like)
+            elif behind < lead:
+                _enter(tree, words, nodes, count, per_level, like)
             elif behind < rounds - 1:
-                _steps(tree, near + behind - 1, near + behind, words, nodes, count, like)
+                _steps(tree, near + behind - lead, near + behind - lead + 1, words, nodes, count, like)
             else:
                 hits += _finish(given, tree, at, words, nodes, count, like)
     store_as(load_as(given, HITS, 0), part, hits)

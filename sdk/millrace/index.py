@@ -76,9 +76,9 @@ class OrderedIndex:
         column = as_array(keys, "keys")
         kind = key_type("keys", column.type)
         with helpers(self._threads, len(column)) as team:
-            rows = make_rows(column, None if values is None else as_values(values), kind, duplicates, team)
-        own = rows if isinstance(values, pa.Array | pa.ChunkedArray) else with_own_values(rows)
-        self._take(own, None)
+            given = None if values is None else as_values(values)
+            rows = make_rows(column, given, kind, duplicates, self._layout, not self._on_cpu, team)
+        self._take(rows if isinstance(values, pa.Array | pa.ChunkedArray) else with_own_values(rows))
 
     def _set_up(self, layout: str, duplicates: str, device: Any, threads: Any, fallback: Any) -> None:
         """Check what can be checked before any row is read, and open the device."""
@@ -100,10 +100,12 @@ class OrderedIndex:
     def _open(self, name: str) -> Device:
         return device_with(UNITS[self._layout], f"an index of layout {self._layout!r}", name, self._given_threads)
 
-    def _take(self, rows: Rows, nodes: Array | None) -> None:
-        """Build the tree, if it is not there, and send it to the device."""
+    def _take(self, rows: Rows) -> None:
+        """Make the tree, with nodes of the other fan-out if that is needed here, and send it to the device."""
+        hybrid = not self._on_cpu
+        nodes = rows.nodes if rows.hybrid is hybrid else None
         self._rows = rows
-        self._tree = HBTree(rows.leaves, self._layout, not self._on_cpu, self._threads, nodes)
+        self._tree = HBTree(rows.leaves, self._layout, hybrid, self._threads, nodes)
         if not self._on_cpu:
             self._engage()
 
@@ -350,8 +352,7 @@ class OrderedIndex:
         stored = index_file.load(Path(path))
         index = cls.__new__(cls)
         index._set_up(stored.layout, stored.duplicates, device, threads, fallback)
-        # The file has the nodes of one fan-out: another is built from the leaves.
-        index._take(stored.rows, stored.nodes if stored.hybrid is not index._on_cpu else None)
+        index._take(stored.rows)
         return index
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from millrace.host.hbfile import read_file, write_file
 from millrace.host.hbtree import HBTree
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName, shape_of
 from millrace.host.hbtree_leaves import Leaves
-from millrace.host.words import Array, KeyType
+from millrace.host.words import KeyType
 from millrace.index_rows import DUPLICATES, Rows
 
 
@@ -26,9 +26,7 @@ class Stored:
     """What a file holds."""
 
     rows: Rows
-    nodes: Array
     layout: LayoutName
-    hybrid: bool
     duplicates: str
 
 
@@ -76,5 +74,5 @@ def load(path: Path) -> Stored:
     apart = values if has_apart else None
     if not fits or about["duplicates"] not in DUPLICATES or (apart is not None and len(apart) != leaves.size):
         raise StateError(f"{path} holds an index whose parts do not fit together: save the index again")
-    rows = Rows(leaves, kind, values.type, apart, about["null_keys"])
-    return Stored(rows, nodes, about["layout"], about["hybrid"], about["duplicates"])
+    rows = Rows(leaves, kind, values.type, apart, about["null_keys"], nodes, about["hybrid"])
+    return Stored(rows, about["layout"], about["duplicates"])

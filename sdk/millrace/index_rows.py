@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.errors import ArgumentError
-from millrace.host.hbtree_layout import MOST_KEYS
-from millrace.host.hbtree_leaves import BESIDE, EQUALS, UNSORTED, Leaves, fill
+from millrace.host.hbtree_build import build
+from millrace.host.hbtree_layout import MOST_KEYS, LayoutName
+from millrace.host.hbtree_leaves import BESIDE, EQUALS, UNSORTED, Leaves
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array, KeyType, all_true, from_words, native, to_words
@@ -26,13 +27,18 @@ _GLANCE = 1 << 12
 
 @dataclass(frozen=True)
 class Rows:
-    """What an index is made of: `apart` are the values in key order that do not lie beside the words."""
+    """What an index is made of: `apart` are the values in key order that do not lie beside the words.
+
+    `nodes` is the I-segment; `hybrid`: of the fan-out that devices walk too.
+    """
 
     leaves: Leaves
     kind: KeyType
     value_type: pa.DataType
     apart: pa.Array | None
     null_keys: int
+    nodes: Array
+    hybrid: bool
 
     @property
     def nbytes(self) -> int:
@@ -40,7 +46,15 @@ class Rows:
         return 0 if self.apart is None else int(self.apart.nbytes)
 
 
-def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates: str, team: Team) -> Rows:
+def make_rows(
+    keys: pa.Array,
+    values: pa.Array | None,
+    kind: KeyType,
+    duplicates: str,
+    layout: LayoutName,
+    hybrid: bool,
+    team: Team,
+) -> Rows:
     """The rows, or an `ArgumentError` for duplicates that are not allowed."""
     if len(keys) > MOST_KEYS:
         raise ArgumentError(f"keys has {len(keys):,} rows; allowed are {MOST_KEYS:,}: split them by range")
@@ -55,8 +69,8 @@ def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates
         values = None if values is None else values.take(pa.array(numbered))
     raw, flip = plain_words(numbers)
     beside = _beside(values) if values is not None else numbered
-    leaves, known = fill(raw, flip, beside, team) if _looks_sorted(raw, flip) else (None, UNSORTED)
-    if leaves is None or known == UNSORTED:
+    built = build(raw, flip, beside, layout, hybrid, team) if _looks_sorted(raw, flip) else None
+    if built is None or built.known == UNSORTED:
         words, order = sort_words(raw ^ raw.dtype.type(flip) if flip else raw, team)
         if values is None:
             beside = order.astype(np.int64) if numbered is None else numbered[order]
@@ -64,13 +78,13 @@ def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates
             beside = beside[order]
         else:
             values = values.take(pa.array(order))
-        leaves, known = fill(words, 0, beside, team)
+        built = build(words, 0, beside, layout, hybrid, team)
         team.arena.give(words)
         team.arena.give(order)
-    if known == EQUALS and duplicates == "error":
-        raise _doubled(leaves, kind)
+    if built.known == EQUALS and duplicates == "error":
+        raise _doubled(built.leaves, kind)
     apart = values if beside is None else None
-    return Rows(leaves, kind, value_type, apart, len(keys) - leaves.size)
+    return Rows(built.leaves, kind, value_type, apart, len(keys) - built.leaves.size, built.nodes, hybrid)
 
 
 def with_own_values(rows: Rows) -> Rows:

@@ -11,8 +11,9 @@ from millrace.host import hbtree_layout
 from millrace.host.cpu import CpuDevice
 from millrace.host.errors import ArgumentError
 from millrace.host.hbtree import HBTree, helpers
+from millrace.host.hbtree_build import build
 from millrace.host.hbtree_layout import LAYOUTS, LINE, LayoutName, shape_of
-from millrace.host.hbtree_leaves import DISTINCT, EQUALS, UNSORTED, fill
+from millrace.host.hbtree_leaves import DISTINCT, EQUALS, UNSORTED
 from millrace.host.hbtree_values import gather, spread
 from millrace.host.huge import huge_array
 from millrace.host.words import Array
@@ -92,16 +93,16 @@ def test_a_separator_is_the_largest_word_below_its_child() -> None:
 
 
 @both_widths
-def test_fill_says_what_it_knows_of_the_order(word: Any) -> None:
+def test_building_says_what_it_knows_of_the_order(word: Any) -> None:
     for few, wanted in (([1, 2, 9], DISTINCT), ([1, 2, 2], EQUALS), ([2, 1], UNSORTED), ([], DISTINCT)):
         with helpers(2, 0) as team:
-            assert fill(np.array(few, word), 0, None, team)[1] == wanted
+            assert build(np.array(few, word), 0, None, "implicit", False, team).known == wanted
     rng = np.random.default_rng(3)
     for place in (1, 8, 16, 300_000, 599_999):
         keys = np.arange(600_000, dtype=word) * 2 + 10
         keys[place] -= rng.choice([2, 3])
         with helpers(2, len(keys)) as team:
-            known = fill(keys, 0, None, team)[1]
+            known = build(keys, 0, None, "regular", False, team).known
         assert known == (EQUALS if keys[place] == keys[place - 1] else UNSORTED)
 
 
@@ -110,7 +111,7 @@ def test_fill_says_what_it_knows_of_the_order(word: Any) -> None:
 def test_values_lie_beside_their_words(word: Any, value: Any) -> None:
     keys, values = np.arange(1000, dtype=word) * 3, np.arange(1000, dtype=value) + 7
     with helpers(2, 0) as team:
-        leaves, _ = fill(keys, 1, values, team)
+        leaves = build(keys, 1, values, "implicit", False, team).leaves
         assert (leaves.words == keys ^ 1).all()
         assert (leaves.values == values).all()
         starts, counts = np.array([5, 999, 0, 990]), np.array([20, 1, 0, 10])

@@ -1,0 +1,71 @@
+"""The directory of starts: it leads every word to the node that a walk from the root leads to, however keys lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from millrace.host.hbtree import HBTree
+from millrace.host.hbtree_layout import LAYOUTS, LayoutName
+from millrace.host.hbtree_starts import ENTRIES, FEW, separators_of
+from millrace.host.words import Array
+
+SIZE = 150_000
+both_layouts = pytest.mark.parametrize("layout", LAYOUTS)
+both_widths = pytest.mark.parametrize("word", [np.uint32, np.uint64])
+
+
+def drawn(kind: str, word: Any, size: int, rng: np.random.Generator) -> Array:
+    """Sorted words that lie evenly, mostly evenly, in clumps, or mostly at one place."""
+    most = np.iinfo(word).max
+    even = rng.integers(0, most, size, dtype=word, endpoint=True)
+    if kind == "even":
+        return np.sort(even)
+    if kind == "narrow":
+        return np.sort(rng.integers(most // 2, most // 2 + 3 * size, size, dtype=word))
+    if kind == "clumps":
+        clump = rng.integers(0, most - 50_000, 40, dtype=word)[rng.integers(0, 40, size // 3)]
+        even[: size // 3] = clump + rng.integers(0, 50_000, size // 3).astype(word)
+        return np.sort(even)
+    even[: size - 20] = rng.integers(1000, 1000 + size, size - 20)
+    return np.sort(even)
+
+
+@both_layouts
+@both_widths
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("kind", ["even", "narrow", "clumps", "one place"])
+def test_every_word_finds_its_place(kind: str, layout: LayoutName, word: Any, hybrid: bool) -> None:
+    rng = np.random.default_rng(4)
+    words = drawn(kind, word, SIZE, rng)
+    tree, most = HBTree.of(words, layout, hybrid), np.iinfo(word).max
+    near = np.concatenate([words[::7], words[::11] + word(1), words[::13] - word(1)])
+    far = [rng.integers(0, most, 5000, dtype=word), np.array([0, 1, most - 1, most], word)]
+    queries = rng.permutation(np.concatenate([near, *far]))
+    low, high = np.searchsorted(words, queries), np.searchsorted(words, queries, "right")
+    assert (tree.starts is None) == (kind == "one place")
+    assert (tree.lookup(queries) == np.where(low < high, low, -1)).all()
+    assert (tree.walk(queries, tree.levels) == np.minimum(low // tree.shape.per_leaf, tree.shape.lines - 1)).all()
+
+
+@both_layouts
+@both_widths
+def test_separators_part_the_nodes_of_their_level(layout: LayoutName, word: Any) -> None:
+    words = drawn("even", word, SIZE, np.random.default_rng(5))
+    tree = HBTree.of(words, layout)
+    for level in range(tree.levels):
+        lines = tree.shape.fanout ** (tree.levels - level)
+        last = np.arange(1, tree.shape.counts[level]) * lines * tree.shape.per_leaf - 1
+        assert separators_of(tree.shape, tree.nodes, level).tolist() == words[last].tolist()
+
+
+def test_it_is_small_and_most_entries_lead_to_one_node() -> None:
+    words = drawn("even", np.uint64, 1 << 20, np.random.default_rng(6))
+    starts = HBTree.of(words, "implicit").starts
+    assert starts is not None
+    nodes = np.diff(starts.directory)
+    assert nodes.max() <= FEW
+    assert (nodes == 0).mean() > 1 - 1.1 / ENTRIES
+    assert starts.nbytes < 0.01 * words.nbytes

@@ -38,8 +38,9 @@ TREE_STARTS, TREE_SEPARATORS, TREE_START_LEVEL, TREE_BASE, TREE_SHIFT, TREE_SCAL
 """The directory of `hbtree_starts` (0: none), and what finds a word's entry in it."""
 TREE_BASES = 20
 """From here on the address of each level's node 0, the leaves' last."""
-(QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, ROOM, MODE, HIGH, ENDS) = range(15)
-ARGUMENTS = 15
+(QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, ROOM, MODE, HIGH, ENDS, PLACES, THERE) = range(17)
+ARGUMENTS = 17
+"""`PLACES`: where the answer of each query goes (0: in order); then bytes of `THERE` are cleared instead of `BITS`."""
 FIRST, LAST, LOWER, NODES, VALUES, LAST_VALUES = range(6)
 """Modes: the position of the first equal word or the last (-1: none), of the first not below; nodes; values."""
 PHASES = 3
@@ -72,14 +73,28 @@ def _begin(given: int, tree: int, first: int, count: int, nodes: int) -> None:
 
 
 @inline
+def entry_rule(tree: int) -> tuple[Any, Any, Any, Any]:
+    """What `entry_of` goes by."""
+    zero = np.uint64(0)
+    rule = load_as(tree, TREE_BASE, zero), load_as(tree, TREE_SHIFT, zero), load_as(tree, TREE_MOST, zero)
+    return (*rule, load_as(tree, TREE_SCALE, zero))
+
+
+@inline
+def entry_of(word: Any, rule: tuple[Any, Any, Any, Any]) -> int:
+    """The entry of a word in the directory."""
+    base, shift, most, scale = rule
+    offset = (max(np.uint64(word), base) - base) >> shift
+    entry: Any = min(offset, most) * scale >> np.uint64(32)
+    return _I64(entry)  # type: ignore[return-value]
+
+
+@inline
 def _entries(tree: int, words: int, nodes: int, count: int, like: Any) -> None:
     """The entries of a block's words in the directory, which are asked for."""
-    starts, base = load_as(tree, TREE_STARTS, 0), load_as(tree, TREE_BASE, np.uint64(0))
-    shift, scale = load_as(tree, TREE_SHIFT, np.uint64(0)), load_as(tree, TREE_SCALE, np.uint64(0))
-    most = load_as(tree, TREE_MOST, np.uint64(0))
+    starts, rule = load_as(tree, TREE_STARTS, 0), entry_rule(tree)
     for j in range(count):
-        offset = max(np.uint64(load_as(words, j, like)), base) - base
-        entry = _I64(min(offset >> shift, most) * scale >> np.uint64(32))
+        entry = entry_of(load_as(words, j, like), rule)
         store_as(nodes, j, entry)
         prefetch(starts + 4 * entry)
 
@@ -239,22 +254,28 @@ def _usable(given: int, index: int) -> bool:
 
 
 @inline
+def _place(places: int, index: int) -> int:
+    """Where the answer of a query goes."""
+    return index if places == 0 else load_id(places, index)
+
+
+@inline
 def _positions(given: int, tree: int, first: int, words: int, nodes: int, count: int, like: Any) -> None:
     """The last step of `FIRST`, `LAST` and `LOWER`."""
     leaves, stride, size = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0), load_as(tree, TREE_SIZE, 0)
     out, mode, bits = load_as(given, OUT, 0), load_as(given, MODE, 0), load_as(tree, TREE_LEAF_BITS, 0)
-    half, per_leaf = _is_half(tree, like), 1 << bits
+    half, per_leaf, places = _is_half(tree, like), 1 << bits, load_as(given, PLACES, 0)
     for j in range(count):
         line, word = load_as(nodes, j, 0), load_as(words, j, like)
         lane = _leaf_below(leaves + line * stride, word, half)
-        position = min((line << bits) + lane, size)
+        position, place = min((line << bits) + lane, size), _place(places, first + j)
         if mode != LOWER:
             there = position < size and load_as(leaves + line * stride, lane & (per_leaf - 1), like) == word
-            if not (there and _usable(given, first + j)):
+            if not (there and _usable(given, place)):
                 position = -1
             elif mode == LAST:
                 position = _beyond(tree, line, word, like) - 1
-        store_as(out, first + j, position)
+        store_as(out, place, position)
 
 
 @inline
@@ -264,21 +285,27 @@ def _values(given: int, tree: int, first: int, words: int, nodes: int, count: in
     out, width, offset = load_as(given, OUT, 0), load_as(tree, TREE_WIDTH, 0), load_as(tree, TREE_OFFSET, 0)
     last, valid, hits = load_as(given, MODE, 0) == LAST_VALUES, _I64(0), 0
     bits, half = load_as(tree, TREE_LEAF_BITS, 0), _is_half(tree, like)
-    mask = (1 << bits) - 1
+    mask, places, flags = (1 << bits) - 1, load_as(given, PLACES, 0), load_as(given, THERE, 0)
     for j in range(count):
         line, word = load_as(nodes, j, 0), load_as(words, j, like)
         where = leaves + line * stride
         lane = _leaf_below(where, word, half)
         position = (line << bits) + lane
         lane &= mask
-        there = (position < size) & (load_as(where, lane, like) == word) and _usable(given, first + j)
+        place = _place(places, first + j)
+        there = (position < size) & (load_as(where, lane, like) == word) and _usable(given, place)
         if last and there:
             position = _beyond(tree, line, word, like) - 1
             where, lane = leaves + (position >> bits) * stride, position & mask
-        _put(out, first + j, where + offset, lane, position, width, there)
+        _put(out, place, where + offset, lane, position, width, there)
         valid |= _I64(there) << j
         hits += there
-    store_as(load_as(given, BITS, 0), first // BLOCK, np.uint32(valid))
+    if places == 0:
+        store_as(load_as(given, BITS, 0), first // BLOCK, np.uint32(valid))
+    elif hits < count:
+        for j in range(count):
+            if (valid >> j) & 1 == 0:
+                store_as(flags, load_id(places, first + j), np.uint8(0))
     return hits
 
 

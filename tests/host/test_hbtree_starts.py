@@ -1,16 +1,19 @@
-"""The directory of starts: it leads every word to the node that a walk from the root leads to, however keys lie."""
+"""The directory of starts leads every word where a walk from the root leads; parted queries keep their order."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from millrace.host import hbtree
 from millrace.host.hbtree import HBTree
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
 from millrace.host.hbtree_starts import ENTRIES, FEW, separators_of
 from millrace.host.words import Array
+from millrace.index import OrderedIndex
 
 SIZE = 150_000
 both_layouts = pytest.mark.parametrize("layout", LAYOUTS)
@@ -48,6 +51,30 @@ def test_every_word_finds_its_place(kind: str, layout: LayoutName, word: Any, hy
     assert (tree.starts is None) == (kind == "one place")
     assert (tree.lookup(queries) == np.where(low < high, low, -1)).all()
     assert (tree.walk(queries, tree.levels) == np.minimum(low // tree.shape.per_leaf, tree.shape.lines - 1)).all()
+
+
+@both_layouts
+@both_widths
+def test_answers_of_parted_queries_come_in_order(
+    layout: LayoutName, word: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hbtree, "LEAST_QUERIES", 1)
+    monkeypatch.setattr(hbtree, "LEAST_BYTES", 1)
+    rng = np.random.default_rng(7)
+    keys = np.unique(drawn("clumps", word, SIZE, rng)).view(f"i{word().itemsize}")
+    values = rng.integers(0, 1 << 60, len(keys))
+    index = OrderedIndex(keys, values, layout=layout, device="cpu")
+    queries = np.concatenate([keys[rng.integers(0, len(keys), 70_001)], rng.integers(-99, 99, 30, dtype=keys.dtype)])
+    rng.shuffle(queries)
+    asked = pa.array(queries, mask=rng.random(len(queries)) < 0.01)
+    places = np.minimum(np.searchsorted(np.sort(keys), queries), len(keys) - 1)
+    order = np.argsort(keys)
+    there = (np.sort(keys)[places] == queries) & asked.is_valid().to_numpy(zero_copy_only=False)
+    wanted = pa.array(values[order][places], mask=~there)
+    assert index.lookup(asked).equals(wanted)
+    every = keys[rng.integers(0, len(keys), 5000)]
+    assert index.lookup(every).to_pylist() == values[order][np.searchsorted(np.sort(keys), every)].tolist()
+    assert index.range(every, every).flatten().equals(index.lookup(every))
 
 
 @both_layouts

@@ -152,6 +152,8 @@ class Plan:
     measured: float | None = None
     balance: float | None = field(default=None, compare=False)
     """How long the host worked for each second of the device's, in the run that was measured."""
+    crossover: int | None = field(default=None, compare=False)
+    """Updates of so many changes, or more, send all inner nodes at once; smaller ones send each node that changed."""
 
     @property
     def split(self) -> Split:
@@ -162,7 +164,9 @@ class Plan:
         """As a user wants to read it."""
         speeds = [("predicted", self.predicted), ("measured", self.measured)]
         told = [f"{name}={value / 1e6:.3g} M queries/s" for name, value in speeds if value is not None]
-        return f"Plan({', '.join([f'D={self.D}', f'R={self.R:.3g}', *(told or ['not tuned'])])})"
+        told = told or ["not tuned"]
+        told += [] if self.crossover is None else [f"updates asynchronous from {self.crossover:,} changes"]
+        return f"Plan({', '.join([f'D={self.D}', f'R={self.R:.3g}', *told])})"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from millrace.host.errors import ArgumentError, StateError
 from millrace.host.words import Array
 
 MAGIC = b"MRINDEX\x00"
-VERSION = 1
+VERSION = 2
 _PAGE = 1 << 12
 _HEAD = struct.Struct("<8sII32s")
 _MOST_HEADER = 1 << 24

@@ -21,8 +21,8 @@ from millrace.host.errors import ArgumentError
 from millrace.host.hbtree_build import build, build_nodes, level_starts
 from millrace.host.hbtree_layout import MOST_KEYS, LayoutName, shape_of
 from millrace.host.hbtree_leaves import Leaves
-from millrace.host.hbtree_parting import LEAST_BYTES, LEAST_QUERIES, part_queries
-from millrace.host.hbtree_run import run_search, tree_table
+from millrace.host.hbtree_parting import run_led
+from millrace.host.hbtree_run import tree_table
 from millrace.host.hbtree_starts import make_starts
 from millrace.host.jit import Share
 from millrace.host.team import Team
@@ -75,14 +75,14 @@ class HBTree:
             with helpers(self.threads, leaves.size) as team:
                 nodes = build_nodes(self.shape, leaves, team)
         self.nodes = nodes
-        self.starts = make_starts(self.shape, nodes, *leaves.ends) if leaves.size else None
+        self.starts = make_starts(self.shape, nodes)
         self._table = self._tree_table()
 
     @classmethod
     def of(cls, words: Array, layout: LayoutName, hybrid: bool = False, threads: int | None = None) -> HBTree:
         """Over sorted words, which are copied."""
         with helpers(threads or pool.cores(), len(words)) as team:
-            built = build(np.ascontiguousarray(words), 0, None, layout, hybrid, team)
+            built = build(np.ascontiguousarray(words), 0, None, hybrid if layout == "implicit" else None, team)
         return cls(built.leaves, layout, hybrid, threads, built.nodes)
 
     @property
@@ -111,24 +111,7 @@ class HBTree:
     def run(self, share: Share, queries: Array, /, flip: int = 0, **given: Any) -> int:
         """Run a kernel of `hbtree_search` over queries."""
         with helpers(self.threads, len(queries)) as team:
-            if self._parts(len(queries)) and "START" not in given and given.get("MODE", hs.NODES) != hs.NODES:
-                return self._run_parted(share, queries, flip, team, given)
-            return run_search(share, team, self._table, queries, flip, **given)
-
-    def _parts(self, count: int) -> bool:
-        """Whether a search of so many queries from the root is worth parting them."""
-        return self.starts is not None and count >= LEAST_QUERIES and self.nbytes >= LEAST_BYTES
-
-    def _run_parted(self, share: Share, queries: Array, flip: int, team: Team, given: dict[str, Any]) -> int:
-        """The same in the order of the tree's parts; answers come in the order of the queries all the same."""
-        assert self.starts is not None
-        words, places = part_queries(self._table, len(self.starts.directory) - 1, queries, flip, team)
-        there = np.ones(len(queries) if "BITS" in given else 0, np.uint8)
-        hits = run_search(share, team, self._table, words, PLACES=places, THERE=there, **given)
-        if hits < len(there):
-            bits = np.packbits(there, bitorder="little")
-            given["BITS"][: len(bits)] = bits
-        return hits
+            return run_led(share, team, self._table, self.starts, self.nbytes, queries, flip, given)
 
     @property
     def _wide(self) -> bool:

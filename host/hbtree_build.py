@@ -8,12 +8,12 @@ with the leaf lines below them, so that the L-segment is not read again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from millrace.host.bisort_prober import size_of
-from millrace.host.hbtree_layout import LINE, LayoutName, Shape, shape_of
+from millrace.host.hbtree_layout import LINE, Shape, shape_of
 from millrace.host.hbtree_leaves import DISTINCT, Leaves, empty_leaves, fill_lines, filling, largest
 from millrace.host.huge import huge_array
 from millrace.host.jit import inline, share
@@ -28,7 +28,7 @@ FEW = 1 << 9
 (_LEAVES, _STRIDE, _LINES, _FANOUT, _SPAN, _COUNT, _BELOW, _OUT, _NODE_WORDS, _FIRST_CHILD, _LAST_WORD, _REGULAR) = (
     range(12)
 )
-_FILLING, _NODES_GIVEN, _VERDICTS = range(3)
+_FILLING, _ABOVE, _VERDICTS, _PER_NODE, _ALL_LINES, _ALL_NODES = range(6)
 
 
 @inline
@@ -93,14 +93,15 @@ def _level(given: int, part: int, parts: int, like: Any) -> None:
 @inline
 def _bottom(given: int, part: int, parts: int, like: Any) -> None:
     """A part of the last inner level, each few nodes right after their lines were filled, while those are at hand."""
-    level, filling_given = load_as(given, _NODES_GIVEN, 0), load_as(given, _FILLING, 0)
-    fanout, lines, count = load_as(level, _FANOUT, 0), load_as(level, _LINES, 0), load_as(level, _COUNT, 0)
+    level, filling_given = load_as(given, _ABOVE, 0), load_as(given, _FILLING, 0)
+    fanout, lines, count = load_as(given, _PER_NODE, 0), load_as(given, _ALL_LINES, 0), load_as(given, _ALL_NODES, 0)
     few, stop = max(FEW // fanout, 1), count * (part + 1) // parts
     known = DISTINCT
     for first in range(count * part // parts, stop, few):
         last = min(first + few, stop)
         known = min(known, fill_lines(filling_given, first * fanout, min(last * fanout, lines), like))
-        _nodes(level, first, last, like)
+        if level != 0:
+            _nodes(level, first, last, like)
     store_as(load_as(given, _VERDICTS, 0), part, known)
 
 
@@ -130,7 +131,23 @@ def level_starts(shape: Shape) -> list[int]:
     return [int(word) for word in uppers]
 
 
-def _level_table(shape: Shape, leaves: Leaves, nodes: Array, level: int) -> Array:
+class Lines(Protocol):
+    """Filled leaf lines: all but the last hold `per_leaf` words, whatever room they have."""
+
+    @property
+    def data(self) -> Array:
+        """Their memory."""
+
+    @property
+    def stride(self) -> int:
+        """Bytes from a line to the next."""
+
+    @property
+    def per_leaf(self) -> int:
+        """Words of a line."""
+
+
+def _level_table(shape: Shape, leaves: Lines, nodes: Array, level: int) -> Array:
     """What the kernels know of a level."""
     last = level == shape.levels - 1
     # Upper nodes are numbered in one pool; nodes of the last inner level from 0.
@@ -145,7 +162,7 @@ def _level_table(shape: Shape, leaves: Leaves, nodes: Array, level: int) -> Arra
     )
 
 
-def _run_levels(shape: Shape, leaves: Leaves, nodes: Array, levels: range, team: Team) -> None:
+def _run_levels(shape: Shape, leaves: Lines, nodes: Array, levels: range, team: Team) -> None:
     """Write whole levels over leaves that are filled."""
     for level in levels:
         given = _level_table(shape, leaves, nodes, level)
@@ -153,33 +170,45 @@ def _run_levels(shape: Shape, leaves: Leaves, nodes: Array, levels: range, team:
         team.run(_level_64 if shape.word.itemsize == 8 else _level_32, given, parts)
 
 
-def build_nodes(shape: Shape, leaves: Leaves, team: Team) -> Array:
-    """The I-segment over leaves that are filled already."""
-    nodes = huge_array(shape.node_words, shape.word)
+def build_nodes(shape: Shape, leaves: Lines, team: Team, spare: int = 0) -> Array:
+    """The I-segment over leaves that are filled already, with `spare` words behind it."""
+    nodes = huge_array(shape.node_words + spare, shape.word)
     _run_levels(shape, leaves, nodes, range(shape.levels), team)
     return nodes
 
 
 @dataclass(frozen=True)
 class Built:
-    """Both segments, and what is known of the order of the keys: if `UNSORTED`, they are of no use."""
+    """Leaves, the I-segment if it was wanted, and what is known of the keys' order: if `UNSORTED`, it is of no use."""
 
     leaves: Leaves
-    shape: Shape
-    nodes: Array
+    nodes: Array | None
     known: int
 
 
-def build(raw: Array, flip: int, values: Array | None, layout: LayoutName, hybrid: bool, team: Team) -> Built:
-    """Build from keys as unsigned numbers, made words by flipping bits, and the values to lie beside them."""
+def build(raw: Array, flip: int, values: Array | None, hybrid: bool | None, team: Team) -> Built:
+    """Build from keys as unsigned numbers, made words by flipping bits, and the values to lie beside them.
+
+    `hybrid`: an implicit tree of the fan-out that devices walk too, or of the other; nothing: the leaves alone.
+    """
     leaves = empty_leaves(raw.dtype, len(raw), 0 if values is None else values.dtype.itemsize)
-    shape = shape_of(layout, leaves.word, leaves.size, hybrid, leaves.per_leaf)
+    shape = shape_of("implicit", leaves.word, leaves.size, bool(hybrid), leaves.per_leaf)
     if leaves.size == 0:
-        return Built(leaves, shape, build_nodes(shape, leaves, team), DISTINCT)
-    nodes = huge_array(shape.node_words, shape.word)
-    fill_table, level_table = filling(leaves, raw, flip, values), _level_table(shape, leaves, nodes, shape.levels - 1)
+        return Built(leaves, None if hybrid is None else build_nodes(shape, leaves, team), DISTINCT)
     parts = max(shape.lines // SLICE, 1)
-    verdicts = np.zeros(parts, np.int64)
-    team.run(_bottom_64 if shape.word.itemsize == 8 else _bottom_32, table(fill_table, level_table, verdicts), parts)
-    _run_levels(shape, leaves, nodes, range(shape.levels - 1), team)
-    return Built(leaves, shape, nodes, int(verdicts.min()))
+    verdicts, nodes, above = np.zeros(parts, np.int64), None, np.zeros(0, np.int64)
+    if hybrid is not None:
+        nodes = huge_array(shape.node_words, shape.word)
+        above = _level_table(shape, leaves, nodes, shape.levels - 1)
+    fill_table = filling(leaves, raw, flip, values)
+    given = table(*(fill_table, above if len(above) else 0, verdicts), *(shape.fanout, shape.lines, shape.counts[-2]))
+    team.run(_bottom_64 if shape.word.itemsize == 8 else _bottom_32, given, parts)
+    if nodes is not None:
+        _run_levels(shape, leaves, nodes, range(shape.levels - 1), team)
+    return Built(leaves, nodes, int(verdicts.min()))
+
+
+def fill(raw: Array, flip: int, values: Array | None, team: Team) -> tuple[Leaves, int]:
+    """`build` of the leaves alone, and what is known of the keys' order."""
+    built = build(raw, flip, values, None, team)
+    return built.leaves, built.known

@@ -70,13 +70,6 @@ class Leaves:
         return words
 
     @property
-    def ends(self) -> tuple[Any, Any]:
-        """The smallest word and the largest, of at least one."""
-        line, lane = divmod(self.size - 1, self.per_leaf)
-        rows = self.data.reshape(self.lines, self.stride)[:, : self.offset]
-        return rows[0].view(self.word)[0], rows[line].view(self.word)[lane]
-
-    @property
     def words(self) -> Array:
         """The sorted words."""
         return self.padded_words[: self.size]

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from millrace.host import hbtree_search as hs
-from millrace.host.jit import inline, share
+from millrace.host.hbtree_run import run_search
+from millrace.host.hbtree_starts import Starts
+from millrace.host.jit import Share, inline, share
 from millrace.host.memory import load_as, store_as, table
 from millrace.host.team import Team
 from millrace.host.words import Array
@@ -88,3 +90,26 @@ def part_queries(tree: Array, entries: int, queries: Array, flip: int, team: Tea
     counts[:] = ends - counts
     team.run(_move_64 if wide else _move_32, given, _SLICES)
     return words, places
+
+
+def run_led(
+    share: Share,
+    team: Team,
+    tree: Array,
+    starts: Starts | None,
+    nbytes: int,
+    queries: Array,
+    flip: int,
+    given: dict[str, Any],
+) -> int:
+    """Run a kernel of `hbtree_search` over queries of a tree of so many bytes, parted where that pays."""
+    searched = "START" not in given and given.get("MODE", hs.NODES) != hs.NODES
+    if starts is None or not searched or len(queries) < LEAST_QUERIES or nbytes < LEAST_BYTES:
+        return run_search(share, team, tree, queries, flip, **given)
+    words, places = part_queries(tree, len(starts.directory) - 1, queries, flip, team)
+    there = np.ones(len(queries) if "BITS" in given else 0, np.uint8)
+    hits = run_search(share, team, tree, words, PLACES=places, THERE=there, **given)
+    if hits < len(there):
+        bits = np.packbits(there, bitorder="little")
+        given["BITS"][: len(bits)] = bits
+    return hits

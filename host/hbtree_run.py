@@ -52,7 +52,8 @@ def _directory(starts: Starts | None) -> list[int]:
     if starts is None:
         return [0] * (hs.TREE_BASES - hs.TREE_STARTS)
     base = starts.base - (1 << 64 if starts.base >> 63 else 0)
-    arrays = [address(starts.directory), address(starts.separators)]
+    order = 0 if starts.order is None else address(starts.order)
+    arrays = [address(starts.directory), address(starts.separators), order]
     return [*arrays, starts.level, base, starts.shift, starts.scale, starts.most]
 
 

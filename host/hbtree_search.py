@@ -34,9 +34,11 @@ TREE_UPPER, TREE_LAST, TREE_NEAR = 8, 9, 10
 """Bytes of an upper node and of one of the last inner level; how many levels are near."""
 TREE_LEAF_BITS, TREE_OFFSET = 11, 12
 """Words of a leaf line, as a power of two; bytes from there to their values."""
-TREE_STARTS, TREE_SEPARATORS, TREE_START_LEVEL, TREE_BASE, TREE_SHIFT, TREE_SCALE, TREE_MOST = range(13, 20)
+(TREE_STARTS, TREE_SEPARATORS, TREE_ORDER, TREE_START_LEVEL, TREE_BASE, TREE_SHIFT, TREE_SCALE, TREE_MOST) = range(
+    13, 21
+)
 """The directory of `hbtree_starts` (0: none), and what finds a word's entry in it."""
-TREE_BASES = 20
+TREE_BASES = 21
 """From here on the address of each level's node 0, the leaves' last."""
 (QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, ROOM, MODE, HIGH, ENDS, PLACES, THERE) = range(17)
 ARGUMENTS = 17
@@ -103,7 +105,7 @@ def _entries(tree: int, words: int, nodes: int, count: int, like: Any) -> None:
 def _enter(tree: int, words: int, nodes: int, count: int, per_level: int, like: Any) -> None:
     """The nodes of the start level that a block's entries lead to, whose lines are asked for."""
     starts, separators = load_as(tree, TREE_STARTS, 0), load_as(tree, TREE_SEPARATORS, 0)
-    level, wide = load_as(tree, TREE_START_LEVEL, 0), False
+    level, order, wide = load_as(tree, TREE_START_LEVEL, 0), load_as(tree, TREE_ORDER, 0), False
     for j in range(count):
         entry = load_as(nodes, j, 0)
         node, stop = load_id(starts, entry), load_id(starts, entry + 1)
@@ -112,7 +114,7 @@ def _enter(tree: int, words: int, nodes: int, count: int, per_level: int, like: 
             stop, word = min(stop, node + FEW), load_as(words, j, like)
             while node < stop and load_as(separators, node, like) < word:
                 node += 1
-        store_as(nodes, j, node)
+        store_as(nodes, j, node if order == 0 else load_id(order, node))
     if wide:
         for j in range(count):
             store_as(nodes, j, 0)

@@ -1,8 +1,8 @@
 """Where a query may start in an HB+-Tree: a directory over the words that leads past the upper inner levels.
 
 Walking the upper levels costs no memory traffic, they are in the caches, but it is most of a lookup's instructions
-(the paper's tree has no such directory). Words from the smallest to the largest are cut into equal *entries*; entry e
-holds how many separators of the start level lie in entries before it, so a word of entry e belongs to node
+(the paper's tree has no such directory). Words between the first and the last separator of the start level are cut into
+equal *entries*; entry e holds how many separators lie in entries before it, so a word of entry e belongs to node
 `directory[e] .. directory[e + 1]` of that level: one node as a rule, else the separators between, side by side in an
 array of their own, decide. Where keys are so uneven that an entry has more than `FEW` nodes, the block of queries
 walks from the root, and where that would happen often there is no directory at all.
@@ -11,7 +11,6 @@ walks from the root, and where that would happen often there is no directory at 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -37,11 +36,14 @@ class Starts:
     scale: int
     directory: Array
     separators: Array
+    order: Array | None
+    """The nodes' numbers (uint32), where they do not follow each other."""
 
     @property
     def nbytes(self) -> int:
         """Bytes that it takes."""
-        return int(self.directory.nbytes + self.separators.nbytes)
+        order = 0 if self.order is None else self.order.nbytes
+        return int(self.directory.nbytes + self.separators.nbytes + order)
 
 
 def separators_of(shape: Shape, nodes: Array, level: int) -> Array:
@@ -60,14 +62,18 @@ def separators_of(shape: Shape, nodes: Array, level: int) -> Array:
     return np.ascontiguousarray(found)
 
 
-def make_starts(shape: Shape, nodes: Array, smallest: Any, largest: Any) -> Starts | None:
+def make_starts(shape: Shape, nodes: Array) -> Starts | None:
     """The directory over a tree's I-segment, or nothing where it would not help."""
     level = shape.levels - (2 if shape.layout == "implicit" else 1)
-    if level < 1 or shape.counts[level] < LEAST or smallest == largest:
+    return None if level < 1 else directory_of(separators_of(shape, nodes, level), level)
+
+
+def directory_of(separators: Array, level: int, order: Array | None = None) -> Starts | None:
+    """The directory of a level between whose nodes lie these separators; `order`: the nodes' numbers, if not 0, 1, …"""
+    if len(separators) + 1 < LEAST or separators[0] == separators[-1]:
         return None
-    separators = separators_of(shape, nodes, level)
-    base, span, entries = int(smallest), int(largest) - int(smallest), ENTRIES * shape.counts[level]
-    shift = max(span.bit_length() - 32, 0)
+    base, span = int(separators[0]), int(separators[-1]) - int(separators[0])
+    entries, shift = ENTRIES * (len(separators) + 1), max(span.bit_length() - 32, 0)
     most = span >> shift
     scale = (entries << 32) // (most + 1)
     offsets = (separators - separators.dtype.type(base)) >> separators.dtype.type(shift)
@@ -77,4 +83,4 @@ def make_starts(shape: Shape, nodes: Array, smallest: Any, largest: Any) -> Star
     directory = np.full(entries + 1, len(separators), np.uint32)
     directory[0] = 0
     np.cumsum(held, out=directory[1 : len(held) + 1])
-    return Starts(level, base, shift, most, scale, directory, separators)
+    return Starts(level, base, shift, most, scale, directory, separators, order)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from millrace.host import balance, pipeline, trace
 from millrace.host.balance import Drift, Measured, Plan, Split, StageTimes
 from millrace.host.clock import WALL, Clock
-from millrace.host.errors import ArgumentError
+from millrace.host.errors import ArgumentError, DeviceFault
 from millrace.host.pipeline import BUCKET, DOUBLE_BUFFERED, LOAD_BALANCED, PIPELINED, Bucket, Stage
 from millrace.host.search_engine import NUMBER, EngineLane, Numbers, Part, SearchEngine, Segment, Tree
 from millrace.host.trace import Traced
@@ -147,6 +148,23 @@ class LookupRunner:
             if segment is not None:
                 self.engine.free(segment)
 
+    @property
+    def segment(self) -> Segment:
+        """The tree's inner nodes on the device."""
+        if self._segment is None:
+            raise ArgumentError("this runner is closed; make another one")
+        return self._segment
+
+    def exchange(self, segment: Segment) -> None:
+        """The tree has changed, and this is its segment now; the old one is given back unless it is the same memory."""
+        with self._turn:
+            old, self._segment, self.levels = self._segment, segment, segment.levels
+            if self.plan.split.levels > self.levels:
+                self.plan = Plan(D=self.levels)
+            if old is not None and old.buffers[0] is not segment.buffers[0]:
+                with suppress(DeviceFault):  # the new one is there, and in force
+                    self.engine.free(old)
+
     def sample(self, queries: Array, split: Split) -> StageTimes:
         """Stages that nothing disturbs, one bucket at a time; the first only warms up."""
         buckets = self._run(queries, split, pipeline.SEQUENTIAL).buckets
@@ -165,15 +183,14 @@ class LookupRunner:
         return self.plan
 
     def _run(self, queries: Array, split: Split, depth: int, finish: Finish | None = None) -> Run:
-        if self._segment is None:
-            raise ArgumentError("this runner is closed; make another one")
+        segment = self.segment
         if queries.dtype != self.tree.word:
             raise ArgumentError(f"queries are {queries.dtype}; the tree's words are {self.tree.word}")
         balance.check_split(split, self.levels)
         if self.levels == split.D:
             depth = pipeline.SEQUENTIAL  # nothing goes to the device, so nothing overlaps
         buckets = pipeline.cut(len(queries), self.bucket)
-        job = _Lookup(self, self._segment, np.ascontiguousarray(queries), split, finish or self.tree.leaf)
+        job = _Lookup(self, segment, np.ascontiguousarray(queries), split, finish or self.tree.leaf)
         pipeline.run(job, buckets, depth, self._clock)
         return Run(job.positions, buckets, split, depth, self.engine.device.name)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from millrace.host.jit import element, kernel
@@ -23,6 +23,7 @@ LANES = 8
 """Words that are compared at once: a cache line of 64-bit words."""
 LINE_BITS = 512
 _WORD = ir.IntType(64)
+helpers: Any = cgutils  # Numba tells no type checker of its types
 
 
 @kernel
@@ -86,6 +87,28 @@ def _prefetch(typing_context: Any, where: Any) -> Any:
 def _vector_bits() -> int:
     """The widest comparison that this processor makes in one instruction: pieces beyond that are put together badly."""
     return LINE_BITS if get_host_cpu_features().get("avx512bw") else LINE_BITS // 2
+
+
+def _move_bytes(typing_context: Any, to: Any, source: Any, size: Any) -> Any:
+    """Copy bytes from one address to another; both may overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        to_place, from_place = (builder.inttoptr(argument, byte) for argument in arguments[:2])
+        helpers.raw_memmove(builder, to_place, from_place, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _fill_bytes(typing_context: Any, to: Any, size: Any) -> Any:
+    """Set all bits of so many bytes: the largest word, over and over."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        helpers.memset(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()), arguments[1], 0xFF)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
 
 
 def _leading(comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
@@ -183,6 +206,8 @@ load_as: Callable[..., Any] = cast(Any, intrinsic(_load_as))
 load_id: Callable[[int, int], int] = cast(Any, intrinsic(_load_id))
 store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
 prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
+move_bytes: Callable[[int, int, int], None] = cast(Any, intrinsic(_move_bytes))
+fill_bytes: Callable[[int, int], None] = cast(Any, intrinsic(_fill_bytes))
 leading_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=")))
 leading_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">")))
 line_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=", None)))

@@ -83,6 +83,18 @@ class Tree(Protocol):
         """Where the last inner level begins; of a regular tree."""
 
 
+@runtime_checkable
+class Pooled(Protocol):
+    """A tree whose inner nodes lie in pools that grow: what is sent has room for new ones."""
+
+    @property
+    def node_words(self) -> int:
+        """Words of the segment."""
+
+    def node_pieces(self) -> list[tuple[int, Array]]:
+        """What is in it: words, and from which word of the segment on."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """The inner nodes of a tree on a device."""
@@ -136,19 +148,25 @@ class SearchEngine:
                 f"an implicit tree of fan-out {tree.fanout} is for the CPU alone; devices walk one of fan-out "
                 f"{LINE // tree.word.itemsize}: build it as hybrid"
             )
-        arrays = [tree.nodes, tree.offsets.astype(NUMBER)] if implicit else [tree.nodes]
-        self._check_room(sum(array.nbytes for array in arrays))
+        sent = _sent(tree)
+        self._check_room(sum(size * dtype.itemsize for size, dtype, _ in sent))
         buffers: list[Buffer] = []
         with self._turns:
             try:
-                for array in arrays:
-                    buffers.append(self.device.alloc(len(array), array.dtype))
-                    self.device.write(buffers[-1], 0, array)
+                for size, dtype, pieces in sent:
+                    buffers.append(self.device.alloc(size, dtype))
+                    for place, words in pieces:
+                        self.device.write(buffers[-1], place, words)
             except BaseException:
                 _free(self.device, buffers)
                 raise
         scalars = (tree.levels,) if implicit else (tree.levels, tree.last)
         return Segment(unit, tuple(buffers), scalars, tree.levels, tree.word)
+
+    def send(self, segment: Segment, place: int, words: Array) -> None:
+        """Send words of a segment again, from word `place` on."""
+        with self._turns:
+            self.device.write(segment.buffers[0], place, words)
 
     def _check_room(self, wanted: int) -> None:
         room: int | None = getattr(self.device, "memory", None)
@@ -290,6 +308,14 @@ class EngineLane:
         held: Array = self._stage[: data.nbytes].view(data.dtype)
         held[:] = data
         return held
+
+
+def _sent(tree: Tree) -> list[tuple[int, np.dtype[Any], list[tuple[int, Array]]]]:
+    """The buffers of a tree: size, type, and what goes where."""
+    if isinstance(tree, Pooled):
+        return [(tree.node_words, tree.word, tree.node_pieces())]
+    arrays = [tree.nodes, tree.offsets.astype(NUMBER)] if tree.layout == "implicit" else [tree.nodes]
+    return [(len(array), array.dtype, [(0, array)]) for array in arrays]
 
 
 def _free(device: Device, buffers: Sequence[Buffer], told: bool = False) -> None:

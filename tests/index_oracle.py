@@ -20,15 +20,34 @@ class Index:
     """Rows by key, in input order."""
 
     def __init__(self, keys: Sequence[Any], values: Sequence[Any] | None, duplicates: str) -> None:
-        rows = [(key, row) for row, key in enumerate(keys) if _usable(key)]
-        self._values = list(range(len(keys))) if values is None else list(values)
+        self._is_numbered = values is None
+        self._values: list[Any] = []
         self._pick = -1 if duplicates == "last" else 0
         self._rows: dict[Any, list[int]] = {}
-        for key, row in rows:
+        self.nulls = 0
+        for key, row in self._new_rows(keys, values):
             self._rows.setdefault(key, []).append(row)
-        self._sorted = sorted(rows)
+        self._sort()
+
+    def _new_rows(self, keys: Sequence[Any], values: Sequence[Any] | None) -> list[tuple[Any, int]]:
+        """Number rows after all that were there, and leave those without a key out."""
+        first = len(self._values)
+        self._values += range(first, first + len(keys)) if values is None else values
+        self.nulls += sum(not _usable(key) for key in keys)
+        return [(key, first + row) for row, key in enumerate(keys) if _usable(key)]
+
+    def _sort(self) -> None:
+        self._sorted = sorted((key, row) for key, rows in self._rows.items() for row in rows)
         self._keys = [key for key, _ in self._sorted]
-        self.nulls = len(keys) - len(rows)
+
+    def update(self, keys: Sequence[Any], values: Sequence[Any] | None, deletes: Sequence[Any]) -> None:
+        """Deletes first; then each upsert takes the place of all rows of its key."""
+        for key in deletes:
+            if _usable(key):
+                self._rows.pop(key, None)
+        for key, row in self._new_rows(keys, None if self._is_numbered else values):
+            self._rows[key] = [row]
+        self._sort()
 
     @property
     def has_duplicates(self) -> bool:

@@ -1,46 +1,50 @@
-"""`mr.OrderedIndex`: a read-only ordered index, an HB+-Tree, searched by the CPU or by CPU and device together.
+"""`mr.OrderedIndex`: an ordered index, an HB+-Tree, searched and updated by the CPU or by CPU and device together.
 
 On the CPU one kernel does it all: queries become words, walk the tree and leave values and their validity behind. With
 another device, buckets of queries go through the pipeline (`millrace.host.lookup_runner`): the device walks the inner
-levels that the plan gives it, the host the rest. The paper is the thesis's appendix A. Limits: 2**31 keys; one call of
-`range` returns up to 2**31 - 1 values, as a `pyarrow.ListArray` can hold; an index does not change.
+levels that the plan gives it, the host the rest. The rows of the two layouts are in `index_packed` and `index_loose`.
+An update builds the first anew and changes the second in place, while whoever asks waits (`millrace.host.gate`). The
+paper is the thesis's appendix A. Limits: 2**31 keys; one call of `range` returns up to 2**31 - 1 values, as a
+`pyarrow.ListArray` can hold.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from functools import partial
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millrace import index_file
 from millrace.checks import choice, whole
 from millrace.column import as_array, as_one, as_values, is_scalar
-from millrace.host import hbtree_search as hs
 from millrace.host import pool
 from millrace.host.balance import Plan
 from millrace.host.cpu import CpuDevice
 from millrace.host.device import Device
 from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
-from millrace.host.hbtree import HBTree, helpers
+from millrace.host.gate import Gate
+from millrace.host.hbtree import LEAST_SHARED, Positions, helpers
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
-from millrace.host.hbtree_values import gather, spread
 from millrace.host.key_floor import Floor, check_kinds, floor_words
 from millrace.host.lookup_runner import Finish, LookupRunner
 from millrace.host.search_engine import UNITS, SearchEngine
+from millrace.host.update_costs import MODES
+from millrace.host.update_runner import Applied, DeviceLost, UpdateRunner
 from millrace.host.words import Array, Mask, all_true, both, every, key_type, native
-from millrace.index_rows import DUPLICATES, Rows, make_rows, plain_words, with_own_values
+from millrace.index_batch import Update, read_update
+from millrace.index_loose import LooseRows
+from millrace.index_packed import PackedRows
+from millrace.index_rows import DUPLICATES, make_rows, plain_words, with_own_values
 from millrace.registry import check_name, device_with
 
 FALLBACKS = (None, "cpu")
-MOST_VALUES = (1 << 31) - 1
 TUNING_QUERIES = 1 << 19
-Positions = npt.NDArray[np.int64]
 
 
 class OrderedIndex:
@@ -77,8 +81,13 @@ class OrderedIndex:
         kind = key_type("keys", column.type)
         with helpers(self._threads, len(column)) as team:
             given = None if values is None else as_values(values)
-            rows = make_rows(column, given, kind, duplicates, self._layout, not self._on_cpu, team)
-        self._take(rows if isinstance(values, pa.Array | pa.ChunkedArray) else with_own_values(rows))
+            hybrid = None if self._layout == "regular" else not self._on_cpu
+            rows, nodes = make_rows(column, given, kind, duplicates, hybrid, team)
+        own = rows if isinstance(values, pa.Array | pa.ChunkedArray) else with_own_values(rows)
+        if self._layout == "regular":
+            self._hold(LooseRows.of(own, duplicates, self._threads))
+        else:
+            self._hold(PackedRows(own, duplicates, not self._on_cpu, self._threads, nodes))
 
     def _set_up(self, layout: str, duplicates: str, device: Any, threads: Any, fallback: Any) -> None:
         """Check what can be checked before any row is read, and open the device."""
@@ -95,35 +104,36 @@ class OrderedIndex:
         self._fell_back: str | None = None
         self._runner: LookupRunner | None = None
         self._lock = threading.Lock()
-        self._counts = {"lookups": 0, "ranges": 0, "queries": 0}
+        self._gate, self._updating = Gate(), threading.Lock()
+        self._counts = {"lookups": 0, "ranges": 0, "queries": 0, "updates": 0, "changes": 0}
+        self._updater: UpdateRunner | None = None
+        self._last_update: Applied | None = None
 
     def _open(self, name: str) -> Device:
         return device_with(UNITS[self._layout], f"an index of layout {self._layout!r}", name, self._given_threads)
 
-    def _take(self, rows: Rows) -> None:
-        """Make the tree, with nodes of the other fan-out if that is needed here, and send it to the device."""
-        hybrid = not self._on_cpu
-        nodes = rows.nodes if rows.hybrid is hybrid else None
+    def _hold(self, rows: PackedRows | LooseRows) -> None:
+        """The first rows of an index; they go to the device."""
         self._rows = rows
-        self._tree = HBTree(rows.leaves, self._layout, hybrid, self._threads, nodes)
         if not self._on_cpu:
-            self._engage()
+            self._runner = self._engaged(rows)
 
-    def _engage(self) -> None:
-        """Make a runner, on a device opened in this process."""
+    def _engaged(self, rows: PackedRows | LooseRows) -> LookupRunner | None:
+        """A runner for rows, on a device opened in this process; nothing where the CPU is to go on alone."""
         try:
             if self._device is None or self._pid != os.getpid():
                 self._device, self._pid = self._open(self._device_name), os.getpid()
-            self._runner = LookupRunner(SearchEngine(self._device), self._tree)
+            return LookupRunner(SearchEngine(self._device), rows.tree)
         except (DeviceUnavailable, DeviceFault) as error:
             if self._fallback is None:
                 raise
             self._give_up(error)
+            return None
 
     def _give_up(self, error: Exception) -> None:
         """Leave the device for good."""
         self._fell_back = f"from {self._device_name} to cpu: {error}"
-        self._runner, self._device = None, None
+        self._runner, self._device, self._updater = None, None, None
 
     # Questions.
 
@@ -142,24 +152,24 @@ class OrderedIndex:
                 f"trace={os.fspath(trace)!r}: this index answers on the CPU alone, without a pipeline to trace: "
                 f"open it with a device, such as device='opencl'"
             )
-        found = self._look_up(column, trace)
+        with self._gate.read():
+            found = self._look_up(column, trace)
         self._counts["lookups"] += 1
         self._counts["queries"] += len(column)
         return found
 
     def _look_up(self, column: pa.Array, trace: str | os.PathLike[str] | None) -> pa.Array:
+        rows = self._rows
         if pa.types.is_null(column.type):
-            return pa.nulls(len(column), self._rows.value_type)
+            return pa.nulls(len(column), rows.value_type)
         raw, flip, mask = self._words(column)
         runner = self._ready()
         if runner is not None:
-            finish = partial(self._tree.leaf, last=True) if self._duplicates == "last" else self._tree.leaf
-            positions = self._on_device(runner, _flipped(raw, flip), finish, trace)
-            if positions is not None:
-                return self._values_at(positions if mask is None else np.where(mask, positions, -1))
-        if self._rows.apart is not None:
-            return self._values_at(self._positions(raw, flip, mask))
-        return self._values(raw, flip, mask)
+            words, finish = rows.device_words(raw, flip)
+            found = self._on_device(runner, words, finish, trace)
+            if found is not None:
+                return rows.device_values(raw, flip, found, mask)
+        return rows.lookup(raw, flip, mask)
 
     def range(self, lo: Any, hi: Any) -> pa.ListArray:
         """Per pair of bounds the values with `lo <= key <= hi`, in key order, then input order.
@@ -171,7 +181,8 @@ class OrderedIndex:
         [[1, 2]]
         """
         low, high = _bounds(lo, hi)
-        found = self._ranges(low, high)
+        with self._gate.read():
+            found = self._ranges(low, high)
         self._counts["ranges"] += 1
         self._counts["queries"] += len(low)
         return found
@@ -184,36 +195,115 @@ class OrderedIndex:
             low_words = np.where(reachable, low_words, low_words.dtype.type(1))
             high_words = np.where(reachable, high_words, high_words.dtype.type(0))
         runner = self._ready()
-        starts = None if runner is None else self._on_device(runner, low_words, self._tree.lower)
-        if starts is None:
-            starts, ends = self._tree.range(low_words, high_words)
-        else:
-            ends = self._tree.ends(low_words, high_words, starts)
-        counts = ends - starts
-        if not all_true(valid):
-            counts = np.where(valid, counts, 0)
-        return self._lists(starts, counts, valid)
+        found = None if runner is None else self._on_device(runner, low_words, self._rows.range_finish)
+        return self._rows.ranges(low_words, high_words, found, valid)
 
     def tune(self) -> Plan:
         """Find the depth D and the share R that make host and device finish together; `plan` keeps them.
 
         On the CPU there is nothing to share, so nothing is measured.
         """
-        runner = self._ready()
-        if runner is not None and len(self):
-            rng = np.random.default_rng(0)
-            words = self._rows.leaves.words
-            queries = words[rng.integers(0, len(words), TUNING_QUERIES)]
-            try:
-                runner.tune(queries)
-            except DeviceFault as error:
-                self._fault(error)
+        with self._gate.read():
+            runner = self._ready()
+            if runner is not None and len(self):
+                try:
+                    runner.tune(self._rows.sample(TUNING_QUERIES))
+                except DeviceFault as error:
+                    self._fault(error)
         return self.plan
 
     @property
     def plan(self) -> Plan:
-        """Who walks which levels: the host 0 to D - 1, and level D for the share R of the queries."""
-        return Plan(D=self._tree.levels) if self._runner is None else self._runner.plan
+        """Who walks which levels: the host 0 to D - 1, and level D for the share R of the queries.
+
+        Its `crossover`, known after the first update, is the batch from which `update` takes `async` by itself.
+        """
+        if self._runner is None:
+            return Plan(D=self._rows.tree.levels)
+        crossover = None if self._updater is None else self._updater.crossover
+        return replace(self._runner.plan, crossover=crossover)
+
+    # Changes.
+
+    def update(self, upsert: Any = None, delete: Any = None, mode: str = "auto") -> None:
+        """Delete keys, then insert keys with values, in place of all rows that have them; all or nothing.
+
+        `upsert=(keys, values)`, or `upsert=keys` where values are row numbers: new ones take the next numbers. Of
+        equal keys in a batch the last wins. Calls in other threads see the index as it was before, or after. `mode`,
+        for the regular layout on a device: `"sync"` sends each inner node that changed, meanwhile, `"async"` all of
+        them at once, afterwards; `"auto"` takes what costs less. The implicit layout is built anew.
+
+        >>> import millrace as mr, pyarrow as pa
+        >>> ix = mr.OrderedIndex(pa.array([1, 2, 3]), pa.array(["a", "b", "c"]), layout="regular")
+        >>> ix.update(upsert=([2, 9], ["B", "i"]), delete=[1])
+        >>> ix.range(0, 10).to_pylist()
+        [['B', 'c', 'i']]
+        """
+        choice("mode", mode, MODES)
+        with self._updating:
+            rows = self._rows
+            with helpers(self._threads, LEAST_SHARED) as team:
+                update = read_update(upsert, delete, rows.kind, rows.wanted_type, rows.next_row, team)
+            self._apply(rows, update, mode)
+            self._counts["updates"] += 1
+            self._counts["changes"] += len(update.batch)
+
+    def _apply(self, rows: PackedRows | LooseRows, update: Update, mode: str) -> None:
+        if isinstance(rows, PackedRows) or rows.must_rebuild(update):
+            self._exchange(rows.rebuilt(update))
+            return
+        if not rows.tree.is_owned:
+            rows = replace(rows, tree=rows.tree.owned())
+            self._exchange(rows)
+        with self._gate.change():
+            rows = self._in_place(rows, update, mode)
+        if rows.is_wasteful:
+            # The update is done: a device that fails now has what it needs.
+            with suppress(DeviceFault, DeviceUnavailable):
+                self._exchange(rows.rebuilt())
+
+    def _in_place(self, rows: LooseRows, update: Update, mode: str) -> LooseRows:
+        """Change the tree, or build it anew where that cannot be; a device that fails is left if that is allowed."""
+        try:
+            applied = self._update_runner(rows).update(rows.changes(update), mode)
+        except DeviceFault as error:
+            if isinstance(error, DeviceLost) or self._fallback is not None:
+                self._give_up(error)
+            if self._fallback is None:
+                raise DeviceFault(f"{error}; nothing was changed") from error
+            applied = self._update_runner(rows).update(rows.changes(update), mode)
+        if applied is None:
+            # Some changes may have been made, which are made again; the rows that they refer to are needed.
+            rows = replace(rows, store=rows.settled(update).store).rebuilt(update)
+            self._install(rows, self._runner_for(rows))
+        else:
+            self._rows = rows = rows.settled(update)
+            self._last_update = applied
+        return rows
+
+    def _update_runner(self, rows: LooseRows) -> UpdateRunner:
+        """The one of this tree and this device; what updates cost is remembered."""
+        runner, old = self._ready(), self._updater
+        if old is not None and old.tree is rows.tree and old.runner is runner:
+            return old
+        costs = old.costs if old is not None and old.runner is not None and runner is not None else None
+        self._updater = made = UpdateRunner(rows.tree, runner, costs=costs)
+        return made
+
+    def _exchange(self, rows: PackedRows | LooseRows) -> None:
+        """Other rows take the place of those here, on the device first; whoever is asking is let finish."""
+        runner = self._runner_for(rows)
+        with self._gate.change():
+            self._install(rows, runner)
+
+    def _runner_for(self, rows: PackedRows | LooseRows) -> LookupRunner | None:
+        return None if self._ready() is None else self._engaged(rows)
+
+    def _install(self, rows: PackedRows | LooseRows, runner: LookupRunner | None) -> None:
+        old, self._runner, self._rows = self._runner, runner, rows
+        if old is not None:
+            with suppress(DeviceFault):  # the new one is there, and in force
+                old.close()
 
     # On a device.
 
@@ -223,7 +313,7 @@ class OrderedIndex:
             return None
         with self._lock:
             if self._runner is not None and self._pid != os.getpid():
-                self._engage()
+                self._runner = self._engaged(self._rows)
         return self._runner
 
     def _on_device(
@@ -280,65 +370,12 @@ class OrderedIndex:
         values, valid = native(column, asked)
         return floor_words(values, asked, kind), valid
 
-    def _positions(self, raw: Array, flip: int, mask: Mask | None) -> Positions:
-        """Positions in key order by the CPU alone, -1 where absent."""
-        out = np.empty(len(raw), np.int64)
-        mode = hs.LAST if self._duplicates == "last" else hs.FIRST
-        self._search(raw, flip, mask, OUT=out, MODE=mode)
-        return out
-
-    def _search(self, raw: Array, flip: int, mask: Mask | None, **given: int | Array) -> int:
-        share = hs.search_64 if raw.dtype.itemsize == 8 else hs.search_32
-        given["MASK"] = 0 if mask is None else np.ascontiguousarray(mask).view(np.uint8)
-        return self._tree.run(share, raw, flip, **given)
-
-    # In values.
-
-    def _values(self, raw: Array, flip: int, mask: Mask | None) -> pa.Array:
-        """Values that lie beside their words, or are positions, by one kernel."""
-        count, width = len(raw), self._rows.leaves.width or 8
-        out = pa.allocate_buffer(count * width)
-        bits = pa.allocate_buffer(-(-count // hs.BLOCK) * hs.BLOCK // 8)
-        mode = hs.LAST_VALUES if self._duplicates == "last" else hs.VALUES
-        hits = self._search(raw, flip, mask, OUT=_bytes(out), BITS=_bytes(bits), MODE=mode)
-        validity = None if hits == count else bits
-        return pa.Array.from_buffers(self._rows.value_type, count, [validity, out], count - hits)
-
-    def _values_at(self, positions: Positions) -> pa.Array:
-        """The values at positions, null at -1."""
-        absent = positions < 0
-        if self._rows.apart is not None:
-            return self._rows.apart.take(pa.array(positions, mask=absent))
-        numbers = gather(self._rows.leaves, np.where(absent, 0, positions)) if len(self) else positions
-        plain = pa.array(numbers, mask=absent)
-        return pa.Array.from_buffers(self._rows.value_type, len(plain), plain.buffers(), plain.null_count)
-
-    def _lists(self, starts: Positions, counts: Positions, valid: Mask) -> pa.ListArray:
-        """A list of values per range."""
-        offsets = np.zeros(len(starts) + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        total = int(offsets[-1])
-        if total > MOST_VALUES:
-            raise ArgumentError(
-                f"these ranges hold {total:,} values; allowed are {MOST_VALUES:,} a call: ask for fewer"
-            )
-        places = offsets.astype(np.int32)
-        if self._rows.apart is not None:
-            positions = np.repeat(starts - offsets[:-1], counts) + np.arange(total)
-            values = self._rows.apart.take(pa.array(positions))
-        else:
-            out = pa.allocate_buffer(total * (self._rows.leaves.width or 8))
-            with helpers(self._threads, len(starts)) as team:
-                spread(self._rows.leaves, starts, places, _bytes(out), team)
-            values = pa.Array.from_buffers(self._rows.value_type, total, [None, out], 0)
-        nulls = None if all_true(valid) else pa.array(~valid)
-        return pa.ListArray.from_arrays(pa.array(places), values, mask=nulls)
-
     # Keeping, and telling.
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file, all or nothing; `open` maps it into memory."""
-        index_file.save(Path(path), self._rows, self._tree, self._duplicates)
+        with self._gate.read():
+            index_file.save(Path(path), self._rows)
 
     @classmethod
     def open(
@@ -352,34 +389,36 @@ class OrderedIndex:
         stored = index_file.load(Path(path))
         index = cls.__new__(cls)
         index._set_up(stored.layout, stored.duplicates, device, threads, fallback)
-        index._take(stored.rows)
+        index._hold(stored.rows(not index._on_cpu, index._threads))
         return index
 
     def __len__(self) -> int:
         """How many keys, equal ones counted each, null ones not."""
-        return self._rows.leaves.size
+        return len(self._rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of keys, values and inner nodes in the host's memory."""
-        return self._tree.nbytes + self._rows.nbytes
+        return self._rows.nbytes
 
     @property
     def stats(self) -> dict[str, Any]:
         """Rows, the tree's shape, what has been asked, where it ran, and the device's counters."""
+        rows = self._rows
         told: dict[str, Any] = {
-            "rows": len(self),
-            "null_keys": self._rows.null_keys,
-            "key_type": self._rows.kind.name,
-            "value_type": str(self._rows.value_type),
+            "rows": len(rows),
+            "null_keys": rows.null_keys,
+            "key_type": rows.kind.name,
+            "value_type": str(rows.value_type),
             "layout": self._layout,
-            "levels": self._tree.levels,
-            "fanout": self._tree.fanout,
-            "nbytes": self.nbytes,
-            "inner_nbytes": int(self._tree.nodes.nbytes),
+            "levels": rows.tree.levels,
+            "fanout": rows.tree.fanout,
+            "nbytes": rows.nbytes,
+            "inner_nbytes": rows.inner_nbytes,
             **self._counts,
             "device": self._device_name if self._fell_back is None else "cpu",
             "fell_back": self._fell_back,
+            "last_update": None if self._last_update is None else asdict(self._last_update),
         }
         if self._runner is not None:
             told["retuned"] = self._runner.retuned
@@ -389,20 +428,11 @@ class OrderedIndex:
     def __repr__(self) -> str:
         """What it holds and where it runs."""
         where = self._device_name if self._fell_back is None else "cpu (fallen back)"
+        rows = self._rows
         return (
-            f"<OrderedIndex: {len(self):,} {self._rows.kind.name} keys to {self._rows.value_type}, "
-            f"{self._layout}, {self._tree.levels} levels, on {where}>"
+            f"<OrderedIndex: {len(rows):,} {rows.kind.name} keys to {rows.value_type}, "
+            f"{self._layout}, {rows.tree.levels} levels, on {where}>"
         )
-
-
-def _flipped(raw: Array, flip: int) -> Array:
-    words: Array = raw ^ raw.dtype.type(flip) if flip else raw
-    return words
-
-
-def _bytes(buffer: pa.Buffer) -> Array:
-    """A new buffer's memory."""
-    return np.frombuffer(buffer, np.uint8)
 
 
 def _bounds(lo: Any, hi: Any) -> tuple[pa.Array, pa.Array]:

@@ -1,51 +1,98 @@
 """Saves an ordered index to a file and maps it back into memory (`millrace.host.hbfile` is the container).
 
-Sections: `leaves` and `nodes` as they lie in memory, so that opening copies nothing; the key type and, where values lie
-apart, the values as an Arrow IPC file, which is read without a copy too.
+Sections are what lies in memory, so that opening copies nothing: of the implicit layout `leaves` and `nodes`; of the
+regular one every pool, as far as it is used, and `top`. Values that lie apart are an Arrow IPC file, which is read
+without a copy too. An index that was opened never writes into its file: the regular layout is copied before it first
+changes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.host import hbtree_fragments as hf
 from millrace.host.errors import StateError
 from millrace.host.hbfile import read_file, write_file
-from millrace.host.hbtree import HBTree
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName, shape_of
-from millrace.host.hbtree_leaves import Leaves
-from millrace.host.words import KeyType
+from millrace.host.hbtree_leaves import BESIDE, Leaves
+from millrace.host.hbtree_regular import Pools, RegularTree
+from millrace.host.words import Array, KeyType
+from millrace.index_loose import ROW_NUMBER, LooseRows
+from millrace.index_packed import PackedRows
 from millrace.index_rows import DUPLICATES, Rows
+from millrace.index_store import ValueStore
+
+_POOLS = tuple(field.name for field in fields(Pools))
+_UNSAVED = ("changed_lasts", "changed_uppers")
 
 
 @dataclass(frozen=True)
 class Stored:
     """What a file holds."""
 
-    rows: Rows
-    layout: LayoutName
-    duplicates: str
+    about: dict[str, Any]
+    sections: dict[str, Array]
+    kind: KeyType
+    values: pa.Array
+
+    @property
+    def layout(self) -> LayoutName:
+        """Of the tree."""
+        layout: LayoutName = self.about["layout"]
+        return layout
+
+    @property
+    def duplicates(self) -> str:
+        """What was asked for."""
+        return str(self.about["duplicates"])
+
+    def rows(self, hybrid: bool, threads: int) -> PackedRows | LooseRows:
+        """The rows, for a tree that devices walk too or not."""
+        return _packed(self, hybrid, threads) if self.layout == "implicit" else _loose(self, threads)
 
 
-def save(path: Path, rows: Rows, tree: HBTree, duplicates: str) -> None:
+def save(path: Path, rows: PackedRows | LooseRows) -> None:
     """Write an index in place of a file."""
-    kind, leaves = rows.kind, rows.leaves
+    kind = rows.kind
     about = {
-        "layout": tree.layout,
+        "duplicates": rows.duplicates,
+        "null_keys": rows.null_keys,
+        "next_row": rows.next_row,
+        "numbered": rows.wanted_type is None,
+        "key": [kind.name, kind.domain, kind.dtype.name, kind.ns, kind.zoned],
+    }
+    more, sections, apart = _packed_sections(rows) if isinstance(rows, PackedRows) else _loose_sections(rows)
+    values = pa.nulls(0, rows.value_type) if apart is None else apart
+    write_file(path, about | more | {"apart": apart is not None}, {**sections, "values": _ipc(values)})
+
+
+_Sections = tuple[dict[str, Any], dict[str, Array], pa.Array | None]
+
+
+def _packed_sections(rows: PackedRows) -> _Sections:
+    leaves, tree = rows.rows.leaves, rows.tree
+    about = {
+        "layout": "implicit",
         "hybrid": tree.hybrid,
-        "duplicates": duplicates,
         "size": leaves.size,
         "width": leaves.width,
         "word": leaves.word.name,
-        "apart": rows.apart is not None,
-        "null_keys": rows.null_keys,
-        "key": [kind.name, kind.domain, kind.dtype.name, kind.ns, kind.zoned],
+        "equals": rows.rows.equals,
     }
-    apart = pa.nulls(0, rows.value_type) if rows.apart is None else rows.apart
-    write_file(path, about, {"leaves": leaves.data, "nodes": tree.nodes, "values": _ipc(apart)})
+    return about, {"leaves": leaves.data, "nodes": tree.nodes}, rows.rows.apart
+
+
+def _loose_sections(rows: LooseRows) -> _Sections:
+    tree = rows.tree
+    about = {"layout": "regular", "word": tree.word.name, "numbers": tree.table[hf.WIDTH :].tolist()}
+    sections = {name: getattr(tree.pools, name)[:size] for name, size in zip(_POOLS, tree.used_sizes(), strict=True)}
+    kept = {name: array for name, array in sections.items() if name not in _UNSAVED}
+    return about, {**kept, "top": tree.top}, None if rows.store is None else rows.store.whole()
 
 
 def _ipc(values: pa.Array) -> pa.Buffer:
@@ -62,17 +109,73 @@ def load(path: Path) -> Stored:
     try:
         name, domain, dtype, ns, zoned = about["key"]
         kind = KeyType(name, domain, np.dtype(dtype), ns, zoned)
-        leaves = Leaves(sections["leaves"], np.dtype(about["word"]), about["size"], about["width"])
-        shape = shape_of(about["layout"], leaves.word, leaves.size, about["hybrid"], leaves.per_leaf)
-        nodes = sections["nodes"].view(leaves.word)
-        has_apart = bool(about["apart"])
         batch = pa.ipc.open_file(pa.py_buffer(sections["values"])).get_batch(0)
+        stored = Stored(about, sections, kind, batch.column(0))
+        fits = about["layout"] in LAYOUTS and about["duplicates"] in DUPLICATES
+        fits = fits and (_packed_fits(stored) if about["layout"] == "implicit" else _loose_fits(stored))
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise StateError(f"{path} holds no index that this version knows ({error}): save the index again") from error
-    values = batch.column(0)
-    fits = leaves.lines == shape.lines and len(nodes) == shape.node_words and about["layout"] in LAYOUTS
-    apart = values if has_apart else None
-    if not fits or about["duplicates"] not in DUPLICATES or (apart is not None and len(apart) != leaves.size):
+    if not fits:
         raise StateError(f"{path} holds an index whose parts do not fit together: save the index again")
-    rows = Rows(leaves, kind, values.type, apart, about["null_keys"], nodes, about["hybrid"])
-    return Stored(rows, about["layout"], about["duplicates"])
+    return stored
+
+
+# The implicit layout.
+
+
+def _leaves(stored: Stored) -> Leaves:
+    about = stored.about
+    return Leaves(stored.sections["leaves"], np.dtype(about["word"]), about["size"], about["width"])
+
+
+def _packed_fits(stored: Stored) -> bool:
+    leaves = _leaves(stored)
+    shape = shape_of("implicit", leaves.word, leaves.size, stored.about["hybrid"], leaves.per_leaf)
+    nodes = stored.sections["nodes"].view(leaves.word)
+    whole = leaves.lines == shape.lines and len(nodes) == shape.node_words
+    return whole and (not stored.about["apart"] or len(stored.values) == leaves.size)
+
+
+def _packed(stored: Stored, hybrid: bool, threads: int) -> PackedRows:
+    about, leaves = stored.about, _leaves(stored)
+    apart = stored.values if about["apart"] else None
+    counts = about["null_keys"], about["numbered"], about["next_row"], about["equals"]
+    rows = Rows(leaves, stored.kind, stored.values.type, apart, *counts)
+    # The file has the nodes of one fan-out: another is built from the leaves.
+    nodes = stored.sections["nodes"].view(leaves.word) if about["hybrid"] is hybrid else None
+    return PackedRows(rows, stored.duplicates, hybrid, threads, nodes)
+
+
+# The regular layout.
+
+
+def _tree(stored: Stored, threads: int) -> RegularTree:
+    word, numbers = np.dtype(stored.about["word"]), np.array(stored.about["numbers"], np.int64)
+    used = {hf.MOST_LEAVES: hf.USED_LEAVES, hf.MOST_UPPERS: hf.USED_UPPERS}
+    for most, count in used.items():
+        numbers[most - hf.WIDTH] = numbers[count - hf.WIDTH]
+    whole = stored.sections
+    kinds = [np.uint8, word, word, np.int32, np.int32, np.int32, np.int32]
+    mapped = [whole[name].view(kind) for name, kind in zip(_POOLS, kinds, strict=False)]
+    flags = [np.zeros(int(numbers[count - hf.WIDTH]), np.uint8) for count in used.values()]
+    top = whole["top"].view(f"u{numbers[0]}")
+    return RegularTree(word, Pools(*mapped, *flags), numbers, top, threads)
+
+
+def _loose_fits(stored: Stored) -> bool:
+    numbers = stored.about["numbers"]
+    if len(numbers) != hf.TABLE - hf.WIDTH or numbers[0] not in BESIDE or min(numbers) < 0:
+        return False
+    if numbers[hf.LEVELS - hf.WIDTH] < 1 or numbers[hf.USED_LEAVES - hf.WIDTH] < 1:
+        return False
+    tree = _tree(stored, 1)
+    sizes = dict(zip(_POOLS, tree.used_sizes(), strict=True))
+    whole = all(len(getattr(tree.pools, name)) == sizes[name] for name in _POOLS if name not in _UNSAVED)
+    return whole and tree.is_sound() and (not stored.about["apart"] or tree.width == ROW_NUMBER)
+
+
+def _loose(stored: Stored, threads: int) -> LooseRows:
+    about, kind = stored.about, stored.values.type
+    store = ValueStore([stored.values], kind) if about["apart"] else None
+    counts = about["numbered"], about["null_keys"], about["next_row"]
+    return LooseRows(_tree(stored, threads), store, stored.kind, kind, *counts, stored.duplicates)

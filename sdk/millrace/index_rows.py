@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.errors import ArgumentError
-from millrace.host.hbtree_build import build
-from millrace.host.hbtree_layout import MOST_KEYS, LayoutName
+from millrace.host.hbtree_build import build, fill
+from millrace.host.hbtree_layout import MOST_KEYS
 from millrace.host.hbtree_leaves import BESIDE, EQUALS, UNSORTED, Leaves
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
@@ -27,23 +27,39 @@ _GLANCE = 1 << 12
 
 @dataclass(frozen=True)
 class Rows:
-    """What an index is made of: `apart` are the values in key order that do not lie beside the words.
-
-    `nodes` is the I-segment; `hybrid`: of the fan-out that devices walk too.
-    """
+    """What an index is made of: `apart` are the values in key order that do not lie beside the words."""
 
     leaves: Leaves
     kind: KeyType
     value_type: pa.DataType
     apart: pa.Array | None
     null_keys: int
-    nodes: Array
-    hybrid: bool
+    numbered: bool
+    """Whether values are row numbers."""
+    next_row: int
+    """The row number of what is upserted next."""
+    equals: bool
+    """Whether there are equal keys."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the values that lie apart."""
         return 0 if self.apart is None else int(self.apart.nbytes)
+
+    @property
+    def wanted_type(self) -> pa.DataType | None:
+        """The type that new values must have; nothing where they are row numbers."""
+        return None if self.numbered else self.value_type
+
+    def all_values(self) -> pa.Array:
+        """The values that lie beside, in key order."""
+        return as_type(self.leaves.values, self.value_type)
+
+
+def as_type(numbers: Array, kind: pa.DataType) -> pa.Array:
+    """Plain numbers as values of a type of their width."""
+    plain = pa.array(numbers)
+    return pa.Array.from_buffers(kind, len(plain), plain.buffers())
 
 
 def make_rows(
@@ -51,16 +67,19 @@ def make_rows(
     values: pa.Array | None,
     kind: KeyType,
     duplicates: str,
-    layout: LayoutName,
-    hybrid: bool,
+    hybrid: bool | None,
     team: Team,
-) -> Rows:
-    """The rows, or an `ArgumentError` for duplicates that are not allowed."""
+) -> tuple[Rows, Array | None]:
+    """The rows and, unless `hybrid` is None, the implicit tree's I-segment of that fan-out.
+
+    Duplicates that are not allowed are an `ArgumentError`.
+    """
     if len(keys) > MOST_KEYS:
         raise ArgumentError(f"keys has {len(keys):,} rows; allowed are {MOST_KEYS:,}: split them by range")
     if values is not None and len(values) != len(keys):
         raise ArgumentError(f"keys has {len(keys):,} rows, values has {len(values):,}: bring a value for each key")
     numbers, valid = native(keys, kind)
+    is_numbered = values is None
     value_type = pa.int64() if values is None else values.type
     numbered: Array | None = None
     if not all_true(valid):
@@ -68,8 +87,8 @@ def make_rows(
         numbers = numbers[numbered]
         values = None if values is None else values.take(pa.array(numbered))
     raw, flip = plain_words(numbers)
-    beside = _beside(values) if values is not None else numbered
-    built = build(raw, flip, beside, layout, hybrid, team) if _looks_sorted(raw, flip) else None
+    beside = beside_words(values) if values is not None else numbered
+    built = build(raw, flip, beside, hybrid, team) if _looks_sorted(raw, flip) else None
     if built is None or built.known == UNSORTED:
         words, order = sort_words(raw ^ raw.dtype.type(flip) if flip else raw, team)
         if values is None:
@@ -78,13 +97,22 @@ def make_rows(
             beside = beside[order]
         else:
             values = values.take(pa.array(order))
-        built = build(words, 0, beside, layout, hybrid, team)
+        built = build(words, 0, beside, hybrid, team)
         team.arena.give(words)
         team.arena.give(order)
     if built.known == EQUALS and duplicates == "error":
         raise _doubled(built.leaves, kind)
     apart = values if beside is None else None
-    return Rows(built.leaves, kind, value_type, apart, len(keys) - built.leaves.size, built.nodes, hybrid)
+    nulls, equals = len(keys) - built.leaves.size, built.known == EQUALS
+    return Rows(built.leaves, kind, value_type, apart, nulls, is_numbered, len(keys), equals), built.nodes
+
+
+def with_numbers(rows: Rows, team: Team) -> Rows:
+    """The same rows with values beside their words, where those were positions."""
+    if rows.apart is not None or rows.leaves.width:
+        return rows
+    positions = np.arange(rows.leaves.size).view(np.uint64)
+    return replace(rows, leaves=fill(rows.leaves.words, 0, positions, team)[0])
 
 
 def with_own_values(rows: Rows) -> Rows:
@@ -104,7 +132,7 @@ def plain_words(numbers: Array) -> tuple[Array, int]:
     return np.ascontiguousarray(numbers).view(word), flip
 
 
-def _beside(values: pa.Array) -> Array | None:
+def beside_words(values: pa.Array) -> Array | None:
     """Values that can lie beside their words, as plain numbers: of 4 or 8 bytes, none of them null."""
     if not pa.types.is_primitive(values.type) or values.null_count or values.type.bit_width // 8 not in BESIDE:
         return None

@@ -11,7 +11,7 @@ from millrace.host import hbtree_layout
 from millrace.host.cpu import CpuDevice
 from millrace.host.errors import ArgumentError
 from millrace.host.hbtree import HBTree, helpers
-from millrace.host.hbtree_build import build
+from millrace.host.hbtree_build import fill
 from millrace.host.hbtree_layout import LAYOUTS, LINE, LayoutName, shape_of
 from millrace.host.hbtree_leaves import DISTINCT, EQUALS, UNSORTED
 from millrace.host.hbtree_values import gather, spread
@@ -96,13 +96,13 @@ def test_a_separator_is_the_largest_word_below_its_child() -> None:
 def test_building_says_what_it_knows_of_the_order(word: Any) -> None:
     for few, wanted in (([1, 2, 9], DISTINCT), ([1, 2, 2], EQUALS), ([2, 1], UNSORTED), ([], DISTINCT)):
         with helpers(2, 0) as team:
-            assert build(np.array(few, word), 0, None, "implicit", False, team).known == wanted
+            assert fill(np.array(few, word), 0, None, team)[1] == wanted
     rng = np.random.default_rng(3)
     for place in (1, 8, 16, 300_000, 599_999):
         keys = np.arange(600_000, dtype=word) * 2 + 10
         keys[place] -= rng.choice([2, 3])
         with helpers(2, len(keys)) as team:
-            known = build(keys, 0, None, "regular", False, team).known
+            known = fill(keys, 0, None, team)[1]
         assert known == (EQUALS if keys[place] == keys[place - 1] else UNSORTED)
 
 
@@ -111,7 +111,7 @@ def test_building_says_what_it_knows_of_the_order(word: Any) -> None:
 def test_values_lie_beside_their_words(word: Any, value: Any) -> None:
     keys, values = np.arange(1000, dtype=word) * 3, np.arange(1000, dtype=value) + 7
     with helpers(2, 0) as team:
-        leaves = build(keys, 1, values, "implicit", False, team).leaves
+        leaves, _ = fill(keys, 1, values, team)
         assert (leaves.words == keys ^ 1).all()
         assert (leaves.values == values).all()
         starts, counts = np.array([5, 999, 0, 990]), np.array([20, 1, 0, 10])

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.host import hbtree
+from millrace.host import hbtree_parting
 from millrace.host.hbtree import HBTree
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
+from millrace.host.hbtree_regular import RegularTree
 from millrace.host.hbtree_starts import ENTRIES, FEW, separators_of
 from millrace.host.words import Array
 from millrace.index import OrderedIndex
@@ -32,7 +33,7 @@ def drawn(kind: str, word: Any, size: int, rng: np.random.Generator) -> Array:
         clump = rng.integers(0, most - 50_000, 40, dtype=word)[rng.integers(0, 40, size // 3)]
         even[: size // 3] = clump + rng.integers(0, 50_000, size // 3).astype(word)
         return np.sort(even)
-    even[: size - 20] = rng.integers(1000, 1000 + size, size - 20)
+    even[: size * 9 // 10] = rng.integers(1000, 1000 + size, size * 9 // 10)
     return np.sort(even)
 
 
@@ -58,8 +59,8 @@ def test_every_word_finds_its_place(kind: str, layout: LayoutName, word: Any, hy
 def test_answers_of_parted_queries_come_in_order(
     layout: LayoutName, word: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hbtree, "LEAST_QUERIES", 1)
-    monkeypatch.setattr(hbtree, "LEAST_BYTES", 1)
+    monkeypatch.setattr(hbtree_parting, "LEAST_QUERIES", 1)
+    monkeypatch.setattr(hbtree_parting, "LEAST_BYTES", 1)
     rng = np.random.default_rng(7)
     keys = np.unique(drawn("clumps", word, SIZE, rng)).view(f"i{word().itemsize}")
     values = rng.integers(0, 1 << 60, len(keys))
@@ -86,6 +87,34 @@ def test_separators_part_the_nodes_of_their_level(layout: LayoutName, word: Any)
         lines = tree.shape.fanout ** (tree.levels - level)
         last = np.arange(1, tree.shape.counts[level]) * lines * tree.shape.per_leaf - 1
         assert separators_of(tree.shape, tree.nodes, level).tolist() == words[last].tolist()
+
+
+@both_widths
+def test_a_tree_that_changed_is_led_anew(word: Any) -> None:
+    rng = np.random.default_rng(8)
+    keys = np.unique(drawn("even", word, SIZE, rng))[:-1]
+    index = OrderedIndex(keys, layout="regular", device="cpu")
+    held = {key: row for row, key in enumerate(keys.tolist())}
+    for turn in range(3):
+        asked = rng.permutation(np.concatenate([keys, keys + word(1)]))
+        assert index.lookup(asked).to_pylist() == [held.get(key) for key in asked.tolist()]
+        tree = index._rows.tree
+        assert isinstance(tree, RegularTree)
+        assert tree.starts is not None
+        assert tree.starts.order is not None
+        assert turn == 0 or (np.diff(tree.starts.order.astype(np.int64)) < 0).any()
+        start, gone = int(rng.integers(0, len(keys) - 4000)), keys[rng.integers(0, len(keys), 200)]
+        more = np.setdiff1d(keys[start : start + 4000] + word(1 + turn), keys)
+        index.update(upsert=more, delete=gone)
+        assert index._rows.tree is tree
+        assert tree.starts is None
+        for key in gone.tolist():
+            held.pop(key, None)
+        first = index.stats["rows"]
+        new = index.lookup(more).to_pylist()
+        assert sorted(new) == list(range(min(new), min(new) + len(more)))
+        assert first == len(held) + len(more)
+        held |= dict(zip(more.tolist(), new, strict=True))
 
 
 def test_it_is_small_and_most_entries_lead_to_one_node() -> None:

@@ -105,7 +105,7 @@ def test_a_newer_file_says_so(tmp_path: Path) -> None:
     newer = bytearray((tmp_path / "index").read_bytes())
     newer[8:12] = struct.pack("<I", hbfile.VERSION + 1)
     (tmp_path / "index").write_bytes(newer)
-    with pytest.raises(mr.StateError, match=r"format version 2, written by a newer millrace; this one reads version 1"):
+    with pytest.raises(mr.StateError, match=r"format version 3, written by a newer millrace; this one reads version 2"):
         mr.OrderedIndex.open(tmp_path / "index")
 
 

@@ -266,7 +266,7 @@ def test_a_forked_child_asks_too(faulty: None, device: str) -> None:
 
 
 def test_too_many_values_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.index.MOST_VALUES", 10)
+    monkeypatch.setattr("millrace.index_answers.MOST_VALUES", 10)
     ix = mr.OrderedIndex(np.arange(8))
     assert ix.range([0], [7]).value_lengths().to_pylist() == [8]
     with pytest.raises(mr.ArgumentError, match="hold 16 values; allowed are 10 a call"):

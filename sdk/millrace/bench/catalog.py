@@ -34,6 +34,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.lookup",
         "an ordered index: lookups, ranges, building and memory, against NumPy and the machine's random reads",
     ),
+    "update": Bench(
+        "millrace.bench.update",
+        "changes of an ordered index, alone and among lookups, against rebuilding it and a C++ std::multimap",
+    ),
     "pipeline": Bench(
         "millrace.bench.pipeline",
         "buckets of lookups by host and device: sequential, pipelined, double-buffered, balanced; at set speeds",

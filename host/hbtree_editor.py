@@ -1,0 +1,176 @@
+"""Applies sorted changes to a regular HB+-Tree: in groups by all threads, the rest by one (thesis, appendix A, 5.6).
+
+Changes are sorted by their words, one for each word. A group (16 Ki changes, as in the paper) ends where the changes of
+a big leaf end: so every inner node has one owner, which needs no lock. The kernels are in `hbtree_update`. The order in
+which changes are applied does not matter, and applying one twice changes nothing.
+
+Where a journal is given, everything that changes is kept first, and `undo` puts it back. One thread at a time may edit
+a tree, and nobody may search it meanwhile (`millrace.host.gate`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host import hbtree_fragments as hf
+from millrace.host import hbtree_update as hu
+from millrace.host.huge import huge_array
+from millrace.host.memory import address, table
+from millrace.host.team import Team
+from millrace.host.words import Array
+
+if TYPE_CHECKING:
+    from millrace.host.hbtree_regular import RegularTree
+
+GROUP = 1 << 14
+"""Changes that one thread takes at a time."""
+JOURNAL = 1 << 22
+"""Bytes of a piece of journal for the changes that one thread does alone."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Sorted, distinct words, none the largest; whether each is an upsert (1) or a delete (0); values of upserts."""
+
+    words: Array
+    upserts: npt.NDArray[np.uint8]
+    values: Array
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.words)
+
+    def part(self, first: int, stop: int) -> Changes:
+        """Some of them."""
+        return Changes(self.words[first:stop], self.upserts[first:stop], self.values[first:stop])
+
+
+@dataclass(frozen=True)
+class Left:
+    """Changes that are left over, by number, and what the kernels were given."""
+
+    numbers: npt.NDArray[np.int64]
+    given: Array
+    changes: Changes
+
+
+class Journal:
+    """What was there before, in pieces; and the tree's own numbers, which are few."""
+
+    def __init__(self, tree: RegularTree) -> None:
+        """Of a tree that has not begun to change."""
+        self._tree = tree
+        self._pieces: list[Array] = []
+        self._before = tree.numbers()
+
+    def piece(self, size: int) -> Array:
+        """Room for so many bytes."""
+        made: Array = huge_array(2 + -(-size // 8), np.int64)
+        made[1] = size
+        self._pieces.append(made)
+        return made
+
+    def pieces(self, sizes: npt.NDArray[np.int64]) -> tuple[Array, npt.NDArray[np.int64]]:
+        """Room for several at a time: the memory, and where each begins."""
+        whole = -(-sizes // 8) * 8 + 16
+        starts = np.cumsum(whole) - whole
+        made: Array = huge_array(int(whole.sum()) // 8, np.int64)
+        made[starts // 8 + 1] = sizes
+        self._pieces += [made[start // 8 :] for start in starts.tolist()]
+        return made, starts
+
+    def undo(self, team: Team) -> None:
+        """The tree is as it was."""
+        for piece in reversed(self._pieces):
+            team.run(hu.rewind, table(piece), 1)
+        self._tree.set_numbers(self._before)
+        self._pieces = []
+
+
+class Editor:
+    """Applies changes to a tree."""
+
+    def __init__(self, tree: RegularTree, team: Team, journal: Journal | None = None) -> None:
+        """Without a journal nothing can be undone."""
+        self._tree, self._team, self._journal = tree, team, journal
+        self._wide = tree.word.itemsize == 8
+        self.left = 0
+        """Changes that one thread had to do."""
+
+    def apply(self, changes: Changes) -> bool:
+        """Apply all; false if there was no room for nodes: then some are applied and some are not."""
+        return not len(changes) or self.rest(self.in_groups(changes))
+
+    def rest(self, left: Left) -> bool:
+        """Apply by one thread what is left over; false if there was no room for nodes."""
+        self.left += len(left.numbers)
+        return self._alone(hu.rest_64 if self._wide else hu.rest_32, left.given, left.numbers)
+
+    def merge(self) -> None:
+        """Merge big leaves that have few words."""
+        few = np.flatnonzero(self._tree.is_sparse())
+        if len(few) and self._tree.levels > 1:
+            given = np.zeros(16, np.int64)
+            scratch = np.empty(self._scratch_words, np.uint64)
+            given[[hu.TREE, hu.SCRATCH]] = address(self._tree.table), address(scratch)
+            self._alone(hu.merge_64 if self._wide else hu.merge_32, given, few)
+
+    @property
+    def _scratch_words(self) -> int:
+        """Of 64 bits: words and values of two big leaves."""
+        tree = self._tree
+        return (2 * tree.fanout * tree.per_leaf + 16) * 2
+
+    def in_groups(self, changes: Changes) -> Left:
+        """Apply by all threads what needs no split, of at least one change."""
+        tree, team = self._tree, self._team
+        lines = tree.lines_of(changes.words, team)
+        bounds = _bounds(lines, tree.fanout)
+        parts, left = len(bounds) - 1, np.zeros(len(changes), np.uint8)
+        grown, size = np.zeros(parts, np.int64), self._scratch_words
+        scratch = team.arena.take(parts * size, np.uint64)
+        entries = (tree.table, changes.words, changes.upserts, changes.values, lines, bounds, left, grown, scratch)
+        given = np.zeros(16, np.int64)
+        given[: len(entries)] = [address(entry) for entry in entries]
+        given[hu.SCRATCH_SIZE] = 8 * size
+        if self._journal is not None:
+            journals, starts = self._journal.pieces(self._journal_sizes(np.diff(bounds)))
+            given[hu.JOURNALS], given[hu.JOURNAL_STARTS] = address(journals), address(starts)
+        team.run(hu.group_64 if self._wide else hu.group_32, given, parts)
+        tree.table[hf.SIZE] += int(grown.sum())
+        team.arena.give(scratch)
+        return Left(np.flatnonzero(left), given, changes)
+
+    def _journal_sizes(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Bytes per group: a line for each change, a window for some, and room to look ahead."""
+        tree = self._tree
+        leaf = tree.fanout * tree.stride + tree.last_bytes
+        sizes: npt.NDArray[np.int64] = counts * (tree.stride + 64) + counts // 16 * leaf // 4 + 8 * leaf + (1 << 19)
+        return sizes
+
+    def _alone(self, share: Any, given: Array, numbers: Array) -> bool:
+        """One thread, with as many pieces of journal as it takes."""
+        if not len(numbers):
+            return True
+        scratch = np.empty(self._scratch_words, np.uint64)
+        given[hu.SCRATCH], given[hu.NUMBERS] = address(scratch), address(numbers)
+        given[hu.FIRST], given[hu.NUMBERED], given[hu.DONE_AS] = 0, len(numbers), hu.NO_JOURNAL
+        while given[hu.DONE_AS] == hu.NO_JOURNAL:
+            given[hu.JOURNALS] = 0 if self._journal is None else address(self._journal.piece(JOURNAL))
+            self._team.run(share, given, 1)
+        return bool(given[hu.DONE_AS] == hu.DONE)
+
+
+def _bounds(lines: Array, fanout: int) -> Array:
+    """Where groups begin and end: between big leaves."""
+    bounds = [0]
+    for nominal in range(GROUP, len(lines), GROUP):
+        if nominal > bounds[-1]:
+            other = np.flatnonzero(lines[nominal : nominal + GROUP] // fanout != lines[nominal - 1] // fanout)
+            if len(other):
+                bounds.append(nominal + int(other[0]))
+    return np.array([*bounds, len(lines)], np.int64)

@@ -1,0 +1,229 @@
+"""`OrderedIndex.update`: what goes in, what is refused, who sees what meanwhile, and what faults of a device leave."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace import index_loose, registry
+from millrace.host import update_runner
+from millrace.host.hbtree_layout import LAYOUTS
+from tests.host import faults
+from tests.host.trees_checked import Checked
+
+both_layouts = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(registry.BACKENDS, "faulty", faults.MODULE)
+    yield
+    faults.disarm()
+
+
+def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large a batch is beside the index."""
+    monkeypatch.setattr(index_loose, "LARGE_SHARE", 1e9)
+
+
+@both_layouts
+def test_the_contract(layout: str) -> None:
+    ix = mr.OrderedIndex([5, 1, 5, 3], pa.array(list("abcd")), layout=layout, duplicates="first")
+    ix.update(upsert=([5, 7, 7], ["x", "y", "z"]), delete=[1, 7, 99])
+    assert ix.range(0, 10).to_pylist() == [["d", "x", "z"]]
+    assert len(ix) == 3
+    ix.update(delete=[5], upsert=([5], ["again"]))
+    assert ix.lookup([5, 1]).to_pylist() == ["again", None]
+    ix.update()
+    ix.update(upsert=([], []), delete=[])
+    assert ix.stats["updates"] == 4
+    numbered = mr.OrderedIndex(pa.array([30, None, 10]), layout=layout)
+    numbered.update(upsert=pa.array([20, None, 30]))
+    numbered.update(upsert=([10], None))
+    assert numbered.lookup([10, 20, 30]).to_pylist() == [6, 3, 5]
+    assert numbered.stats["null_keys"] == 2
+
+
+@both_layouts
+@pytest.mark.parametrize("device", ["cpu", "opencl:0"])
+def test_values_that_become_null(layout: str, device: str) -> None:
+    ix = mr.OrderedIndex(np.arange(1000), np.arange(1000), layout=layout, device=device)
+    ix.update(upsert=(np.array([7, 8]), pa.array([None, 80])))
+    assert ix.lookup([6, 7, 8]).to_pylist() == [6, None, 80]
+    ix.update(upsert=([9], [90]), delete=[6])
+    assert ix.range(6, 10).to_pylist() == [[None, 80, 90, 10]]
+
+
+@both_layouts
+def test_keys_and_values_of_other_types(layout: str) -> None:
+    ix = mr.OrderedIndex(pa.array([1, 2], pa.int32()), pa.array([1.5, 2.5], pa.float32()), layout=layout)
+    ix.update(upsert=([3], [3]), delete=[2.0, 2.5, 2**40])
+    assert ix.range(0, 9).to_pylist() == [[1.5, 3.0]]
+    for upsert, told in (
+        (([2**40], [1]), "key 1099511627776 in row 0 is no int32"),
+        (([1.5], [1]), "key 1.5 in row 0"),
+        (([1, 2], [1]), "upsert has 2 keys and 1 values"),
+        ([1, 2], "upsert has no values; this index's are float"),
+    ):
+        with pytest.raises(mr.ArgumentError, match=told):
+            ix.update(upsert=upsert)
+    with pytest.raises(mr.KeyTypeError, match="upsert has type string"):
+        ix.update(upsert=(["a"], [1]))
+    with pytest.raises(mr.KeyTypeError, match="delete has type timestamp"):
+        ix.update(delete=pa.array([1], pa.timestamp("s")))
+    with pytest.raises(mr.SchemaError, match="values of type string that are no float"):
+        ix.update(upsert=([1], ["x"]))
+    with pytest.raises(mr.ArgumentError, match="mode='fast' is unknown; allowed are 'auto', 'sync', 'async'"):
+        ix.update(mode="fast")
+    with pytest.raises(mr.ArgumentError, match="this index was made without"):
+        mr.OrderedIndex([1], layout=layout).update(upsert=([1], [2]))
+    assert ix.range(0, 9).to_pylist() == [[1.5, 3.0]]
+    assert ix.stats["updates"] == 1
+
+
+@both_layouts
+def test_an_opened_index_leaves_its_file_alone(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_place(monkeypatch)
+    path = tmp_path / "index"
+    mr.OrderedIndex(np.arange(5000), layout=layout).save(path)
+    before = path.read_bytes()
+    ix = mr.OrderedIndex.open(path, device="cpu")
+    ix.update(upsert=np.arange(4000, 9000), delete=np.arange(100))
+    assert path.read_bytes() == before
+    ix.save(path)
+    again = mr.OrderedIndex.open(path, device="cpu")
+    assert again.range(0, 9999).to_pylist() == [[*range(100, 4000), *range(5000, 10_000)]]
+    again.update(upsert=[1])
+    assert again.lookup([1]).to_pylist() == [10_000]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_memory_after_many_random_updates(kind: pa.DataType) -> None:
+    """A million changes in all, at a size where every big leaf splits, empties and is used again many times."""
+    rng = np.random.default_rng(1)
+
+    def values(count: int) -> pa.Array:
+        return pa.array(rng.integers(0, 1 << 40, count)).cast(kind)
+
+    ix = mr.OrderedIndex(np.arange(0, 1 << 40, 1 << 24), values(1 << 16), layout="regular", device="cpu")
+    held = np.zeros(1, np.int64)
+    for step in range(100):
+        keys = rng.integers(0, 1 << 40, 10_000)
+        if step % 2:
+            ix.update(upsert=(keys[:5000], values(5000)), delete=rng.choice(held, 5000))
+        else:
+            ix.update(upsert=(keys, values(10_000)), delete=None if step < 50 else rng.choice(held, 10_000))
+        held = keys
+    rows = pa.chunked_array([ix.range(0, 1 << 40).flatten()])
+    fresh = mr.OrderedIndex(np.arange(len(ix)), rows.combine_chunks(), layout="regular", device="cpu")
+    assert ix.nbytes <= 1.5 * fresh.nbytes
+    Checked(ix._rows.tree).check()  # type: ignore[arg-type]
+
+
+@both_layouts
+@pytest.mark.parametrize("device", ["cpu", "opencl:0"])
+def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every update gives all keys the same new value and moves the upper half of them; any answer is of one update."""
+    in_place(monkeypatch)
+    size, steps, stop = 4000, 12, threading.Event()
+    keys = np.arange(size) * 3
+    ix = mr.OrderedIndex(keys, np.zeros(size, np.int64), layout=layout, device=device)
+    wrong: list[Any] = []
+    seen: set[int] = set()
+
+    def read(question: int) -> None:
+        last = 0
+        while not stop.is_set() or not seen:
+            if question:
+                found = ix.lookup(keys[: size // 2]).to_numpy()
+            else:
+                found = ix.range(0, 10**6).flatten().to_numpy()
+            kinds = set(found.tolist())
+            if len(kinds) != 1 or min(kinds) < last or len(found) < size // 2:
+                wrong.append((question, kinds, last, len(found)))
+                return
+            last = kinds.pop()
+            seen.add(last)
+
+    readers = [threading.Thread(target=read, args=(question,)) for question in (0, 1, 1)]
+    for reader in readers:
+        reader.start()
+    upper = keys[size // 2 :]
+    for step in range(1, steps + 1):
+        fresh = np.concatenate([keys[: size // 2], keys[size // 2 :] + step])
+        ix.update(upsert=(fresh, np.full(size, step)), delete=upper, mode=("sync", "async")[step % 2])
+        upper = fresh[size // 2 :]
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+    assert ix.lookup(upper).to_pylist() == [steps] * len(upper)
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize(
+    ("layout", "mode", "number"),
+    [
+        *(("implicit", "async", 1), ("implicit", "sync", 2), ("regular", "async", 1), ("regular", "async", 2)),
+        *(("regular", "sync", 1), ("regular", "sync", 5), ("regular", "sync", 40)),
+    ],
+)
+def test_a_fault_leaves_the_old_index_in_force(
+    layout: str, mode: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place(monkeypatch)
+    monkeypatch.setattr(update_runner, "SYNC_GROUP", 512)
+    keys = np.arange(0, 60_000, 3)
+    ix = mr.OrderedIndex(keys, layout=layout, device="faulty")
+    ix.update(upsert=[1])  # what sending costs is known now
+    before = ix.range(0, 10**6).to_pylist()
+    queries = np.arange(60_000)
+    answers = ix.lookup(queries)
+    faults.arm("write", number)
+    with pytest.raises(mr.DeviceFault, match="faulty device lost its write"):
+        ix.update(upsert=np.arange(10_000, 30_000), delete=np.arange(0, 9000), mode=mode)
+    assert ix.range(0, 10**6).to_pylist() == before
+    assert ix.lookup(queries).equals(answers)
+    assert ix.stats["device"] == "faulty"  # asked again, and it answers right
+    ix.update(upsert=np.arange(10_000, 30_000), delete=np.arange(0, 9000), mode=mode)
+    cpu = mr.OrderedIndex(keys, layout=layout, device="cpu")
+    cpu.update(upsert=[1])
+    cpu.update(upsert=np.arange(10_000, 30_000), delete=np.arange(0, 9000))
+    assert (ix.lookup(queries).is_null().to_numpy(False) == cpu.lookup(queries).is_null().to_numpy(False)).all()
+    assert ix.stats["device"] == "faulty"
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_fault_with_fallback_goes_on_without_the_device(
+    layout: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place(monkeypatch)
+    ix = mr.OrderedIndex(np.arange(0, 30_000, 3), layout=layout, device="faulty", fallback="cpu")
+    faults.arm("write", 1)
+    ix.update(upsert=np.arange(10_000, 20_000), mode=mode)
+    assert ix.lookup([10_001, 3]).to_pylist() == [10_001, 1]
+    assert ix.stats["device"] == "cpu"
+    assert "lost its write" in ix.stats["fell_back"]
+    ix.update(delete=[3])
+    assert ix.lookup([3]).to_pylist() == [None]
+
+
+@pytest.mark.usefixtures("faulty")
+def test_the_plan_shows_where_updates_change_over() -> None:
+    ix = mr.OrderedIndex(np.arange(0, 200_000, 2), layout="regular", device="faulty")
+    assert ix.plan.crossover is None
+    ix.update(upsert=np.arange(1, 2001, 2))
+    crossover = ix.plan.crossover
+    assert crossover is None or crossover >= 0
+    assert ix.stats["last_update"]["mode"] in ("sync", "async")
+    if crossover is not None:
+        assert f"updates asynchronous from {crossover:,} changes" in repr(ix.plan)

@@ -108,7 +108,9 @@ class Editor:
     def rest(self, left: Left) -> bool:
         """Apply by one thread what is left over; false if there was no room for nodes."""
         self.left += len(left.numbers)
-        return self._alone(hu.rest_64 if self._wide else hu.rest_32, left.given, left.numbers)
+        done = self._alone(hu.rest_64 if self._wide else hu.rest_32, left.given, left.numbers)
+        self._tree.refresh()
+        return done
 
     def merge(self) -> None:
         """Merge big leaves that have few words."""
@@ -118,6 +120,7 @@ class Editor:
             scratch = np.empty(self._scratch_words, np.uint64)
             given[[hu.TREE, hu.SCRATCH]] = address(self._tree.table), address(scratch)
             self._alone(hu.merge_64 if self._wide else hu.merge_32, given, few)
+            self._tree.refresh()
 
     @property
     def _scratch_words(self) -> int:

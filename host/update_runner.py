@@ -97,10 +97,9 @@ class UpdateRunner:
         return editor.left, tree.forget_changed()
 
     def _settle(self, top: Changes) -> None:
-        """The rows of the largest word, and the searches' table."""
+        """The rows of the largest word."""
         if len(top):
             self.tree.top = top.values[: int(top.upserts[0])].copy()
-        self.tree.refresh()
 
     # With one.
 

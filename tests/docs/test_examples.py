@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "docs/hardware.md", "docs/joins.md", "docs/lookups.md", "docs/panjoin.md", "docs/pipeline.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/hardware.md",
+    "docs/joins.md",
+    "docs/lookups.md",
+    "docs/panjoin.md",
+    "docs/pipeline.md",
+    "docs/updates.md",
+]
 MODULES = ["millrace", "millrace.index", "millrace.registry", "millrace.table_join", "millrace.window_join"]
 FLAGS = doctest.NORMALIZE_WHITESPACE
 

@@ -39,7 +39,6 @@ def change(tree: RegularTree, deletes: Any, upserts: Any, values: Any, journal: 
         editor = Editor(tree, team, kept)
         assert editor.apply(batch.changes(np.array(values, f"u{tree.width}")))
         editor.merge()
-    tree.refresh()
     return kept
 
 
@@ -187,11 +186,24 @@ def test_the_thread_count_changes_nothing() -> None:
         tree = build(words, 8, threads)
         with helpers(threads, len(keys)) as team:
             assert Editor(tree, team).apply(Changes(keys, np.ones(len(keys), np.uint8), keys))
-        tree.refresh()
         found.append(tree.rows())
     for other in found[1:]:
         assert (found[0][0] == other[0]).all()
         assert (found[0][1] == other[1]).all()
+
+
+def test_a_group_is_searched_in_the_tree_that_the_last_one_left() -> None:
+    """Guards: a root that grew in one group must be known to the next."""
+    tree = build(np.arange(200, dtype=np.uint64), 8)
+    keys = np.arange(200, 40_000, dtype=np.uint64)
+    with helpers(2, 0) as team:
+        editor, levels = Editor(tree, team), set()
+        for first in range(0, len(keys), 512):
+            part = keys[first : first + 512]
+            assert editor.apply(Changes(part, np.ones(len(part), np.uint8), part))
+            levels.add(tree.levels)
+    assert levels >= {2, 3}
+    check(tree, {i: [i] for i in range(40_000)})
 
 
 def test_a_batch_keeps_the_last_of_equal_words() -> None:

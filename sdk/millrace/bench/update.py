@@ -138,7 +138,7 @@ class Updating(Step):
         self._held.update(upsert=prepared)
 
     def find(self, keys: Numbers) -> Numbers:
-        found: Numbers = self._held.lookup(keys).to_numpy()
+        found: Numbers = self._held.lookup(keys).fill_null(0).to_numpy()
         return found
 
     def take_out(self, keys: Numbers) -> None:
@@ -159,7 +159,7 @@ class Rebuilding(Step):
         self._built = OrderedIndex(*prepared, layout="regular", device="cpu")
 
     def find(self, keys: Numbers) -> Numbers:
-        found: Numbers = self._built.lookup(keys).to_numpy()
+        found: Numbers = self._built.lookup(keys).fill_null(0).to_numpy()
         del self._built
         return found
 

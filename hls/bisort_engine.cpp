@@ -236,10 +236,11 @@ void probe(
 #pragma HLS DATAFLOW
     hls::stream<transfer_t, 2> index_transfers, low_transfers, high_transfers;
     hls::stream<port_t, FAR> index_beats, low_beats, high_beats, low_word_beats, high_word_beats;
-    hls::stream<words_t, NEAR> index_words, low_index, high_index, low_words, high_words;
+    hls::stream<words_t, NEAR> index_words, low_index, high_index;
+    hls::stream<words_t, FAR * (PORT_W / 64) / W> low_words, high_words;    // as many words as the port beats hold
     hls::stream<bound_t, NEAR> low_given, high_given, low_bounds, high_bounds;
     hls::stream<located_t, NEAR> low_located, high_located;
-    hls::stream<pending_t, FAR> low_pending, high_pending;
+    hls::stream<located_t, FAR> low_pending, high_pending;
     hls::stream<request_t, FAR> low_requests, high_requests;
     hls::stream<transfer_t, FAR> low_parts, high_parts;
     hls::stream<position_t, NEAR> low_positions, high_positions;

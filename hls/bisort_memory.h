@@ -121,21 +121,25 @@ transfers:
             const ap_uint<5> count = left < LANES ? ap_uint<5>(left) : ap_uint<5>(LANES);
             const ap_uint<6> end = at + count;
             const bool over = end > PER_BEAT;
-            port_t next = now;
-            if (over) next = beats.read();
             beat_t<T, LANES> beat;
             for (int i = 0; i < LANES; i++) {
 #pragma HLS UNROLL
-                const int place = int(at) + i;
-                const int low = (place & (PER_BEAT - 1)) * BITS;
-                beat.lane[i] = T(place < PER_BEAT ? now.range(low + BITS - 1, low) : next.range(low + BITS - 1, low));
+                const int low = ((at + i) & (PER_BEAT - 1)) * BITS;
+                beat.lane[i] = T(now.range(low + BITS - 1, low));
+            }
+            if (over) {
+                now = beats.read();
+                for (int i = 0; i < LANES; i++) {
+#pragma HLS UNROLL
+                    const int low = ((at + i) & (PER_BEAT - 1)) * BITS;
+                    if (at + i >= PER_BEAT) beat.lane[i] = T(now.range(low + BITS - 1, low));
+                }
             }
             left -= count;
             beat.count = count;
             beat.last = last = left == 0;
             out.write(beat);
             at = over ? ap_uint<5>(end - PER_BEAT) : ap_uint<5>(end);
-            now = next;
         }
     }
 }
@@ -153,25 +157,25 @@ pack:
         const beat_t<T, LANES> beat = in.read();
         const ap_uint<6> end = now.end + beat.count;
         const bool over = end > PER_BEAT;
-        port_t next = now.data;
+        const ap_uint<5> at = now.end;
         for (int i = 0; i < LANES; i++) {
 #pragma HLS UNROLL
-            const int place = int(now.end) + i;
-            const int low = (place & (PER_BEAT - 1)) * BITS;
-            if (i < int(beat.count)) {
-                if (place < PER_BEAT) now.data.range(low + BITS - 1, low) = beat.lane[i];
-                else next.range(low + BITS - 1, low) = beat.lane[i];
-            }
+            const int low = ((at + i) & (PER_BEAT - 1)) * BITS;
+            if (at + i < PER_BEAT && i < int(beat.count)) now.data.range(low + BITS - 1, low) = beat.lane[i];
         }
-        now.end = over ? ap_uint<6>(PER_BEAT) : end;
-        now.last = false;
         more = !beat.last;
         if (over) {
+            now.end = PER_BEAT;
+            now.last = false;
             if (wanted) chunks.write(now);
-            now.data = next;
+            for (int i = 0; i < LANES; i++) {
+#pragma HLS UNROLL
+                const int low = ((at + i) & (PER_BEAT - 1)) * BITS;
+                if (at + i >= PER_BEAT && i < int(beat.count)) now.data.range(low + BITS - 1, low) = beat.lane[i];
+            }
             now.begin = 0;
-            now.end = end - PER_BEAT;
         }
+        now.end = over ? ap_uint<5>(end - PER_BEAT) : ap_uint<5>(end);
     }
     now.last = true;
     if (wanted) chunks.write(now);

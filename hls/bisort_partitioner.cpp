@@ -10,16 +10,14 @@
 
 namespace {
 
-bool precedes(word_t sample, word_t bound, bool upper) {
-#pragma HLS INLINE
-    return upper ? sample <= bound : sample < bound;
-}
+constexpr std::uint32_t DEPTH = 1 << INDEX_LOG2;
+const word_t TOP = ~std::uint64_t(0);
 
-// Sample n > 0 belongs to the step that decides its lowest bit. The deepest one has half of all samples, so it is asked first.
 template <int LEVEL>
 struct step_t {
     static constexpr int BIT = INDEX_LOG2 - 1 - LEVEL;
 
+    // Sample n > 0 belongs to the step that decides its lowest bit. The deepest one has half of all samples, so it is asked first.
     static bool put(levels_t<LEVEL>& levels, ap_uint<32> number, word_t sample) {
 #pragma HLS INLINE
         if (step_t<LEVEL + 1>::put(levels.deeper, number, sample)) return true;
@@ -28,22 +26,23 @@ struct step_t {
         return true;
     }
 
-    static partition_t find(const levels_t<LEVEL>& levels, const index_t& index, word_t bound, bool upper, partition_t found) {
+    // `found` are the bits that are decided, `reach` is the largest word before the bound.
+    static ap_uint<32> find(const levels_t<LEVEL>& levels, word_t reach, ap_uint<32> found) {
 #pragma HLS INLINE
-        const partition_t further = found | 1 << BIT;
-        const bool before = precedes(levels.cells[found >> (BIT + 1)], bound, upper);
-        return step_t<LEVEL + 1>::find(levels.deeper, index, bound, upper, before && further < index.samples ? further : found);
+        const bool further = levels.cells[found] <= reach;
+        return step_t<LEVEL + 1>::find(levels.deeper, reach, 2 * found + further);
     }
 };
 
 template <>
 struct step_t<INDEX_LOG2> {
     static bool put(levels_t<INDEX_LOG2>&, ap_uint<32>, word_t) { return false; }
-    static partition_t find(const levels_t<INDEX_LOG2>&, const index_t&, word_t, bool, partition_t found) { return found; }
+    static ap_uint<32> find(const levels_t<INDEX_LOG2>&, word_t, ap_uint<32> found) { return found; }
 };
 
+// Behind the last sample the cells hold the largest word, so that a step needs to compare nothing but words.
 void take_index(index_t& index, hls::stream<words_t>& samples) {
-    ap_uint<INDEX_LOG2 + 1> taken = 0;
+    ap_uint<32> taken = 0;
     bool last = false;
 load:
     while (!last) {
@@ -60,7 +59,13 @@ load:
         }
         taken += beat.count;
     }
+clear:
+    for (ap_uint<32> number = taken == 0 ? ap_uint<32>(1) : taken; number < DEPTH - index.clean; number += 1) {
+#pragma HLS PIPELINE II=1
+        step_t<0>::put(index.levels, number, TOP);
+    }
     index.samples = taken;
+    index.clean = DEPTH - taken;
 }
 
 }  // namespace
@@ -74,12 +79,17 @@ search:
     while (!last) {
 #pragma HLS PIPELINE II=1
         const bound_t bound = bounds.read();
+        const word_t reach = upper ? bound.lane[0] : word_t(bound.lane[0] - 1);
         located_t found;
         found.bound = bound.lane[0];
-        found.none = bound.count == 0 || index.samples == 0 || !precedes(index.least, bound.lane[0], upper);
-        found.partition = step_t<0>::find(index.levels, index, bound.lane[0], upper, 0);
+        // No word is before a lower bound of 0, which has no reach.
+        found.none = bound.count == 0 || index.samples == 0 || (!upper && bound.lane[0] == 0) || index.least > reach;
+        const ap_uint<32> partition = step_t<0>::find(index.levels, reach, 0);
+        // Only the largest word reaches beyond the last sample.
+        found.partition = partition < index.samples ? partition : ap_uint<32>(index.samples - 1);
         found.keep = bound.count != 0;
         found.last = last = bound.last;
+        found.fresh = false;
         located.write(found);
     }
 }

@@ -20,6 +20,7 @@ struct index_t {
     levels_t<0> levels;
     word_t least;
     ap_uint<INDEX_LOG2 + 1> samples;
+    ap_uint<INDEX_LOG2 + 1> clean;    // cells from the end that hold the largest word
 };
 
 void bisort_partitioner_on(

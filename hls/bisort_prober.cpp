@@ -11,13 +11,17 @@
 
 namespace {
 
+bool precedes(word_t word, word_t bound, bool upper) {
+#pragma HLS INLINE
+    return upper ? word <= bound : word < bound;
+}
+
 count_t preceding(const words_t& words, word_t bound, bool upper) {
 #pragma HLS INLINE
     count_t count = 0;
     for (int i = 0; i < W; i++) {
 #pragma HLS UNROLL
-        const bool before = upper ? words.lane[i] <= bound : words.lane[i] < bound;
-        count += before && i < int(words.count);
+        count += precedes(words.lane[i], bound, upper) & (i < int(words.count));
     }
     return count;
 }
@@ -25,7 +29,7 @@ count_t preceding(const words_t& words, word_t bound, bool upper) {
 }  // namespace
 
 void bisort_prober_ask(
-    hls::stream<located_t>& bounds, hls::stream<pending_t>& pending, hls::stream<request_t>& requests, probed_t& counted) {
+    hls::stream<located_t>& bounds, hls::stream<located_t>& pending, hls::stream<request_t>& requests, probed_t& counted) {
     partition_t asked = 0;
     bool any = false;
     ap_uint<32> rows = 0, partitions = 0;
@@ -33,27 +37,27 @@ void bisort_prober_ask(
 ask:
     while (!last) {
 #pragma HLS PIPELINE II=1
-        const located_t bound = bounds.read();
-        const bool fresh = !bound.none && !(any && bound.partition == asked);
+        located_t bound = bounds.read();
+        bound.fresh = !bound.none && !(any && bound.partition == asked);
         last = bound.last;
         // First the bound, then its request: whoever waits for words always has the bound that they are for.
-        pending.write({bound, fresh});
-        if (fresh) {
+        pending.write(bound);
+        if (bound.fresh) {
             requests.write({bound.partition, false});
             asked = bound.partition;
             any = true;
         }
         rows += bound.keep;
-        partitions += fresh;
+        partitions += bound.fresh;
     }
     requests.write({0, true});
     counted = {rows, partitions};
 }
 
 void bisort_prober_scan(
-    bool upper, ap_uint<5> step_log2, hls::stream<pending_t>& pending, hls::stream<words_t>& words,
+    bool upper, ap_uint<5> step_log2, hls::stream<located_t>& pending, hls::stream<words_t>& words,
     hls::stream<position_t>& positions) {
-    pending_t bound = pending.read();
+    located_t bound = pending.read();
     bool wants = bound.fresh;    // the beat at hand is of a partition before the bound's
     words_t beat = words_t();
     beat.last = true;
@@ -62,20 +66,21 @@ void bisort_prober_scan(
 scan:
     while (more || !beat.last) {
 #pragma HLS PIPELINE II=1
-        const count_t before = preceding(beat, bound.at.bound, upper);
-        const bool beyond = before == beat.count && !beat.last && !bound.at.none;
+        // A beat before the last is full: its last word tells of all of them.
+        const bool beyond = !beat.last && !bound.none && precedes(beat.lane[W - 1], bound.bound, upper);
         if (wants || beyond || !more) {
             wants = wants && !beat.last;
             passed = beat.last ? ap_uint<32>(0) : ap_uint<32>(passed + W);
             beat = words.read();
         } else {
-            const ap_uint<32> start = ap_uint<32>(bound.at.partition) << step_log2;
+            const ap_uint<32> start = ap_uint<32>(bound.partition) << step_log2;
+            const ap_uint<32> position = start + passed + preceding(beat, bound.bound, upper);
             position_t found;
-            found.lane[0] = bound.at.none ? ap_uint<32>(0) : ap_uint<32>(start + passed + before);
-            found.count = bound.at.keep;
-            found.last = bound.at.last;
+            found.lane[0] = bound.none ? ap_uint<32>(0) : position;
+            found.count = bound.keep;
+            found.last = bound.last;
             positions.write(found);
-            more = !bound.at.last;
+            more = !bound.last;
             if (more) {
                 bound = pending.read();
                 wants = bound.fresh;
@@ -97,7 +102,7 @@ void bisort_prober(
 #pragma HLS INTERFACE s_axilite port=counted
 #pragma HLS INTERFACE s_axilite port=return
 #pragma HLS DATAFLOW
-    hls::stream<pending_t, FAR> pending;
+    hls::stream<located_t, FAR> pending;
     DATAFLOW_BEGINS
     PROCESS(bisort_prober_ask(bounds, pending, requests, counted));
     PROCESS(bisort_prober_scan(upper, step_log2, pending, words, positions));

@@ -5,12 +5,6 @@
 
 #include "bisort_types.h"
 
-// A bound that waits for the words of its partition; `fresh`: the bound before it lies in another one.
-struct pending_t {
-    located_t at;
-    bool fresh;
-};
-
 // What went by.
 struct probed_t {
     ap_uint<32> rows;
@@ -18,9 +12,9 @@ struct probed_t {
 };
 
 void bisort_prober_ask(
-    hls::stream<located_t>& bounds, hls::stream<pending_t>& pending, hls::stream<request_t>& requests, probed_t& counted);
+    hls::stream<located_t>& bounds, hls::stream<located_t>& pending, hls::stream<request_t>& requests, probed_t& counted);
 void bisort_prober_scan(
-    bool upper, ap_uint<5> step_log2, hls::stream<pending_t>& pending, hls::stream<words_t>& words,
+    bool upper, ap_uint<5> step_log2, hls::stream<located_t>& pending, hls::stream<words_t>& words,
     hls::stream<position_t>& positions);
 void bisort_prober(
     bool upper, ap_uint<5> step_log2, hls::stream<located_t>& bounds, hls::stream<request_t>& requests,

@@ -29,9 +29,10 @@ constexpr int W = BISORT_W;
 constexpr int INDEX_LOG2 = BISORT_INDEX_LOG2;
 // Bits of a memory port: one port serves one array, so a beat of it holds W words or more.
 constexpr int PORT_W = 512;
-// Places of a stream that covers the memory's latency, and of one between two units.
-constexpr int FAR = 64;
-constexpr int NEAR = 32;
+// Places of a stream that covers the memory's latency, and of one between two units. Hardware would do with fewer; C simulation is the
+// faster the longer a process can run on.
+constexpr int FAR = 256;
+constexpr int NEAR = 128;
 
 static_assert(KEY_W == 32 || KEY_W == 64, "BISORT_KEY_W must be 32 or 64");
 static_assert(W == 1 || W == 2 || W == 4 || W == 8, "BISORT_W must be 1, 2, 4 or 8");
@@ -40,7 +41,8 @@ static_assert(INDEX_LOG2 >= 4 && INDEX_LOG2 <= 20, "BISORT_INDEX_LOG2 must be 4 
 typedef ap_uint<KEY_W> word_t;
 typedef ap_uint<ID_W> row_t;
 typedef ap_uint<PORT_W> port_t;
-typedef ap_uint<INDEX_LOG2> partition_t;
+// Wide enough for the largest index.
+typedef ap_uint<20> partition_t;
 typedef ap_uint<4> count_t;
 
 // A beat of values of one kind.
@@ -65,13 +67,15 @@ struct tuples_t {
     bool last;
 };
 
-// A bound and the partition that its place lies in; `none`: before all of them.
+// A bound and the partition that its place lies in; `none`: before all of them. `fresh`, which the prober finds out: the bound before it lies
+// in another one.
 struct located_t {
     word_t bound;
     partition_t partition;
     bool none;
     bool keep;
     bool last;
+    bool fresh;
 };
 
 // A partition whose words are wanted. The last request of a stream keeps nothing: it only says that no more come.

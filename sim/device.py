@@ -1,4 +1,4 @@
-"""What the devices `rtl` and `hls` share: buffers in a simulated board's memory, launches, and engines behind the driver.
+"""What the devices `rtl` and `hls` share: buffers in a simulated board's memory, launches, engines behind the driver.
 
 An engine has one word width, so a device holds up to two, over one memory, each built and started when it is first
 needed. A launch is worked off when it is waited for, or before the next copy: no time passes for a simulation that

@@ -1,4 +1,4 @@
-"""The `hls` device: the HLS C++ of `hls/`, compiled by g++ and run in this process. This is C simulation: no clock, no RTL.
+"""The `hls` device: the HLS C++ of `hls/`, compiled by g++ and run in this process: C simulation, no clock, no RTL.
 
 `hls` alone has four lanes; `hls:w1`, `hls:w2`, `hls:w4` and `hls:w8` say otherwise. It has one merger and one pair of
 probers. An engine is built when it is first needed, which takes seconds, and kept on disk (`sim/hls_build.py`).

@@ -68,7 +68,7 @@ def library(shape: Shape, report: Report | None = None) -> Path:
 
 
 def built(name: str, shape: Shape, hls: Path, units: Sequence[Path], report: Report | None = None) -> Path:
-    """A library of some C++ files over the HLS sources in `hls`; they may include what lies in `hls`, `sim` and beside."""
+    """A library of C++ files over the HLS sources in `hls`; they may include what lies in `hls`, `sim` and beside."""
     why = missing()
     if why is not None:
         raise DeviceUnavailable(f"the hls model cannot be built: {why}")
@@ -83,7 +83,12 @@ def built(name: str, shape: Shape, hls: Path, units: Sequence[Path], report: Rep
 def _digest(shape: Shape, hls: Path, units: Sequence[Path]) -> str:
     """A hash of all that goes into a library."""
     made = hashlib.sha256(repr((shape.defines, FLAGS, _version())).encode())
-    headers = [*hls.glob("*.h"), *hls.glob("shim/*"), *SIM.glob("*.h"), *(h for u in units for h in u.parent.glob("*.h"))]
+    headers = [
+        *hls.glob("*.h"),
+        *hls.glob("shim/*"),
+        *SIM.glob("*.h"),
+        *(h for u in units for h in u.parent.glob("*.h")),
+    ]
     for path in [*sorted(set(headers)), *units]:
         made.update(path.name.encode() + b"\0" + path.read_bytes())
     return made.hexdigest()[:24]
@@ -101,7 +106,12 @@ def _build(
     start = time.monotonic()
     title = f"{name} KEY_W={shape.key_bits} W={shape.lanes}"
     report(f"{title}: g++")
-    options = [*FLAGS, *shape.defines, f"-DBUILD_HASH=0x{digest[:16]}ull", *(f"-I{hls / part}" for part in ("", "shim"))]
+    options = [
+        *FLAGS,
+        *shape.defines,
+        f"-DBUILD_HASH=0x{digest[:16]}ull",
+        *(f"-I{hls / part}" for part in ("", "shim")),
+    ]
 
     def compiled(unit: Path) -> str:
         made = work / f"{unit.stem}.o"

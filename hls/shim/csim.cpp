@@ -25,6 +25,8 @@ struct Process {
     Process *next = this, *before = this;    // in the ring
 };
 
+}  // namespace
+
 struct Ring {
     Process caller;                // whoever began the outermost region
     Process* running = &caller;
@@ -64,21 +66,24 @@ struct Ring {
     }
 };
 
-thread_local Ring ring;
+namespace {
 
-void to(Process& process);
+thread_local Ring thread_ring;
+
+void to(Ring& ring, Process& process);
 
 void begin() {
+    Ring& ring = here();
     Process& process = *ring.running;
-    moved();
+    moved(ring);
     process.work();
     process.region->ended();
-    moved();
+    moved(ring);
     ring.remove(process);
-    to(*process.next);
+    to(ring, *process.next);
 }
 
-__attribute__((noinline)) void to(Process& process) {
+__attribute__((noinline)) void to(Ring& ring, Process& process) {
     ring.running = &process;
     if (process.begun) _longjmp(process.at, 1);
     process.begun = true;
@@ -91,34 +96,38 @@ __attribute__((noinline)) void to(Process& process) {
     setcontext(&context);
 }
 
-__attribute__((noinline)) void turn(Process& next) {
+__attribute__((noinline)) void turn(Ring& ring, Process& next) {
     Process& self = *ring.running;
-    if (&next != &self && _setjmp(self.at) == 0) to(next);
+    if (&next != &self && _setjmp(self.at) == 0) to(ring, next);
 }
 
 }  // namespace
 
-void wait() {
+Ring& here() { return thread_ring; }
+
+void wait(Ring& ring) {
     if (++ring.idle > ring.count) ring.still = true;
-    turn(ring.still ? ring.caller : *ring.running->next);
+    turn(ring, ring.still ? ring.caller : *ring.running->next);
 }
 
-void moved() { ring.idle = 0; }
+void moved(Ring& ring) { ring.idle = 0; }
 
 void Region::start(std::function<void()> work) {
+    Ring& ring = here();
     auto process = std::make_unique<Process>();
     process->work = std::move(work);
     process->region = this;
     under_way_++;
     ring.add(std::move(process));
-    moved();
+    moved(ring);
 }
 
 Region::~Region() noexcept(false) {
+    Ring& ring = here();
     const bool outermost = ring.running == &ring.caller;
     ring.caller.begun = true;
-    while (under_way_ && !(outermost && ring.still)) wait();
-    moved();
+    while (under_way_ && !(outermost && ring.still)) wait(ring);
+    moved(ring);
     if (!outermost) return;
     const bool still = ring.still;
     ring.clear();

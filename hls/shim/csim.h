@@ -21,22 +21,27 @@ class Standstill : public std::runtime_error {
     Standstill() : std::runtime_error("the dataflow stands still: each of its processes waits for another") {}
 };
 
+// The processes of this thread.
+struct Ring;
+Ring& here();
 // The running process cannot go on: others' turn.
-void wait();
+void wait(Ring& ring);
 // It has gone on after it waited.
-void moved();
+void moved(Ring& ring);
 
 template <typename Condition>
-__attribute__((noinline, cold)) void wait_while(Condition condition) {
-    while (condition()) wait();
-    moved();
+__attribute__((noinline)) void wait_while(Condition condition) {
+    Ring& ring = here();
+    while (condition()) wait(ring);
+    moved(ring);
 }
 
 // Lets the others go first, though the process could go on.
 inline void pause() {
-    moved();
-    wait();
-    moved();
+    Ring& ring = here();
+    moved(ring);
+    wait(ring);
+    moved(ring);
 }
 
 // Processes that begin together; the region ends when all of them have ended.

@@ -22,12 +22,13 @@ class stream<T, 0> {
     stream(const stream&) = delete;
     stream& operator=(const stream&) = delete;
 
-    T read() {
+    // Inlined early, so that a value is made where it is wanted and not copied there.
+    [[gnu::always_inline]] T read() {
         if (__builtin_expect(empty(), 0)) csim::wait_while([this] { return empty(); });
         return places_[read_++ & last_];
     }
 
-    void write(const T& value) {
+    [[gnu::always_inline]] void write(const T& value) {
         if (__builtin_expect(full(), 0)) csim::wait_while([this] { return full(); });
         places_[written_++ & last_] = value;
     }

@@ -1,4 +1,4 @@
-"""The registers around the HLS engine: identity, bad commands, the queue, and what is left of the engine after a mistake."""
+"""The registers around the HLS engine: identity, bad commands, the queue, the engine after a mistake."""
 
 from __future__ import annotations
 

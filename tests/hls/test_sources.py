@@ -1,4 +1,4 @@
-"""The HLS sources as such: the shim keeps its word, the vendor's way of running them works, loops and scripts are whole."""
+"""The HLS sources as such: the shim keeps its word, the vendor's way to run them works, loops and scripts are whole."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def test_processes_may_run_one_after_the_other(tmp_path: Path) -> None:
     engine.index(at[4], 701, IndexAt(at[7], 16))
     np.testing.assert_array_equal(model.read_mem(at[7], 44, merged.dtype), merged[::16])
     engine.probe(at[4], 701, index, Batch(300, at[0], at[0], at[8], at[9]))
-    for place, side in ((at[8], "left"), (at[9], "right")):
-        np.testing.assert_array_equal(model.read_mem(place, 300, ids.dtype), np.searchsorted(merged, runs[0], side))
+    starts, ends = (model.read_mem(place, 300, ids.dtype) for place in at[8:10])
+    np.testing.assert_array_equal(starts, np.searchsorted(merged, runs[0], "left"))
+    np.testing.assert_array_equal(ends, np.searchsorted(merged, runs[0], "right"))
     model.close()
 
 
@@ -82,7 +83,9 @@ def test_every_loop_says_how_it_is_built(path: Path) -> None:
 
 
 STAND_INS = """
-foreach name {open_project set_top add_files open_solution set_part create_clock csynth_design export_design close_project} {
+foreach name {
+    open_project set_top add_files open_solution set_part create_clock csynth_design export_design close_project
+} {
     proc $name {args} [list apply {{name} {uplevel 1 [list puts "$name [uplevel 1 {set args}]"]}} $name]
 }
 """
@@ -99,5 +102,7 @@ def test_the_scripts_build_every_unit(tmp_path: Path) -> None:
     assert len(files) == 5 + 6
     assert all(Path(file).is_file() for file in files)
     assert sum(name == "csynth_design" for name, _ in calls) == len(UNITS)
-    refused = subprocess.run(["tclsh", str(HLS / "scripts" / "build.tcl")], env={"UNIT": "x"}, capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        ["tclsh", str(HLS / "scripts" / "build.tcl")], env={"UNIT": "x"}, capture_output=True, text=True, check=False
+    )
     assert "UNIT=x: allowed are bisort_merger" in refused.stderr

@@ -1,4 +1,4 @@
-"""The same seeded streams through NumPy, the HLS C++ and the RTL of the units: scenarios, implementations, the first difference.
+"""The same seeded streams through NumPy, the HLS C++ and the RTL of the units, and the first difference between them.
 
 A seed is one scenario: two runs are merged, the merged run is sampled, bounds find their partitions in that index and
 their positions in the run. Each unit gets what NumPy says the one before it gives, so a difference shows where it is

@@ -160,7 +160,7 @@ void send_located(
     for (uint32_t i = 0; i < count || i == 0; i++) {
         const bool keep = i < count, none = !keep || partitions[i] < 0;
         while (stalls.now()) csim::pause();
-        out.write({keep ? bounds[i] : 0, partition_t(none ? 0 : partitions[i]), none, keep, i + 1 >= count});
+        out.write({keep ? bounds[i] : 0, partition_t(none ? 0 : partitions[i]), none, keep, i + 1 >= count, false});
     }
 }
 

@@ -48,8 +48,8 @@ HLS_MUTANTS = {
     "merger": ("bisort_merger.cpp", "a.id <= b.id", "a.id >= b.id"),
     # Places are counted from one.
     "indexer": ("bisort_indexer.cpp", "(0 - first)", "(1 - first)"),
-    # A sample equal to an upper bound is not before it.
-    "partitioner": ("bisort_partitioner.cpp", "upper ? sample <= bound", "upper ? sample < bound"),
+    # A sample equal to a lower bound is before it.
+    "partitioner": ("bisort_partitioner.cpp", "word_t(bound.lane[0] - 1)", "bound.lane[0]"),
     # What is left of a partition is taken for the next one.
     "prober": ("bisort_prober.cpp", "wants = wants && !beat.last;", "wants = false;"),
 }

@@ -13,6 +13,7 @@ import pytest
 
 from millrace.bench import catalog, csim, hardware, join, panjoin, structures, window_join
 from millrace.bench.bars import BARS, judged
+from millrace.bench.engine_work import Merging
 from millrace.bench.entrants import LARGEST_WINDOW, Entrant, entrants, ours, suits, yardstick
 from millrace.bench.harness import Case, DifferentWork, Effort, PeerMissing, Result, measure
 from millrace.bench.options import Options
@@ -400,7 +401,7 @@ def test_c_simulation_is_timed_and_its_answer_checked() -> None:
 def test_hardware_that_answers_wrongly_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "QUICK_RUN", 1024)
     case = next(iter(hardware.cases(Options(quick=True))))
-    right = hardware.Merging.expected
-    monkeypatch.setattr(hardware.Merging, "expected", lambda work, made: {**right(work, made), "ids": made[1][:0]})
+    right = Merging.expected
+    monkeypatch.setattr(Merging, "expected", lambda work, made: {**right(work, made), "ids": made[1][:0]})
     with pytest.raises(DifferentWork, match=r"ids|rows"):
         measure(case, SHORT, quiet)

@@ -14,6 +14,7 @@ from millrace.sim.driver import Engine, IndexAt, RunAt
 from tests.sim.commands import BAD, command, good_merge, good_probe
 from tests.sim.engines import Board, check_merge, check_probe
 
+
 @pytest.fixture(scope="module")
 def board() -> Iterator[Board]:
     made = Board()

@@ -1,8 +1,8 @@
-"""The cases `csim-…` of bench `hardware`: the device `hls`, the HLS C++ run by g++, in tuples per second of this machine.
+"""The cases `csim-…` of bench `hardware`: the device `hls`, HLS C++ run by g++, in tuples per second of this machine.
 
 - `csim-merge-w…`: a batch into a run, and one run into another as long, the index made on the way.
-- `csim-probe-w…`: a batch in a run whose index is on the chip, and a batch as long as the run; a tuple is a lower and an
-  upper bound.
+- `csim-probe-w…`: a batch in a run whose index is on the chip, and a batch as long as the run; a tuple is a lower and
+  an upper bound.
 
 C simulation has no clock: these numbers tell how much can be tested in a second, and nothing of hardware. The peers are
 `bar`, the 8 million tuples a second that were promised, and `numpy`, which does the same by sorting and by searching.

@@ -12,8 +12,10 @@
   tuple a cycle and 8 probers, each for both bounds of a tuple, which here are two.
 
 A case simulates once, since cycles are exact. `value` is work per cycle: the harness is given cycles for seconds, and
-`work` / `value` gives them back. `csim-…` are of the C simulation, in seconds (`csim.py`). Answers are compared with NumPy's. The peers are `bound` and `model`: what the written
+`work` / `value` gives them back. Answers are compared with NumPy's. The peers are `bound` and `model`: what the written
 performance model (`sim/performance.py`) foretells. Words have 64 bits. PanJoin, IV and V-B.
+
+Cases `csim-…` are of the C simulation, in tuples per second: see `csim.py`.
 """
 
 from __future__ import annotations

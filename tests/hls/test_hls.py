@@ -71,7 +71,7 @@ def test_nothing_is_built_before_the_first_launch(monkeypatch: pytest.MonkeyPatc
     opened.close()
 
 
-@pytest.mark.parametrize("name", ["hls", "hls:w1", "hls:w2", "hls:w8"])
+@pytest.mark.parametrize("name", ["hls", "hls:w1", "hls:w8"])
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 def test_the_run_engine_works(name: str, dtype: type) -> None:
     opened = mr.device(name)

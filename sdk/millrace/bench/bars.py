@@ -96,6 +96,8 @@ BARS = (
     _hardware("mergers 0.90 of DDR3's bandwidth", 0.90, "merge-.*-ddr3-.*"),
     _hardware("probers 0.8 of the bandwidth at 2^20", 0.8, r"probe-.*-2\^20-.*"),
     _hardware("probers 0.8 of the bandwidth at 2^23", 0.8, r"probe-.*-2\^23-.*"),
+    Bar("C simulation merges 8 M tuples a second", 1, "hardware", "csim-merge-.*", "bisort", "bar", "hls:.*"),
+    Bar("C simulation probes 8 M tuples a second", 1, "hardware", "csim-probe-.*", "bisort", "bar", "hls:.*"),
 )
 
 

@@ -114,7 +114,7 @@ def _schema(question: Question, told: bool) -> ty.StructType:
         for field in question.frames[side].schema.fields
     ]
     if told:
-        fields.append(ty.StructField(TASK_COLUMN, ty.StructType.fromDDL(TASK_TYPE.removeprefix("struct<")[:-1])))
+        fields.append(ty.StructField(TASK_COLUMN, TASK_TYPE))
     return ty.StructType(fields)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,14 +45,19 @@ def asker(job: Job, file: Shipped, side: str) -> Callable[[Batches], Iterator[pa
 
 
 def _ask_all(job: Job, file: Shipped, side: str, place: Place, batches: Batches) -> Iterator[pa.RecordBatch]:
-    for table in in_bulk(batches):
-        with _probe(job, file, side, place, table.schema) as (held, probe):
-            before = tally(probe.stats)
+    """All of a task's rows, by one probe; what it did before, for other tasks, is not told again."""
+    tables = in_bulk(batches)
+    first = next(tables, None)
+    if first is None:
+        return
+    with _probe(job, file, side, place, first.schema) as (held, probe):
+        before = tally(probe.stats)
+        for table in chain([first], tables):
             yield from answer(job, probe, table, held, side)
-            if job.told:
-                done = {name: value - before[name] for name, value in tally(probe.stats).items()}
-                told = done | {"tasks": 1, "held": held.num_rows, "fallbacks": int(probe.fell_back is not None)}
-                yield told_row(out_schema(job, table.schema, held.schema, side), told)
+        if job.told:
+            done = {name: value - before[name] for name, value in tally(probe.stats).items()}
+            told = done | {"tasks": 1, "held": held.num_rows, "fallbacks": int(probe.fell_back is not None)}
+            yield told_row(out_schema(job, first.schema, held.schema, side), told)
 
 
 @contextmanager

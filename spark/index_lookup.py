@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +129,8 @@ def _prepare(frame: DataFrame, into: str, index: Any, key: Any) -> Step:
 def _prepare_path(frame: DataFrame, path: Path, asked: pa.DataType, key: str) -> tuple[Shipped, pa.DataType]:
     """An index by its path: opened here or, where only workers see it, there."""
     if path.exists():
-        opened = mr.OrderedIndex.open(path, device="cpu")
         file = shipped(path)
-        values = _check_key(opened, asked, key)
+        values = _check_key(_opened_here(file, path.stat().st_mtime_ns), asked, key)
         deliver(frame.sparkSession, file)
         return file, values
     told = describe_remote(frame.sparkSession, str(path))
@@ -138,6 +138,12 @@ def _prepare_path(frame: DataFrame, path: Path, asked: pa.DataType, key: str) ->
     keys, values = (pa.nulls(0, kinds.field(name).type) for name in ("key", "value"))
     alike = mr.OrderedIndex(keys, values, device="cpu")  # the same types, so the same rules
     return Shipped(str(path), told["size"]), _check_key(alike, asked, key)
+
+
+@lru_cache(maxsize=MOST_OPEN)
+def _opened_here(file: Shipped, changed: int) -> mr.OrderedIndex:
+    """The index of a file as it was at a time: its checksums are read once, not at every call."""
+    return mr.OrderedIndex.open(file.path, device="cpu")
 
 
 def _check_key(index: mr.OrderedIndex, asked: pa.DataType, key: str) -> pa.DataType:

@@ -14,12 +14,13 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as fn
+from pyspark.sql import types as ty
 
 _numbers = itertools.count()
 TASK_FIELDS = ("tasks", "asked", "held", "pairs", "device_rows", "device_cycles", "device_ns", "fallbacks")
 """What a task tells of its device, as 64-bit integers; see `work.tally`."""
 TASK_COLUMN = "__millrace_task"
-TASK_TYPE = f"struct<{', '.join(f'{name}: bigint' for name in TASK_FIELDS)}>"
+TASK_TYPE = ty.StructType([ty.StructField(name, ty.LongType()) for name in TASK_FIELDS])
 
 
 class Metrics:

@@ -10,7 +10,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "docs/hardware.md", "docs/joins.md", "docs/lookups.md", "docs/panjoin.md", "docs/pipeline.md"]
-MODULES = ["millrace", "millrace.index", "millrace.registry", "millrace.table_join", "millrace.window_join"]
+MODULES = [
+    "millrace",
+    "millrace.index",
+    "millrace.outline",
+    "millrace.registry",
+    "millrace.table_join",
+    "millrace.table_probe",
+    "millrace.window_join",
+]
 FLAGS = doctest.NORMALIZE_WHITESPACE
 
 

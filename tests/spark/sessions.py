@@ -43,11 +43,10 @@ def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
 def connect_session() -> SparkSession:
     """A Spark Connect session on a server that it starts itself."""
     set_up()
-    builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
-    return builder.config("spark.sql.session.timeZone", ZONE).getOrCreate()
+    return SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE).getOrCreate()
 
 
-def run_script(script: str | Path, *arguments: str, timeout: float = 240) -> dict[str, Any]:
+def run_script(script: str | Path, *arguments: str, timeout: float = 900) -> dict[str, Any]:
     """Run a script (of this folder's, if by name); what its last line says."""
     set_up()
     command = [sys.executable, str(SCRIPTS / script), *arguments]

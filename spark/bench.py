@@ -17,10 +17,12 @@ What is timed is a whole call with its action, into Spark's `noop` sink. Inputs 
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 import millrace as mr
-from millrace.bench.harness import Answer, Case, Contender
+from millrace.bench.harness import Answer, Case, Contender, PeerMissing
 from millrace.bench.options import Options
 from millrace.spark.batch_join import join
 from millrace.spark.files import new_path
@@ -225,20 +227,6 @@ def _joins(rows: int, heavy: bool) -> Case:
 # Memory.
 
 
-def _private_after(rows: int, work: Callable[[pa.RecordBatch], Any]) -> int:
-    """The least private memory of a worker that has done some work, in bytes: what all must have is counted once."""
-
-    def measure(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            work(batch)
-        text = Path("/proc/self/smaps_rollup").read_text()
-        held = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_Dirty"))
-        yield pa.record_batch([pa.array([held << 10])], names=["held"])
-
-    told = session().range(0, rows, 1, 2).mapInArrow(measure, "held long").collect()
-    return max(int(row.held) for row in told)
-
-
 class Holding:
     """The allowance divided by what was held."""
 
@@ -262,28 +250,13 @@ class Holding:
 
 
 def _allowance_share(keys: int) -> float:
-    from millrace import __version__
-    from millrace.spark.files import shipped
-    from millrace.spark.task import Asked
-
-    file, asked = shipped(_index_file(keys)), Asked("cpu", None, __version__)
-
-    def nothing(batch: pa.RecordBatch) -> None:
-        from millrace import OrderedIndex  # noqa: F401 - the same imports
-        from millrace.spark.index_lookup import find  # noqa: F401
-
-    def looked_up(batch: pa.RecordBatch) -> None:
-        from millrace.spark.index_lookup import find
-
-        find(file, asked, batch.column(0))
-
-    session().stop()
-    session.cache_clear()
-    _asked.cache_clear()
-    _sides.cache_clear()
-    plain = _private_after(QUICK_LOOKUPS, nothing)
-    held = _private_after(LOOKUPS, looked_up)
-    return ALLOWED / max(held - plain, 1)
+    """By a session of its own, whose workers have done nothing else."""
+    command = [sys.executable, "-m", "millrace.spark.worker_memory", _index_file(keys), str(keys)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PeerMissing(f"the workers' memory could not be measured: {done.stderr[-500:]}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    return ALLOWED / max(told["lookup"] - told["identity"], 1)
 
 
 def _memory(keys: int) -> Case:

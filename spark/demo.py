@@ -138,7 +138,8 @@ def _run_one(
 
     def job(source: DataFrame, metrics: Metrics) -> pa.Table:
         looked = lookup(source, given.sites, key="serial", into="site", device=looks)
-        return join(looked, limits, on=ON, device=name, metrics=metrics).toArrow()
+        # The limits are held, so that it is the readings that must go through the probers.
+        return join(looked, limits, on=ON, strategy="broadcast", device=name, metrics=metrics).toArrow()
 
     job(readings.where("n < 1000"), Metrics())
     metrics = Metrics()

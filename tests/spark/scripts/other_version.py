@@ -1,4 +1,4 @@
-"""Workers whose millrace is not the driver's: `other_version.py FOLDER`; the null device means no millrace at all."""
+"""Workers whose millrace is not the driver's: `other_version.py FOLDER`, where another is; then workers without any."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 import millrace as mr
 from millrace import spark as ms
-from millrace.spark.task import Asked, place_of
 from tests.spark.sessions import local_session
 
 
@@ -24,18 +24,26 @@ def told(call: Callable[[], Any]) -> dict[str, str]:
     return {"kind": "", "text": ""}
 
 
-def main() -> None:
+def errors() -> dict[str, dict[str, str]]:
     # The daemon that forks the workers replaces whatever millrace they would find.
-    folder = sys.argv[1]
-    os.environ["MILLRACE_TEST_OTHER"] = folder
     spark = local_session(spark__python__daemon__module="tests.spark.scripts.other_daemon")
     frame = spark.range(4)
     found = {
         "lookup": told(lambda: ms.lookup(frame, mr.OrderedIndex(pa.array([1, 2])), key="id")),
         "join": told(lambda: ms.join(frame, frame, on="r.id = s.id")),
-        "task": told(lambda: place_of(Asked("cpu", None, "0.0.0")))["kind"],
     }
     spark.stop()
+    return found
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    which = folder.parent / "which"
+    os.environ["MILLRACE_TEST_OTHER"] = str(which)
+    which.write_text(str(folder))
+    found = {"other": errors()}
+    which.write_text("")
+    found["none"] = errors()
     print(json.dumps(found))  # noqa: T201 - what the test reads
 
 

@@ -18,7 +18,7 @@ setup: ## make .venv, and install what the system lacks
 	@bash tools/setup.sh
 
 demo: setup ## run the main job on what this machine has
-	@$(BIN)/millrace demo $(ARGS)
+	@$(BIN)/millrace demo --spark $(ARGS)
 
 test: setup check pytest ## everything that must pass: the checks, then the tests
 

@@ -351,6 +351,9 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
         yield index, "keys and values", "cpu"
     for strategy in STRATEGIES:
         yield strategy, "max(T2, T4)", "paced"
+    for called in ("lookup", "broadcast", "range"):
+        for peer in ("identity", "identity-shuffle", "spark-buckets", "40 MB"):
+            yield called, peer, "cpu"
 
 
 def test_a_full_run_prints_its_bars(

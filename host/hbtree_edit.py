@@ -54,6 +54,19 @@ def _put_in(where: int, values: int, place: int, count: int, word: Any, given: i
     hf.move_value(values, place, given, number, width)
 
 
+@inline
+def _put_in_line(where: int, place: int, word: Any, given: int, number: int, width: int, half: bool) -> None:
+    """The same in a leaf line: what is behind the place, free or not, moves up by one; the last place is free."""
+    lanes = hf.per_leaf(half, word)
+    values = where + lanes * size_of(word)
+    for i in range(lanes - 1, 0, -1):
+        if i > place:
+            store_as(where, i, load_as(where, i - 1, word))
+            hf.move_value(values, i, values, i - 1, width)
+    store_as(where, place, word)
+    hf.move_value(values, place, given, number, width)
+
+
 @kernel
 def goes_on(tree: int, line: int, word: Any, half: bool) -> bool:
     """Whether a word that ends a line may also begin a later one; at a big leaf's end nobody has looked."""
@@ -80,8 +93,7 @@ def edit_line(tree: int, line: int, word: Any, upsert: bool, given: int, number:
         if count == hf.per_leaf(half, word):
             return FULL
         hf.keep(journal, where, load_as(tree, hf.STRIDE, 0))
-        values = where + hf.per_leaf(half, word) * size_of(word)
-        _put_in(where, values, place, count, word, given, number, width)
+        _put_in_line(where, place, word, given, number, width, half)
         return 1
     if load_as(tree, hf.EQUALS, 0) != 0 and place + run == count and goes_on(tree, line, word, half):
         return ELSEWHERE

@@ -34,11 +34,19 @@ JOURNAL = 1 << 22
 
 @dataclass(frozen=True)
 class Changes:
-    """Sorted, distinct words, none the largest; whether each is an upsert (1) or a delete (0); values of upserts."""
+    """Sorted, distinct words, none the largest; whether each is an upsert (1) or a delete (0); where its value is."""
 
     words: Array
     upserts: npt.NDArray[np.uint8]
+    rows: npt.NDArray[np.uint32]
+    """Of an upsert the place of its value among `values`."""
     values: Array
+
+    @classmethod
+    def of(cls, words: Array, values: Array, upserts: bool = True) -> Changes:
+        """Upserts, or deletes, with a value each."""
+        count = len(words)
+        return cls(words, np.full(count, upserts, np.uint8), np.arange(count, dtype=np.uint32), values)
 
     def __len__(self) -> int:
         """How many."""
@@ -46,7 +54,7 @@ class Changes:
 
     def part(self, first: int, stop: int) -> Changes:
         """Some of them."""
-        return Changes(self.words[first:stop], self.upserts[first:stop], self.values[first:stop])
+        return Changes(self.words[first:stop], self.upserts[first:stop], self.rows[first:stop], self.values)
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ class Editor:
         """Merge big leaves that have few words."""
         few = np.flatnonzero(self._tree.is_sparse())
         if len(few) and self._tree.levels > 1:
-            given = np.zeros(16, np.int64)
+            given = np.zeros(hu.ARGUMENTS, np.int64)
             scratch = np.empty(self._scratch_words, np.uint64)
             given[[hu.TREE, hu.SCRATCH]] = address(self._tree.table), address(scratch)
             self._alone(hu.merge_64 if self._wide else hu.merge_32, given, few)
@@ -137,9 +145,9 @@ class Editor:
         grown, size = np.zeros(parts, np.int64), self._scratch_words
         scratch = team.arena.take(parts * size, np.uint64)
         entries = (tree.table, changes.words, changes.upserts, changes.values, lines, bounds, left, grown, scratch)
-        given = np.zeros(16, np.int64)
+        given = np.zeros(hu.ARGUMENTS, np.int64)
         given[: len(entries)] = [address(entry) for entry in entries]
-        given[hu.SCRATCH_SIZE] = 8 * size
+        given[hu.SCRATCH_SIZE], given[hu.ROWS] = 8 * size, address(changes.rows)
         if self._journal is not None:
             journals, starts = self._journal.pieces(self._journal_sizes(np.diff(bounds)))
             given[hu.JOURNALS], given[hu.JOURNAL_STARTS] = address(journals), address(starts)
@@ -166,6 +174,13 @@ class Editor:
             given[hu.JOURNALS] = 0 if self._journal is None else address(self._journal.piece(JOURNAL))
             self._team.run(share, given, 1)
         return bool(given[hu.DONE_AS] == hu.DONE)
+
+
+def compile_kernels(word: np.dtype[Any]) -> None:
+    """Compile what changes trees of a type of words, if that was not done yet."""
+    shares = (hu.group_64, hu.rest_64, hu.merge_64) if word.itemsize == 8 else (hu.group_32, hu.rest_32, hu.merge_32)
+    for share in shares:
+        assert share.address
 
 
 def _bounds(lines: Array, fanout: int) -> Array:

@@ -36,19 +36,24 @@ def _loosen(given: int, part: int, parts: int, like: Any) -> None:
         values, first = where + lanes * size_of(like), line * used
         count = min(max(size - first, 0), used)
         for i in range(count):
-            position = first + i
-            old, lane = source + (position >> bits) * stride, position & mask
-            store_as(where, i, load_as(old, lane, like))
-            if source_width == 8:
-                store_as(values, i, load_as(old + offset, lane, np.uint64(0)))
-            elif source_width == 4:
-                store_as(values, i, load_as(old + offset, lane, np.uint32(0)))
-            elif width == 8:
-                store_as(values, i, position)
-            else:
-                store_as(values, i, np.uint32(position))
+            old = source + ((first + i) >> bits) * stride
+            store_as(where, i, load_as(old, (first + i) & mask, like))
         for i in range(count, lanes):
             store_as(where, i, largest(like))
+        if source_width == 8:
+            for i in range(count):
+                old = source + ((first + i) >> bits) * stride + offset
+                store_as(values, i, load_as(old, (first + i) & mask, np.uint64(0)))
+        elif source_width == 4:
+            for i in range(count):
+                old = source + ((first + i) >> bits) * stride + offset
+                store_as(values, i, load_as(old, (first + i) & mask, np.uint32(0)))
+        elif width == 8:
+            for i in range(count):
+                store_as(values, i, first + i)
+        else:
+            for i in range(count):
+                store_as(values, i, np.uint32(first + i))
 
 
 @share

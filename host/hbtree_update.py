@@ -22,7 +22,8 @@ from millrace.host.memory import load_as, load_id, prefetch, store_as
 _AHEAD = 12
 """How many changes before its own a leaf line is asked for."""
 TREE, WORDS, UPSERTS, VALUES, LINES, BOUNDS, LEFT, GROWN, SCRATCH, SCRATCH_SIZE, JOURNALS, JOURNAL_STARTS = range(12)
-NUMBERS, FIRST, NUMBERED, DONE_AS = 12, 13, 14, 15
+NUMBERS, FIRST, NUMBERED, DONE_AS, ROWS = 12, 13, 14, 15, 16
+ARGUMENTS = 17
 DONE, NO_JOURNAL, NO_NODES = 0, 1, 2
 """How one thread's work ended: all done, or it needs more journal, or there is no room for nodes."""
 
@@ -59,6 +60,7 @@ def _apply_group(given: int, part: int, half: bool, like: Any) -> None:
     """The changes of one group that need no split."""
     tree, words, upserts = load_as(given, TREE, 0), load_as(given, WORDS, 0), load_as(given, UPSERTS, 0)
     values, lines, left = load_as(given, VALUES, 0), load_as(given, LINES, 0), load_as(given, LEFT, 0)
+    rows = load_as(given, ROWS, 0)
     first, stop = load_as(load_as(given, BOUNDS, 0), part, 0), load_as(load_as(given, BOUNDS, 0), part + 1, 0)
     journal, scratch = _journal(given, part), load_as(given, SCRATCH, 0) + part * load_as(given, SCRATCH_SIZE, 0)
     fan, room = hf.fan(like), hx.worst(tree, half, like)
@@ -77,9 +79,9 @@ def _apply_group(given: int, part: int, half: bool, like: Any) -> None:
             line = leaf * fan + hf.slot_in(hf.last_node(tree, leaf, like), word, like)
         change = he.FULL
         if hf.has_room(journal, room):
-            upsert = load_byte(upserts, i) != 0
-            change = he.edit_line(tree, line, word, upsert, values, i, half, journal)
-            if change == he.FULL and he.insert_in_window(tree, line, word, values, i, scratch, half, journal):
+            upsert, row = load_byte(upserts, i) != 0, load_id(rows, i)
+            change = he.edit_line(tree, line, word, upsert, values, row, half, journal)
+            if change == he.FULL and he.insert_in_window(tree, line, word, values, row, scratch, half, journal):
                 change, moved = 1, True
         if change <= he.FULL:
             store_as(left, i, np.uint8(1))
@@ -134,20 +136,21 @@ def _apply_one(given: int, i: int, half: bool, journal: int, room: int, like: An
     tree, word = load_as(given, TREE, 0), load_as(load_as(given, WORDS, 0), i, like)
     upsert, values = load_byte(load_as(given, UPSERTS, 0), i) != 0, load_as(given, VALUES, 0)
     leaf, fan, scratch = 0, hf.fan(like), load_as(given, SCRATCH, 0)
+    row = load_id(load_as(given, ROWS, 0), i)
     for _ in range(load_as(tree, hf.LEVELS, 0) - 1):
         node = hf.upper_node(tree, leaf, like)
         leaf = hx.child(node, hf.slot_in(node, word, like), like)
     line = leaf * fan + hf.slot_in(hf.last_node(tree, leaf, like), word, like)
-    change = he.edit_line(tree, line, word, upsert, values, i, half, journal)
+    change = he.edit_line(tree, line, word, upsert, values, row, half, journal)
     if change == he.ELSEWHERE:
         if _remove_run(tree, line, word, half, journal, room) < 0:
             return NO_JOURNAL
-        change = he.edit_line(tree, line, word, upsert, values, i, half, journal)
+        change = he.edit_line(tree, line, word, upsert, values, row, half, journal)
     if change == he.FULL:
-        if he.insert_in_window(tree, line, word, values, i, scratch, half, journal):
+        if he.insert_in_window(tree, line, word, values, row, scratch, half, journal):
             change = 1
         elif hx.can_split(tree):
-            hx.split_leaf(tree, leaf, word, values, i, scratch, half, journal)
+            hx.split_leaf(tree, leaf, word, values, row, scratch, half, journal)
             store_as(tree, hf.SIZE, load_as(tree, hf.SIZE, 0) + 1)
             change = 0
         else:

@@ -22,7 +22,7 @@ class Batch:
 
     words: Array
     upserts: npt.NDArray[np.uint8]
-    rows: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.uint32]
 
     def __len__(self) -> int:
         """How many."""
@@ -30,8 +30,8 @@ class Batch:
 
     def changes(self, values: Array) -> Changes:
         """With the values of the upserts."""
-        taken = values[self.rows] if len(values) else np.zeros(len(self), values.dtype)
-        return Changes(self.words, self.upserts, taken)
+        held = values if len(values) else np.zeros(1, values.dtype)
+        return Changes(self.words, self.upserts, self.rows, np.ascontiguousarray(held))
 
 
 def make_batch(deletes: Array, upserts: Array, team: Team) -> Batch:
@@ -43,10 +43,11 @@ def make_batch(deletes: Array, upserts: Array, team: Team) -> Batch:
     np.not_equal(ordered[1:], ordered[:-1], out=last[:-1])
     if not last.all():
         ordered, order = ordered[last], order[last]
-    rows = order.astype(np.int64) - len(deletes)
-    kinds = (rows >= 0).view(np.uint8)
-    np.maximum(rows, 0, out=rows)
-    return Batch(np.ascontiguousarray(ordered), kinds, rows)
+    if not len(deletes):
+        return Batch(ordered, np.ones(len(ordered), np.uint8), order)
+    kinds = order >= len(deletes)
+    rows = np.where(kinds, order - np.uint32(len(deletes)), np.uint32(0))
+    return Batch(ordered, kinds.view(np.uint8), rows)
 
 
 def split_largest(changes: Changes) -> tuple[Changes, Changes]:

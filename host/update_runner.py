@@ -17,7 +17,7 @@ import numpy as np
 from millrace.host.clock import WALL, Clock
 from millrace.host.errors import DeviceFault
 from millrace.host.hbtree import helpers
-from millrace.host.hbtree_editor import Changes, Editor, Journal
+from millrace.host.hbtree_editor import Changes, Editor, Journal, compile_kernels
 from millrace.host.hbtree_regular import RegularTree
 from millrace.host.lookup_runner import LookupRunner
 from millrace.host.search_engine import SearchEngine, Segment
@@ -67,20 +67,20 @@ class UpdateRunner:
         return self.costs.crossover if self._is_measured else None
 
     def update(self, changes: Changes, mode: str) -> Applied | None:
-        """Apply changes; nothing, and the tree as it was, if there is no room for them and it must be built anew."""
+        """Apply changes; nothing if there is no room for them, and the tree must be built anew.
+
+        On a device the tree is then as it was; on the CPU alone some changes may have been made, as they would be.
+        """
         tree, rest = self.tree, split_largest(changes)
         before = tree.size
         runner = self.runner
         self.measure()
-        chosen = self.costs.choose(mode, len(changes))
-        begin = self._clock.now()
+        # Nothing is sent from the CPU to itself, so all threads are always at least as good as one.
+        chosen = "async" if runner is None and mode == "auto" else self.costs.choose(mode, len(changes))
         applied = self._on_host(*rest, chosen) if runner is None else self._on_device(runner, *rest, chosen)
         if applied is None:
             return None
         left, nodes = applied
-        if len(changes) >= SYNC_GROUP and runner is None:
-            each = (self._clock.now() - begin) / len(changes)
-            self.costs.learn(**{"one" if chosen == "sync" else "all": each})
         upserts = int(np.count_nonzero(changes.upserts))
         return Applied(chosen, before + upserts - tree.size, left, nodes)
 
@@ -99,7 +99,7 @@ class UpdateRunner:
     def _settle(self, top: Changes) -> None:
         """The rows of the largest word."""
         if len(top):
-            self.tree.top = top.values[: int(top.upserts[0])].copy()
+            self.tree.top = top.values[top.rows[: int(top.upserts[0])]]
 
     # With one.
 
@@ -185,6 +185,7 @@ class UpdateRunner:
         runner = self.runner
         if runner is None or self._is_measured:
             return
+        compile_kernels(self.tree.word)  # not to be taken for what the first update costs
         place, words = self.tree.node_pieces()[-1]
         node = words[: self.tree.last_bytes // self.tree.word.itemsize]
         times = []

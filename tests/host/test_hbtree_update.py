@@ -171,7 +171,7 @@ def test_no_room_for_nodes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = np.arange(1000, 9000, dtype=np.uint64)
     with helpers(2, 0) as team:
         kept = Journal(tree)
-        changes = Changes(keys, np.ones(len(keys), np.uint8), keys.copy())
+        changes = Changes.of(keys, keys)
         assert not Editor(tree, team, kept).apply(changes)
         kept.undo(team)
     check(tree, {i: [i] for i in range(1000)})
@@ -185,7 +185,7 @@ def test_the_thread_count_changes_nothing() -> None:
     for threads in (1, 2, 3):
         tree = build(words, 8, threads)
         with helpers(threads, len(keys)) as team:
-            assert Editor(tree, team).apply(Changes(keys, np.ones(len(keys), np.uint8), keys))
+            assert Editor(tree, team).apply(Changes.of(keys, keys))
         found.append(tree.rows())
     for other in found[1:]:
         assert (found[0][0] == other[0]).all()
@@ -200,7 +200,7 @@ def test_a_group_is_searched_in_the_tree_that_the_last_one_left() -> None:
         editor, levels = Editor(tree, team), set()
         for first in range(0, len(keys), 512):
             part = keys[first : first + 512]
-            assert editor.apply(Changes(part, np.ones(len(part), np.uint8), part))
+            assert editor.apply(Changes.of(part, part))
             levels.add(tree.levels)
     assert levels >= {2, 3}
     check(tree, {i: [i] for i in range(40_000)})

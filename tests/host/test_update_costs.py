@@ -46,7 +46,7 @@ def test_a_device_is_sent_what_the_mode_says(mode: str) -> None:
     assert updater.costs.node == round(10_000 + 0.1 * tree.last_bytes)
     keys = np.arange(1, 3001, 2, dtype=np.uint64)
     begin = clock.now()
-    applied = updater.update(Changes(keys, np.ones(len(keys), np.uint8), keys), mode)
+    applied = updater.update(Changes.of(keys, keys), mode)
     assert applied is not None
     spent: Any = clock.now() - begin
     if mode == "sync":

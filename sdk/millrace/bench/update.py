@@ -217,9 +217,8 @@ def _words(keys: Numbers) -> Any:
 def _changes(keys: Numbers, values: Numbers | None) -> Changes:
     """Upserts, or deletes."""
     order = np.argsort(keys)
-    kinds = np.full(len(keys), values is not None, np.uint8)
     held = keys if values is None else values
-    return Changes(_words(keys[order]), kinds, held[order].view(np.uint64))
+    return Changes.of(_words(keys[order]), held[order].view(np.uint64), values is not None)
 
 
 class Grouping(Step):

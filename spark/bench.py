@@ -255,7 +255,7 @@ def _allowance_share(keys: int) -> float:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PeerMissing(f"the workers' memory could not be measured: {done.stderr[-500:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
+    told: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return ALLOWED / max(told["lookup"] - told["identity"], 1)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
+import select
 import subprocess
 import sys
-import time
-from multiprocessing.synchronize import Event
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 import millrace as mr
 from millrace import spark as ms
 from millrace.host.device import DeviceInfo
-from millrace.host.jit import cache_dir
 from millrace.spark import discovery
 from millrace.spark.cards import card_lock
 from millrace.spark.task import Asked, place_of
@@ -79,6 +77,26 @@ def test_named_devices_are_never_replaced(sides: tuple[DataFrame, DataFrame]) ->
         joined(sides, missing, "broadcast")
 
 
+def compiled_by(spark: SparkSession) -> dict[int, int]:
+    """How many kernels each worker's process has compiled because its cache did not have them."""
+
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc as _gc
+        import os as _os
+
+        from numba.core.ccallback import CFunc as _CFunc
+        from numba.core.dispatcher import Dispatcher as _Dispatcher
+
+        everything = _gc.get_objects()
+        missed = sum(sum(d.stats.cache_misses.values()) for d in everything if isinstance(d, _Dispatcher))
+        missed += sum(c.cache_hits == 0 for c in everything if isinstance(c, _CFunc))
+        for _ in batches:
+            pass
+        yield pa.record_batch([pa.array([_os.getpid()]), pa.array([missed])], names=["pid", "missed"])
+
+    return {row.pid: row.missed for row in spark.range(2).mapInArrow(count, "pid long, missed long").collect()}
+
+
 def test_workers_compile_nothing_after_the_warm_up(spark: SparkSession, sides: tuple[DataFrame, DataFrame]) -> None:
     index = mr.OrderedIndex(pa.array(range(1000)))
 
@@ -88,14 +106,11 @@ def test_workers_compile_nothing_after_the_warm_up(spark: SparkSession, sides: t
         for strategy in ("broadcast", "range"):
             ms.join(frame, frame, on="abs(r.id - s.id) <= 1", device="cpu", strategy=strategy).count()
 
-    def compiled() -> dict[str, int]:
-        return {str(path): path.stat().st_mtime_ns for path in cache_dir().rglob("*") if path.is_file()}
-
     work(1000)
-    before = compiled()
-    assert before
+    before = compiled_by(spark)
     work(70_000)
-    assert compiled() == before
+    after = compiled_by(spark)
+    assert after == {pid: before.get(pid, 0) for pid in after}, "a worker compiled, or a new one did not find the cache"
 
 
 # Places and locks.
@@ -109,32 +124,38 @@ def test_without_spark_a_place_is_the_device_itself() -> None:
         place_of(Asked("cpu", None, "9.9"))
 
 
-def _hold(card: str, slots: int, folder: str, taken: Event, let_go: Event) -> None:
-    os.environ["MILLRACE_LOCK_DIR"] = folder
-    with card_lock(card, slots):
-        taken.set()
-        let_go.wait(30)
+HOLD = """
+import sys
+from millrace.spark.cards import card_lock
+with card_lock(sys.argv[1], int(sys.argv[2])):
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
+
+
+def hold(card: str, slots: int, folder: Path) -> subprocess.Popen[str]:
+    """A process that takes a slot, says so, and holds it until it is let go or dies."""
+    environment = {**os.environ, "MILLRACE_LOCK_DIR": str(folder)}
+    command = [sys.executable, "-c", HOLD, card, str(slots)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def said(holder: subprocess.Popen[str], seconds: float) -> bool:
+    """Whether it has the slot, within a time."""
+    assert holder.stdout is not None
+    return bool(select.select([holder.stdout], [], [], seconds)[0])
 
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_card_has_so_many_slots_and_a_dead_process_holds_none(slots: int, tmp_path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    taken, let_go = [spawn.Event() for _ in range(slots + 1)], spawn.Event()
-    holders = [
-        spawn.Process(target=_hold, args=("fpga:x/y", slots, str(tmp_path), event, let_go), daemon=True)
-        for event in taken
-    ]
-    for holder, event in zip(holders[:slots], taken, strict=False):
-        holder.start()
-        assert event.wait(30)
-    holders[slots].start()
-    time.sleep(0.5)
-    assert not taken[slots].is_set(), "every slot is taken"
+    holders = [hold("fpga:x/y", slots, tmp_path) for _ in range(slots)]
+    assert all(said(holder, 120) for holder in holders)
+    late = hold("fpga:x/y", slots, tmp_path)
+    assert not said(late, 3), "every slot is taken"
     holders[0].kill()
-    assert taken[slots].wait(30), "the system gave the dead one's slot back"
-    let_go.set()
-    for holder in holders:
-        holder.join(30)
+    assert said(late, 120), "the system gave the dead one's slot back"
+    for holder in (*holders, late):
+        holder.communicate()
 
 
 def test_a_slot_has_its_share_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

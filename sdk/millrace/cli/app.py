@@ -98,3 +98,27 @@ def bench(
         list_benches(json)
     else:
         run_benches(names or [], json, quick, out, repeat, case, trace)
+
+
+hw = typer.Typer(help="Tools for the hardware design.", rich_markup_mode=None)
+app.add_typer(hw, name="hw")
+
+
+@hw.callback()
+def hardware() -> None:
+    """Tools for the hardware design."""
+
+
+@hw.command()
+def synth(
+    json: Json = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Keep the numbers in hw/resources.json and docs/hardware.md.")
+    ] = False,
+    target: Annotated[list[str] | None, typer.Option(help="xilinx, intel or ecp5 (default: all).")] = None,
+    timing: Annotated[bool, typer.Option(help="Place and route mergers to find their clock.")] = True,
+) -> None:
+    """Map the RTL to three FPGA families: LUTs, registers and block RAM per unit, and the mergers' clock."""
+    from millrace.cli.hw import show_synthesis
+
+    raise typer.Exit(show_synthesis(json, write, target or [], timing))

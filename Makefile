@@ -7,8 +7,10 @@ BIN := .venv/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # More for pytest (`make test ARGS="-k join"`), for the demo or for the benchmarks.
 ARGS ?=
+# The tests of the hardware: those of the folders that are there.
+HW := $(wildcard tests/hw tests/hls tests/formal)
 
-.PHONY: help setup demo test check pytest bench plots lock pynq clean
+.PHONY: help setup demo test check pytest hw others bench plots lock pynq clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -18,7 +20,7 @@ setup: ## make .venv, and install what the system lacks
 	@bash tools/setup.sh
 
 demo: setup ## run the main job on what this machine has
-	@$(BIN)/millrace demo $(ARGS)
+	@$(BIN)/millrace demo --spark $(ARGS)
 
 test: setup check pytest ## everything that must pass: the checks, then the tests
 
@@ -29,6 +31,12 @@ check: setup ## lint, format and types
 
 pytest: setup ## the tests alone
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+hw: setup ## the hardware alone: benches, coverage, proofs, synthesis, HLS
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HW) $(ARGS)
+
+others: setup ## the tests that `make hw` leaves out
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HW:%=--ignore=%) $(ARGS)
 
 bench: setup ## measure our work and its peers side by side
 	@$(BIN)/millrace bench $(ARGS)

@@ -109,6 +109,10 @@ class CudaDevice(gpu.GpuDevice):
             free, _ = self._cuda.runtime.memGetInfo()
             return int(free + self._runtime.cupy.get_default_memory_pool().free_bytes())
 
+    def _total(self) -> int:
+        with self._card():
+            return int(self._cuda.runtime.memGetInfo()[1])
+
 
 class Runtime(gpu.Runtime):
     """CUDA in one process."""

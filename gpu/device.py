@@ -5,6 +5,8 @@ one process: its devices and the kernels built for them so far. A *lane* is a fu
 another thread: it takes the device's buffers, and commands of two lanes may run beside each other. `launch` returns at
 once; `write` and `read` return when the copy is done, so what one lane has written or waited for, every lane sees.
 
+`MILLRACE_DEVICE_SHARE`, read when a device is opened, holds a process to a share of the device's memory.
+
 Limits: neither OpenCL nor CUDA survives a fork: a process whose parent has used one, be it only to look which devices
 there are, finds none. Open devices after the fork, or start processes by `spawn`.
 """
@@ -30,6 +32,19 @@ from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
 from millrace.host.words import Array
 
 Errors = tuple[type[BaseException], ...]
+SHARE = "MILLRACE_DEVICE_SHARE"
+
+
+def share() -> float:
+    """The share of a device's memory that this process may take, where several share it: above 0, 1 is all."""
+    given = os.environ.get(SHARE, "1")
+    try:
+        found = float(given)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1:
+        raise ArgumentError(f"{SHARE}={given!r}: allowed is a number above 0 and up to 1, such as 0.25")
+    return found
 
 
 class Runtime(ABC):
@@ -96,6 +111,7 @@ class GpuDevice(Device):
         self._alive: weakref.WeakSet[GpuBuffer] = weakref.WeakSet()
         self._lock = threading.Lock()  # of what lanes in other threads change
         self._open = True
+        self._share: float = share() if main is None else main._share
         try:
             self._open_queue()
         except runtime.errors as error:
@@ -143,13 +159,18 @@ class GpuDevice(Device):
     def _room(self) -> int:
         """Bytes of the largest buffer that there is room for now."""
 
+    @abstractmethod
+    def _total(self) -> int:
+        """Bytes that the device has in all."""
+
     # --- the contract ---
 
     @property
     def memory(self) -> int:
-        """Bytes of the largest buffer that there is room for now, as far as the API tells."""
+        """Bytes of the largest buffer that there is room for now, as far as the API tells, within our share."""
         with self._faults("asking for the memory left"):
-            return self._room()
+            room = self._room()
+            return room if self._share == 1 else max(0, min(room, int(self._share * self._total()) - self.held()))
 
     def held(self) -> int:
         """Bytes in buffers that were not given back."""
@@ -161,6 +182,11 @@ class GpuDevice(Device):
         dtype = np.dtype(dtype)
         wanted = max(1, size) * dtype.itemsize
         with self._faults(f"alloc of {wanted} bytes"):
+            if self._share < 1 and self.held() + wanted > self._share * self._total():
+                raise DeviceFault(
+                    f"device {self.name!r}: alloc of {wanted} bytes failed, out of memory: {self.held()} are held, and "
+                    f"{SHARE}={self._share:g} allows {int(self._share * self._total())}; give the task a larger share"
+                )
             memory = self._new(wanted)
         buffer = GpuBuffer(self._main, memory, size, dtype)
         with self._main._lock:

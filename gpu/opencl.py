@@ -85,6 +85,9 @@ class OpenclDevice(gpu.GpuDevice):
         device = self._runtime.devices[self._number]
         return int(max(0, min(device.max_mem_alloc_size, device.global_mem_size - self.held())))
 
+    def _total(self) -> int:
+        return int(self._runtime.devices[self._number].global_mem_size)
+
 
 @dataclass(frozen=True)
 class Kernel:

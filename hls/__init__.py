@@ -1,1 +1,1 @@
-"""The FPGA units in HLS C++, run here by C simulation. Empty so far."""
+"""The FPGA's units in HLS C++, scripts that build them with Vitis HLS, and a shim with which g++ runs them."""

@@ -61,6 +61,12 @@ def costs(threads: int) -> dict[str, Costs]:
     return _read(_path(threads)) or DEFAULTS
 
 
+def ensure(threads: int) -> None:
+    """Measure the constants, unless that was done on this machine before."""
+    if _read(_path(threads)) is None:
+        calibrate(threads, lambda what, share: None)
+
+
 def calibrate(threads: int, report: Callable[[str, float], None]) -> dict[str, Costs]:
     """Measure the constants and keep them for later processes; `report` is told what is under way."""
     measured = {}

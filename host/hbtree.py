@@ -18,10 +18,12 @@ import numpy.typing as npt
 from millrace.host import hbtree_search as hs
 from millrace.host import pool
 from millrace.host.errors import ArgumentError
-from millrace.host.hbtree_build import build_nodes, level_starts
+from millrace.host.hbtree_build import build, build_nodes, level_starts
 from millrace.host.hbtree_layout import MOST_KEYS, LayoutName, shape_of
-from millrace.host.hbtree_leaves import Leaves, fill
-from millrace.host.hbtree_run import run_search, tree_table
+from millrace.host.hbtree_leaves import Leaves
+from millrace.host.hbtree_parting import run_led
+from millrace.host.hbtree_run import tree_table
+from millrace.host.hbtree_starts import make_starts
 from millrace.host.jit import Share
 from millrace.host.team import Team
 from millrace.host.words import Array
@@ -73,14 +75,15 @@ class HBTree:
             with helpers(self.threads, leaves.size) as team:
                 nodes = build_nodes(self.shape, leaves, team)
         self.nodes = nodes
+        self.starts = make_starts(self.shape, nodes)
         self._table = self._tree_table()
 
     @classmethod
     def of(cls, words: Array, layout: LayoutName, hybrid: bool = False, threads: int | None = None) -> HBTree:
         """Over sorted words, which are copied."""
         with helpers(threads or pool.cores(), len(words)) as team:
-            leaves, _ = fill(np.ascontiguousarray(words), 0, None, team)
-        return cls(leaves, layout, hybrid, threads)
+            built = build(np.ascontiguousarray(words), 0, None, hybrid if layout == "implicit" else None, team)
+        return cls(built.leaves, layout, hybrid, threads, built.nodes)
 
     @property
     def leaf_words(self) -> Array:
@@ -89,8 +92,9 @@ class HBTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both segments, values beside the words included."""
-        return int(self.nodes.nbytes + self.leaves.data.nbytes)
+        """Bytes of both segments, values beside the words and the directory of starts included."""
+        starts = 0 if self.starts is None else self.starts.nbytes
+        return int(self.nodes.nbytes + self.leaves.data.nbytes + starts)
 
     def _tree_table(self) -> Array:
         """What kernels know of the tree."""
@@ -101,13 +105,13 @@ class HBTree:
         bases[-1] = shape.last * item
         ends = [start * item for start in [*starts[1:], shape.node_words]]
         fanout = 0 if regular else shape.fanout
-        held = (leaves.data, shape.size, leaves.stride, leaves.width, leaves.per_leaf)
+        held = (leaves.data, shape.size, leaves.stride, leaves.width, leaves.per_leaf, self.starts)
         return tree_table(self.nodes, bases, ends, fanout, *held)
 
     def run(self, share: Share, queries: Array, /, flip: int = 0, **given: Any) -> int:
         """Run a kernel of `hbtree_search` over queries."""
         with helpers(self.threads, len(queries)) as team:
-            return run_search(share, team, self._table, queries, flip, **given)
+            return run_led(share, team, self._table, self.starts, self.nbytes, queries, flip, given)
 
     @property
     def _wide(self) -> bool:

@@ -17,18 +17,15 @@ import numpy as np
 from millrace.host.bisort_prober import size_of
 from millrace.host.hbtree_layout import LINE
 from millrace.host.huge import huge_array
-from millrace.host.jit import inline, share
+from millrace.host.jit import inline
 from millrace.host.memory import load_as, store_as, table
-from millrace.host.team import Team
 from millrace.host.words import Array
 
 BESIDE = (4, 8)
 """Sizes of values that lie beside their words."""
-SLICE = 1 << 14
-"""Lines that one thread fills at a time."""
 UNSORTED, EQUALS, DISTINCT = 0, 1, 2
 """What is known of keys: out of order, in order with equal ones, each larger than the one before."""
-_RAW, _FLIP, _N, _VALUES, _WIDTH, _LINES, _STRIDE, _OUT, _VERDICTS = range(9)
+_RAW, _FLIP, _N, _VALUES, _WIDTH, _STRIDE, _OUT = range(7)
 
 
 @dataclass(frozen=True)
@@ -96,77 +93,86 @@ def _word(raw: int, index: int, flip: Any, like: Any) -> Any:
 
 
 @inline
-def _fill_lines(given: int, part: int, parts: int, per_leaf: int, like: Any) -> None:
-    """Copy a stretch of keys and values into their lines; note whether the keys are in order."""
-    raw, flip = load_as(given, _RAW, 0), type(like)(load_as(given, _FLIP, np.uint64(0)))
-    n, lines, stride = load_as(given, _N, 0), load_as(given, _LINES, 0), load_as(given, _STRIDE, 0)
-    values, width, offset = load_as(given, _VALUES, 0), load_as(given, _WIDTH, 0), per_leaf * size_of(like)
-    first, stop = lines * part // parts, lines * (part + 1) // parts
-    out = load_as(given, _OUT, 0) + first * stride
-    before = _word(raw, max(first * per_leaf - 1, 0), flip, like)
+def _full_line(raw: int, begin: int, flip: Any, out: int, per_leaf: int, like: Any) -> tuple[bool, bool]:
+    """Copy a line of keys that is full and not the first; whether one falls, and whether one equals the one before."""
     falls, equals = False, False
-    for line in range(first, stop):
-        begin = line * per_leaf
-        count = min(n - begin, per_leaf)
-        if begin > 0:
-            falls |= _word(raw, begin, flip, like) < before
-            equals |= _word(raw, begin, flip, like) == before
-        if count == per_leaf:
-            for i in range(per_leaf):
-                store_as(out, i, _word(raw, begin + i, flip, like))
-        else:
-            for i in range(per_leaf):
-                store_as(out, i, _word(raw, begin + i, flip, like) if i < count else largest(like))
-        for i in range(count - 1):
-            falls |= load_as(out, i + 1, like) < load_as(out, i, like)
-            equals |= load_as(out, i + 1, like) == load_as(out, i, like)
-        before = load_as(out, count - 1, like)
-        if width == 8:
-            for i in range(count):
-                store_as(out + offset, i, load_as(values, begin + i, np.uint64(0)))
-        elif width == 4:
-            for i in range(count):
-                store_as(out + offset, i, load_as(values, begin + i, np.uint32(0)))
-        out += stride
-    store_as(load_as(given, _VERDICTS, 0), part, 0 if falls else (1 if equals else 2))
+    for i in range(per_leaf):
+        word, before = _word(raw, begin + i, flip, like), _word(raw, begin + i - 1, flip, like)
+        falls |= word < before
+        equals |= word == before
+        store_as(out, i, word)
+    return falls, equals
 
 
 @inline
-def _fill(given: int, part: int, parts: int, like: Any) -> None:
-    """Twice the same with numbers of words that are known when compiled."""
+def _edge_line(raw: int, begin: int, n: int, flip: Any, out: int, per_leaf: int, like: Any) -> tuple[bool, bool]:
+    """The same for the first line and the last one, which is filled up with the largest word."""
+    falls, equals = False, False
+    for i in range(per_leaf):
+        word = largest(like)
+        if begin + i < n:
+            word = _word(raw, begin + i, flip, like)
+            if begin + i > 0:
+                before = _word(raw, begin + i - 1, flip, like)
+                falls |= word < before
+                equals |= word == before
+        store_as(out, i, word)
+    return falls, equals
+
+
+@inline
+def _fill_lines(given: int, first: int, stop: int, per_leaf: int, like: Any) -> int:
+    """Copy keys and values into some lines; what is known of the keys' order."""
+    raw, flip = load_as(given, _RAW, 0), type(like)(load_as(given, _FLIP, np.uint64(0)))
+    n, stride = load_as(given, _N, 0), load_as(given, _STRIDE, 0)
+    values, width, offset = load_as(given, _VALUES, 0), load_as(given, _WIDTH, 0), per_leaf * size_of(like)
+    out, falls, equals = load_as(given, _OUT, 0) + first * stride, False, False
+    for line in range(first, stop):
+        begin = line * per_leaf
+        full = begin + per_leaf <= n
+        if full & (begin > 0):
+            fall, equal = _full_line(raw, begin, flip, out, per_leaf, like)
+        else:
+            fall, equal = _edge_line(raw, begin, n, flip, out, per_leaf, like)
+        falls |= fall
+        equals |= equal
+        if full & (width == 8):
+            for i in range(per_leaf):
+                store_as(out + offset, i, load_as(values, begin + i, np.uint64(0)))
+        elif full & (width == 4):
+            for i in range(per_leaf):
+                store_as(out + offset, i, load_as(values, begin + i, np.uint32(0)))
+        elif width == 8:
+            for i in range(n - begin):
+                store_as(out + offset, i, load_as(values, begin + i, np.uint64(0)))
+        elif width == 4:
+            for i in range(n - begin):
+                store_as(out + offset, i, load_as(values, begin + i, np.uint32(0)))
+        out += stride
+    return UNSORTED if falls else (EQUALS if equals else DISTINCT)
+
+
+@inline
+def fill_lines(given: int, first: int, stop: int, like: Any) -> int:
+    """`_fill_lines`, twice, with numbers of words that are known when compiled; `given` is a `filling` table."""
     if load_as(given, _WIDTH, 0) == size_of(like):
-        _fill_lines(given, part, parts, LINE // size_of(like) // 2, like)
-    else:
-        _fill_lines(given, part, parts, LINE // size_of(like), like)
+        return _fill_lines(given, first, stop, LINE // size_of(like) // 2, like)
+    return _fill_lines(given, first, stop, LINE // size_of(like), like)
 
 
-@share
-def _fill_32(given: int, part: int, parts: int) -> None:
-    _fill(given, part, parts, np.uint32(0))
-
-
-@share
-def _fill_64(given: int, part: int, parts: int) -> None:
-    _fill(given, part, parts, np.uint64(0))
-
-
-def fill(raw: Array, flip: int, values: Array | None, team: Team) -> tuple[Leaves, int]:
-    """Keys as unsigned numbers, made words by flipping bits, and the values to lie beside; what is known of the order.
-
-    If they turn out `UNSORTED`, the leaves are of no use.
-    """
-    word, n = raw.dtype, len(raw)
-    width = 0 if values is None else values.dtype.itemsize
-    none = Leaves(np.zeros(0, np.uint8), word, n, width)
-    lines, stride = max(-(-n // none.per_leaf), 1), none.stride
-    leaves = replace(none, data=huge_array(lines * stride, np.uint8))
-    if n == 0:
+def empty_leaves(word: np.dtype[Any], size: int, width: int) -> Leaves:
+    """Leaves for so many keys, and values of `width` bytes beside them (0: none), to be filled."""
+    none = Leaves(np.zeros(0, np.uint8), word, size, width)
+    lines = max(-(-size // none.per_leaf), 1)
+    leaves = replace(none, data=huge_array(lines * none.stride, np.uint8))
+    if size == 0:
         leaves.data[:LINE] = 0xFF
-        return leaves, DISTINCT
-    parts = -(-lines // SLICE)
-    verdicts = np.zeros(parts, np.int64)
+    return leaves
+
+
+def filling(leaves: Leaves, raw: Array, flip: int, values: Array | None) -> Array:
+    """The table for `fill_lines`: keys as unsigned numbers, made words by flipping bits, and values to lie beside."""
     beside = raw if values is None else values
-    given = table(raw, 0, n, beside, width, lines, stride, leaves.data, verdicts)
+    given = table(raw, 0, leaves.size, beside, leaves.width, leaves.stride, leaves.data)
     given.view(np.uint64)[_FLIP] = flip
-    team.run(_fill_64 if word.itemsize == 8 else _fill_32, given, parts)
-    return leaves, int(verdicts.min())
+    return given

@@ -25,7 +25,9 @@ from millrace.host.hbtree_build import build_nodes
 from millrace.host.hbtree_layout import LINE, MOST_KEYS, Shape, shape_of
 from millrace.host.hbtree_leaves import Leaves
 from millrace.host.hbtree_loose import loosen
+from millrace.host.hbtree_parting import run_led
 from millrace.host.hbtree_run import run_search, tree_table
+from millrace.host.hbtree_starts import Starts, directory_of
 from millrace.host.huge import huge_array
 from millrace.host.jit import Share
 from millrace.host.memory import address
@@ -257,7 +259,12 @@ class RegularTree:
         self.refresh()
 
     def refresh(self) -> None:
-        """Make the searches' table anew: after every change."""
+        """Make the searches' table anew: after every change. The directory of starts waits until it is worth it."""
+        self.starts: Starts | None = None
+        self._asked = 0
+        self._set_tables()
+
+    def _set_tables(self) -> None:
         pools, levels = self.pools, self.levels
         # Levels below the root are taken to be far: how large each is changes all the time.
         apart = address(pools.uppers) - address(pools.lasts)
@@ -265,7 +272,8 @@ class RegularTree:
         ends = [self.upper_bytes] + [self.inner_nbytes + hs.NEAR] * (levels - 1)
         leaves = pools.leaves[: self.used_leaves * self.fanout * self.stride]
         places = self.used_leaves * self.fanout * self.per_leaf
-        self._table = tree_table(pools.lasts, bases, ends, 0, leaves, places, self.stride, self.width, self.per_leaf)
+        held = leaves, places, self.stride, self.width, self.per_leaf, self.starts
+        self._table = tree_table(pools.lasts, bases, ends, 0, *held)
         self._walk_table = tree_table(pools.lasts, bases, ends, 0)
 
     # Searching.
@@ -277,8 +285,31 @@ class RegularTree:
 
     def run(self, share: Share, queries: Array, /, flip: int = 0, **given: Any) -> int:
         """Run a kernel of `hbtree_search` over queries; the largest word finds free places."""
+        self._consider(len(queries))
         with helpers(self.threads, len(queries)) as team:
-            return run_search(share, team, self._table, queries, flip, **given)
+            return run_led(share, team, self._table, self.starts, self.nbytes, queries, flip, given)
+
+    def _consider(self, count: int) -> None:
+        """Make the directory of starts once the queries since the last change are as many as its nodes."""
+        before, self._asked = self._asked, self._asked + count
+        if before < self.used_leaves <= self._asked and self.levels > 1:
+            separators, order = self._ends_of_nodes()
+            self.starts = directory_of(separators, self.levels - 1, order)
+            self._set_tables()
+
+    def _ends_of_nodes(self) -> tuple[Array, Array]:
+        """The separators between the nodes of the last inner level, and those nodes' numbers, in order."""
+        uppers = self.pools.uppers.reshape(-1, self.upper_bytes // self.word.itemsize)
+        counts = self.pools.upper_fragments.reshape(-1, 4)[:, hf.COUNT]
+        nodes, ends = np.zeros(1, np.int64), np.full(1, self.largest, self.word)
+        for _ in range(self.levels - 1):
+            keys = uppers[nodes, self.per_line : self.per_line + self.fanout]
+            children, count = uppers[nodes, self.per_line + self.fanout :], counts[nodes]
+            # What bounds the last child of a node bounds the node.
+            keys[np.arange(len(nodes)), count - 1] = ends
+            there = np.arange(self.fanout) < count[:, None]
+            nodes, ends = children[there].astype(np.int64), keys[there]
+        return ends[:-1], nodes.astype(np.uint32)
 
     def lines_of(self, words: Array, team: Team) -> Numbers:
         """The leaf lines that words belong to."""

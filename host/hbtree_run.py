@@ -8,6 +8,7 @@ import numpy as np
 
 from millrace.host import hbtree_search as hs
 from millrace.host.hbtree_layout import LINE
+from millrace.host.hbtree_starts import Starts
 from millrace.host.jit import Share
 from millrace.host.memory import address
 from millrace.host.team import Team
@@ -27,11 +28,12 @@ def tree_table(
     stride: int = LINE,
     width: int = 0,
     per_leaf: int | None = None,
+    starts: Starts | None = None,
 ) -> Array:
     """What kernels know of a tree: per inner level the byte of `nodes` where its node 0 lies and where it ends; leaves.
 
     `fanout` 0 is a regular tree. `leaf_words` may hold values of `width` bytes behind each `per_leaf` words, which
-    begin every `stride` bytes; without leaves the tree can be walked only.
+    begin every `stride` bytes; without leaves the tree can be walked only. `starts` leads past the upper levels.
     """
     levels, per_line = len(bases), LINE // nodes.itemsize
     leaves = 0 if leaf_words is None else address(leaf_words)
@@ -41,8 +43,18 @@ def tree_table(
     near = max(sum(end <= hs.NEAR for end in ends), 1)
     words = per_leaf or per_line
     head = [fanout == 0, fanout, levels, size, lines, leaves, stride, width, *sizes, near]
-    head += [words.bit_length() - 1, words * nodes.itemsize]
+    head += [words.bit_length() - 1, words * nodes.itemsize, *_directory(starts)]
     return np.array([*head, *(address(nodes) + base for base in bases), leaves], np.int64)
+
+
+def _directory(starts: Starts | None) -> list[int]:
+    """The part of the table that tells of a directory."""
+    if starts is None:
+        return [0] * (hs.TREE_BASES - hs.TREE_STARTS)
+    base = starts.base - (1 << 64 if starts.base >> 63 else 0)
+    order = 0 if starts.order is None else address(starts.order)
+    arrays = [address(starts.directory), address(starts.separators), order]
+    return [*arrays, starts.level, base, starts.shift, starts.scale, starts.most]
 
 
 def run_search(share: Share, team: Team, tree: Array, queries: Array, flip: int = 0, **given: int | Array) -> int:

@@ -2,7 +2,8 @@
 
 A line is searched in vector code (`line_below`). This is software pipelining (thesis, appendix A, section 4): a block
 takes a *step*, which asks for the lines of the next one, and then the blocks behind it take theirs before it goes on:
-in each round every block under way is one step further. The first levels, which are in the caches, are one step.
+in each round every block under way is one step further. The upper levels are passed by way of a directory
+(`hbtree_starts`) or, where there is none, those in the caches are one step.
 
 Everything is given by address in two tables: the tree's (`TREE_…`) and the call's. Queries are numbers that become
 words by flipping bits; those that a mask of bytes leaves out are absent. What is wanted at the end is told by `mode`.
@@ -16,6 +17,7 @@ import numpy as np
 
 from millrace.host.bisort_prober import size_of
 from millrace.host.hbtree_layout import LINE
+from millrace.host.hbtree_starts import FEW
 from millrace.host.jit import inline, load_byte, share
 from millrace.host.memory import half_below, half_upto, line_below, line_upto, load_as, load_id, prefetch, store_as
 
@@ -32,10 +34,15 @@ TREE_UPPER, TREE_LAST, TREE_NEAR = 8, 9, 10
 """Bytes of an upper node and of one of the last inner level; how many levels are near."""
 TREE_LEAF_BITS, TREE_OFFSET = 11, 12
 """Words of a leaf line, as a power of two; bytes from there to their values."""
-TREE_BASES = 13
+(TREE_STARTS, TREE_SEPARATORS, TREE_ORDER, TREE_START_LEVEL, TREE_BASE, TREE_SHIFT, TREE_SCALE, TREE_MOST) = range(
+    13, 21
+)
+"""The directory of `hbtree_starts` (0: none), and what finds a word's entry in it."""
+TREE_BASES = 21
 """From here on the address of each level's node 0, the leaves' last."""
-(QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, ROOM, MODE, HIGH, ENDS) = range(15)
-ARGUMENTS = 15
+(QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, ROOM, MODE, HIGH, ENDS, PLACES, THERE) = range(17)
+ARGUMENTS = 17
+"""`PLACES`: where the answer of each query goes (0: in order); then bytes of `THERE` are cleared instead of `BITS`."""
 FIRST, LAST, LOWER, NODES, VALUES, LAST_VALUES = range(6)
 """Modes: the position of the first equal word or the last (-1: none), of the first not below; nodes; values."""
 PHASES = 3
@@ -65,6 +72,58 @@ def _begin(given: int, tree: int, first: int, count: int, nodes: int) -> None:
         leaves, stride = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0)
         for j in range(count):
             _ask_leaf(leaves + load_as(nodes, j, 0) * stride, stride)
+
+
+@inline
+def entry_rule(tree: int) -> tuple[Any, Any, Any, Any]:
+    """What `entry_of` goes by."""
+    zero = np.uint64(0)
+    rule = load_as(tree, TREE_BASE, zero), load_as(tree, TREE_SHIFT, zero), load_as(tree, TREE_MOST, zero)
+    return (*rule, load_as(tree, TREE_SCALE, zero))
+
+
+@inline
+def entry_of(word: Any, rule: tuple[Any, Any, Any, Any]) -> int:
+    """The entry of a word in the directory."""
+    base, shift, most, scale = rule
+    offset = (max(np.uint64(word), base) - base) >> shift
+    entry: Any = min(offset, most) * scale >> np.uint64(32)
+    return _I64(entry)  # type: ignore[return-value]
+
+
+@inline
+def _entries(tree: int, words: int, nodes: int, count: int, like: Any) -> None:
+    """The entries of a block's words in the directory, which are asked for."""
+    starts, rule = load_as(tree, TREE_STARTS, 0), entry_rule(tree)
+    for j in range(count):
+        entry = entry_of(load_as(words, j, like), rule)
+        store_as(nodes, j, entry)
+        prefetch(starts + 4 * entry)
+
+
+@inline
+def _enter(tree: int, words: int, nodes: int, count: int, per_level: int, like: Any) -> None:
+    """The nodes of the start level that a block's entries lead to, whose lines are asked for."""
+    starts, separators = load_as(tree, TREE_STARTS, 0), load_as(tree, TREE_SEPARATORS, 0)
+    level, order, wide = load_as(tree, TREE_START_LEVEL, 0), load_as(tree, TREE_ORDER, 0), False
+    for j in range(count):
+        entry = load_as(nodes, j, 0)
+        node, stop = load_id(starts, entry), load_id(starts, entry + 1)
+        if node != stop:
+            wide |= stop - node > FEW
+            stop, word = min(stop, node + FEW), load_as(words, j, like)
+            while node < stop and load_as(separators, node, like) < word:
+                node += 1
+        store_as(nodes, j, node if order == 0 else load_id(order, node))
+    if wide:
+        for j in range(count):
+            store_as(nodes, j, 0)
+        _steps(tree, 0, level * per_level, words, nodes, count, like)
+    base = load_as(tree, TREE_BASES + level, 0)
+    last = level == load_as(tree, TREE_LEVELS, 0) - 1
+    size = load_as(tree, TREE_LAST if last else TREE_UPPER, 0)
+    for j in range(count):
+        prefetch(base + load_as(nodes, j, 0) * size)
 
 
 @inline
@@ -197,22 +256,28 @@ def _usable(given: int, index: int) -> bool:
 
 
 @inline
+def _place(places: int, index: int) -> int:
+    """Where the answer of a query goes."""
+    return index if places == 0 else load_id(places, index)
+
+
+@inline
 def _positions(given: int, tree: int, first: int, words: int, nodes: int, count: int, like: Any) -> None:
     """The last step of `FIRST`, `LAST` and `LOWER`."""
     leaves, stride, size = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0), load_as(tree, TREE_SIZE, 0)
     out, mode, bits = load_as(given, OUT, 0), load_as(given, MODE, 0), load_as(tree, TREE_LEAF_BITS, 0)
-    half, per_leaf = _is_half(tree, like), 1 << bits
+    half, per_leaf, places = _is_half(tree, like), 1 << bits, load_as(given, PLACES, 0)
     for j in range(count):
         line, word = load_as(nodes, j, 0), load_as(words, j, like)
         lane = _leaf_below(leaves + line * stride, word, half)
-        position = min((line << bits) + lane, size)
+        position, place = min((line << bits) + lane, size), _place(places, first + j)
         if mode != LOWER:
             there = position < size and load_as(leaves + line * stride, lane & (per_leaf - 1), like) == word
-            if not (there and _usable(given, first + j)):
+            if not (there and _usable(given, place)):
                 position = -1
             elif mode == LAST:
                 position = _beyond(tree, line, word, like) - 1
-        store_as(out, first + j, position)
+        store_as(out, place, position)
 
 
 @inline
@@ -222,21 +287,27 @@ def _values(given: int, tree: int, first: int, words: int, nodes: int, count: in
     out, width, offset = load_as(given, OUT, 0), load_as(tree, TREE_WIDTH, 0), load_as(tree, TREE_OFFSET, 0)
     last, valid, hits = load_as(given, MODE, 0) == LAST_VALUES, _I64(0), 0
     bits, half = load_as(tree, TREE_LEAF_BITS, 0), _is_half(tree, like)
-    mask = (1 << bits) - 1
+    mask, places, flags = (1 << bits) - 1, load_as(given, PLACES, 0), load_as(given, THERE, 0)
     for j in range(count):
         line, word = load_as(nodes, j, 0), load_as(words, j, like)
         where = leaves + line * stride
         lane = _leaf_below(where, word, half)
         position = (line << bits) + lane
         lane &= mask
-        there = (position < size) & (load_as(where, lane, like) == word) and _usable(given, first + j)
+        place = _place(places, first + j)
+        there = (position < size) & (load_as(where, lane, like) == word) and _usable(given, place)
         if last and there:
             position = _beyond(tree, line, word, like) - 1
             where, lane = leaves + (position >> bits) * stride, position & mask
-        _put(out, first + j, where + offset, lane, position, width, there)
+        _put(out, place, where + offset, lane, position, width, there)
         valid |= _I64(there) << j
         hits += there
-    store_as(load_as(given, BITS, 0), first // BLOCK, np.uint32(valid))
+    if places == 0:
+        store_as(load_as(given, BITS, 0), first // BLOCK, np.uint32(valid))
+    elif hits < count:
+        for j in range(count):
+            if (valid >> j) & 1 == 0:
+                store_as(flags, load_id(places, first + j), np.uint8(0))
     return hits
 
 
@@ -273,7 +344,12 @@ def _search_part(given: int, part: int, parts: int, like: Any) -> None:
     per_level = PHASES if load_as(tree, TREE_REGULAR, 0) != 0 else 1
     start, depth = load_as(given, START, 0) * per_level, load_as(given, DEPTH, 0) * per_level
     near = min(max(load_as(tree, TREE_NEAR, 0) * per_level, start), depth)
-    blocks, rounds = (total + BLOCK - 1) // BLOCK, depth - near + 2
+    door = load_as(tree, TREE_START_LEVEL, 0) * per_level
+    directed = (load_as(tree, TREE_STARTS, 0) != 0) & (start == 0) & (depth >= door)
+    lead = 1
+    if directed:
+        near, lead = door, 2
+    blocks, rounds = (total + BLOCK - 1) // BLOCK, depth - near + lead + 1
     first, stop = blocks * part // parts, blocks * (part + 1) // parts
     room, hits = load_as(given, ROOM, 0) + 8 * part * SCRATCH, 0
     for turn in range(first, stop + rounds - 1):
@@ -285,10 +361,15 @@ def _search_part(given: int, part: int, parts: int, like: Any) -> None:
             count = min(total - at, BLOCK)
             if behind == 0:
                 _take(given, at, count, words, like)
-                _begin(given, tree, at, count, nodes)
-                _steps(tree, start, near, words, nodes, count, like)
+                if directed:
+                    _entries(tree, words, nodes, count, like)
+                else:
+                    _begin(given, tree, at, count, nodes)
+                    _steps(tree, start, near, words, nodes, count, like)
+            elif behind < lead:
+                _enter(tree, words, nodes, count, per_level, like)
             elif behind < rounds - 1:
-                _steps(tree, near + behind - 1, near + behind, words, nodes, count, like)
+                _steps(tree, near + behind - lead, near + behind - lead + 1, words, nodes, count, like)
             else:
                 hits += _finish(given, tree, at, words, nodes, count, like)
     store_as(load_as(given, HITS, 0), part, hits)

@@ -25,6 +25,8 @@ from millrace.host.words import Array, Mask, all_true
 
 STEP_ROWS = 1 << 16
 """Most tuples of one step."""
+WHOLE_STEP_ROWS = 1 << 20
+"""The same where whole tables are joined: sorted, so many search the other table in long sequential stretches."""
 STEP_CANDIDATES = 1 << 22
 """About the most candidate pairs of one step where candidates are checked again: what bounds their memory."""
 Columns = dict[tuple[Side, str], Array]
@@ -85,6 +87,7 @@ class Matcher:
         self._bands = {side: plan.band(side) for side in SIDES}
         self._rechecks = any(plan.recheck_of(side) for side in SIDES)
         self._rows, self._whole = rows or {}, whole
+        self._most_rows = WHOLE_STEP_ROWS if whole else STEP_ROWS
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
 
@@ -144,7 +147,7 @@ class Matcher:
             first, last = self._step(windows, old, step, want_pairs)
             old = {side: new[side].first + part[side].stop for side in SIDES}
             if self._rechecks:
-                size = _next_block(size, int(first.counts.sum() + last.counts.sum()))
+                size = _next_block(size, int(first.counts.sum() + last.counts.sum()), self._most_rows)
             yield self._checked(windows, new, part, {"r": first, "s": last}, want_pairs)
 
     def rouse(self, rows: int) -> None:
@@ -160,8 +163,8 @@ class Matcher:
     def _first_block(self, windows: dict[Side, Window]) -> int:
         """How many tuples to begin with: so few that even meeting the whole window each would not be too much."""
         if not self._rechecks:
-            return STEP_ROWS
-        return min(STEP_ROWS, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
+            return self._most_rows
+        return min(self._most_rows, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
 
     def _side_step(self, side: Side, new: Newcomers, part: slice) -> SideStep:
         """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
@@ -273,11 +276,11 @@ class Matcher:
         return self.plan.matches(terms, columns, len(who))
 
 
-def _next_block(size: int, candidates: int) -> int:
-    """More or fewer tuples than before, by how many candidates those had."""
+def _next_block(size: int, candidates: int, most: int) -> int:
+    """More or fewer tuples than before, by how many candidates those had; `most` at most."""
     if candidates > STEP_CANDIDATES:
         return max(1, size * STEP_CANDIDATES // candidates)
-    return min(STEP_ROWS, size * min(8, STEP_CANDIDATES // max(1, candidates)))
+    return min(most, size * min(8, STEP_CANDIDATES // max(1, candidates)))
 
 
 def _next_part(new: dict[Side, Newcomers], order: npt.NDArray[np.uint8], taken: dict[Side, int]) -> dict[Side, slice]:

@@ -7,10 +7,12 @@ type, whose type picks the width of every `load_as`. The caller keeps the arrays
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -81,6 +83,12 @@ def _prefetch(typing_context: Any, where: Any) -> Any:
     return types.void(types.int64), generate
 
 
+@cache
+def _vector_bits() -> int:
+    """The widest comparison that this processor makes in one instruction: pieces beyond that are put together badly."""
+    return LINE_BITS if get_host_cpu_features().get("avx512bw") else LINE_BITS // 2
+
+
 def _move_bytes(typing_context: Any, to: Any, source: Any, size: Any) -> Any:
     """Copy bytes from one address to another; both may overlap."""
 
@@ -113,14 +121,18 @@ def _leading(comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             word = context.get_value_type(bound)
             lanes = fixed or LINE_BITS // word.width // parts
-            many = ir.VectorType(word, lanes)
-            pointer = builder.inttoptr(arguments[0], many.as_pointer())
-            words = builder.load(pointer, align=word.width // 8)
+            many = ir.VectorType(word, min(lanes, _vector_bits() // word.width))
             one = builder.insert_element(ir.Constant(many, ir.Undefined), arguments[1], ir.IntType(32)(0))
-            same = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
-            bits = builder.bitcast(builder.icmp_unsigned(comparison, words, same), ir.IntType(lanes))
+            same = builder.shuffle_vector(
+                one, one, ir.Constant(ir.VectorType(ir.IntType(32), many.count), [0] * many.count)
+            )
             # A bit beyond the lanes stands for the word that would come next.
-            wide = builder.or_(builder.zext(bits, _WORD), _WORD(1 << lanes))
+            wide = _WORD(1 << lanes)
+            for at in range(0, lanes, many.count):
+                place = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
+                words = builder.load(builder.bitcast(place, many.as_pointer()), align=word.width // 8)
+                bits = builder.bitcast(builder.icmp_unsigned(comparison, words, same), ir.IntType(many.count))
+                wide = builder.or_(wide, builder.shl(builder.zext(bits, _WORD), _WORD(at)))
             return builder.cttz(wide, ir.IntType(1)(1))
 
         return types.int64(types.int64, bound), generate

@@ -32,6 +32,8 @@ STRUCTURES = {
 }
 LOAD_ROWS = 1 << 16
 """Tuples put in at a time when a window is loaded: sorting is fastest in cache."""
+WHOLE_ROWS = 1 << 20
+"""The same when a whole table is loaded: fewer runs to merge are worth more then."""
 LEAST_SHARED = 1 << 13
 """Steps of fewer tuples are not worth waking other threads for."""
 
@@ -76,8 +78,9 @@ class PanJoinIndex(JoinIndex):
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Put in earlier tuples, a batch at a time."""
         self.rouse(len(words))
-        for start in range(0, len(words), LOAD_ROWS):
-            stop = min(start + LOAD_ROWS, len(words))
+        most = WHOLE_ROWS if self.setting.whole else LOAD_ROWS
+        for start in range(0, len(words), most):
+            stop = min(start + most, len(words))
             self._append(side, first + start, words[start:stop], live[start:stop])
         if self.setting.whole:
             self._chains[side].seal()

@@ -1,1 +1,1 @@
-"""RTL simulation: the Verilator builder, the in-process `rtl` device and the loopback board. Empty so far."""
+"""Simulated engines: builders, models and driver, and the devices `rtl` and `hls`."""

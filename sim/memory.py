@@ -1,7 +1,7 @@
 """The memory of simulated boards: a large address space that costs nothing until it is used, and buffers in it.
 
-Buffers begin at multiples of 64 bytes. Sizes are rounded up to powers of two, so a freed buffer serves any later one of
-its class and nothing is ever searched. Limit: no neighbouring free buffers are joined.
+Buffers begin at multiples of 128 bytes, a beat of the widest port. Sizes are rounded up to powers of two, so a freed
+buffer serves any later one of its class and nothing is ever searched. Limit: no neighbouring free buffers are joined.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millrace.host.words import Array
 
 BYTES = 1 << 33
 """Two channels of 4 GiB, as on the paper's board."""
-ALIGN = 64
+ALIGN = 128
 _NORESERVE = 0x4000
 """MAP_NORESERVE of Linux, which Python's mmap does not name: pages are taken when they are touched."""
 

@@ -133,7 +133,7 @@ def _load(library: Path) -> Any:
     try:
         call: Any = ctypes.CDLL(str(library))
     except OSError as error:
-        raise DeviceUnavailable(f"the rtl model does not load: {error}; remove {library.parent}") from error
+        raise DeviceUnavailable(f"the simulated engine does not load: {error}; remove {library.parent}") from error
     model, numbers = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)
     signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "mr_create": (model, (ctypes.POINTER(_Memory),)),

@@ -1,1 +1,45 @@
-"""Millrace for Spark: lookups and joins on DataFrames, over the public API. Empty so far."""
+"""Millrace in Spark: partitions call the runtime, on whatever device their executor has.
+
+    from millrace import spark as ms
+    ms.lookup(df, index, key="k", into="value")           # batch or streaming
+    ms.join(r, s, on="abs(r.x - s.x) <= 5", how="inner")  # batch
+    ms.explain(r, s, on="abs(r.x - s.x) <= 5")            # what that would do, and why
+
+Spark Classic and Spark Connect alike; see docs/spark.md. Names are loaded when first used, so that importing this room
+loads no pyspark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace.spark.batch_join import join
+    from millrace.spark.explaining import explain
+    from millrace.spark.index_lookup import lookup
+    from millrace.spark.metrics import Metrics
+    from millrace.spark.resources import discovery_script
+
+_LAZY = {
+    "Metrics": "metrics",
+    "discovery_script": "resources",
+    "explain": "explaining",
+    "join": "batch_join",
+    "lookup": "index_lookup",
+}
+__all__ = ["Metrics", "discovery_script", "explain", "join", "lookup"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'millrace.spark' has no attribute {name!r}")
+    value = getattr(import_module(f"millrace.spark.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

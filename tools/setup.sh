@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Sets up what Millrace needs: `tools/setup.sh [main|pynq]`.
 #
-# main (the default) makes .venv from constraints/main.txt, and needs Java 17+ (Spark), a C++17 compiler and Icarus Verilog
-# (simulators).
+# main (the default) makes .venv from constraints/main.txt, and needs Java 17+ (Spark), a C++17 compiler, Icarus Verilog
+# (simulators) and Tcl (checks of vendor scripts).
 # pynq makes .venv-pynq from constraints/pynq.txt. Millrace itself goes in as an editable install.
 #
 # What is missing on the system is installed with apt-get where that is allowed (root, or sudo without a password);
@@ -74,6 +74,7 @@ missing() { # one word for each thing that is not there
         find_java >/dev/null || echo java
         find_cxx >/dev/null || echo c++
         command -v iverilog >/dev/null || echo icarus
+        command -v tclsh >/dev/null || echo tcl
     fi
 }
 
@@ -86,6 +87,7 @@ packages_for() { # Debian's packages for those words
         java) apt-cache show openjdk-17-jre-headless >/dev/null 2>&1 && echo openjdk-17-jre-headless || echo default-jre-headless ;;
         c++) echo g++ ;;
         icarus) echo iverilog ;;
+        tcl) echo tcl ;;
         esac
     done
 }
@@ -99,6 +101,7 @@ describe() {
         java) text+=("Java 17 or later (Debian: openjdk-17-jre-headless)") ;;
         c++) text+=("a C++17 compiler (Debian: g++)") ;;
         icarus) text+=("Icarus Verilog (Debian: iverilog)") ;;
+        tcl) text+=("Tcl (Debian: tcl)") ;;
         esac
     done
     local IFS=,

@@ -36,22 +36,24 @@ module bisort_cluster #(
     input  wire                      clk,
     input  wire                      rst,
 
-    // The slices: of MERGE and INDEX for `start`, of PROBE for `pair_start`.
+    // A start of MERGE or INDEX, or of a pair for PROBE; where its slices lie, as bisort_slicer says.
     input  wire                      start,
     input  wire                      indexing,
     input  wire [PAIR_PORTS-1:0]     pair_start,
-    input  wire [31:0]               a_first,
+    input  wire [63:0]               a_words_at,
+    input  wire [63:0]               a_ids_at,
+    input  wire [63:0]               b_words_at,
+    input  wire [63:0]               b_ids_at,
+    input  wire [63:0]               out_words_at,
+    input  wire [63:0]               out_ids_at,
+    input  wire [63:0]               index_at,
     input  wire [31:0]               a_count,
-    input  wire [31:0]               b_first,
     input  wire [31:0]               b_count,
-    // The job.
-    input  wire [63:0]               a_words,
-    input  wire [63:0]               a_ids,
-    input  wire [63:0]               b_words,
-    input  wire [63:0]               b_ids,
-    input  wire [63:0]               out_words,
-    input  wire [63:0]               out_ids,
-    input  wire [63:0]               index,
+    input  wire [31:0]               out_count,
+    input  wire [31:0]               sample_count,
+    input  wire [31:0]               out_first,
+    // The job; of PROBE the run.
+    input  wire [63:0]               words_addr,
     input  wire                      with_index,
     input  wire [31:0]               words_count,
     input  wire [4:0]                step_log2,
@@ -110,7 +112,6 @@ module bisort_cluster #(
 );
 
     localparam TUPLE_W = KEY_W + 32;
-    localparam BYTES_LOG2 = $clog2(KEY_W / 8);
     localparam READERS = 5 + 4 * PAIRS;
     localparam WRITERS = 3 + 2 * PAIRS;
 
@@ -187,30 +188,12 @@ module bisort_cluster #(
     assign s_axi_arready = arready[4];
     assign s_axi_rvalid = rvalid[4];
 
-    // ---- The slice of this start: where it begins in either run, in the merged run and in its index.
-
-    wire merge_start = start && !indexing;
-    wire [31:0] out_first = a_first + b_first;
-    wire [31:0] out_count = a_count + b_count;
-    wire [31:0] step_mask = (32'd1 << step_log2) - 32'd1;
-    wire [32:0] first_up = {1'b0, out_first} + {1'b0, step_mask};
-    wire [32:0] end_up = {1'b0, out_first} + {1'b0, out_count} + {1'b0, step_mask};
-    wire [32:0] sample_first = first_up >> step_log2;
-    wire [32:0] sample_end = end_up >> step_log2;
-    wire [31:0] sample_count = sample_end[31:0] - sample_first[31:0];
-
-    wire [4*64-1:0] read_addr;
-    wire [4*32-1:0] read_count;
-    wire [3:0] read_start = {{3{merge_start}}, start};
-
-    assign read_addr[0 +: 64] = a_words + {{(32-BYTES_LOG2){1'b0}}, a_first, {BYTES_LOG2{1'b0}}};
-    assign read_addr[64 +: 64] = a_ids + {30'd0, a_first, 2'd0};
-    assign read_addr[128 +: 64] = b_words + {{(32-BYTES_LOG2){1'b0}}, b_first, {BYTES_LOG2{1'b0}}};
-    assign read_addr[192 +: 64] = b_ids + {30'd0, b_first, 2'd0};
-    assign read_count = {b_count, b_count, a_count, a_count};
-
     // ---- Readers: 0 words of a, 1 ids of a, 2 words of b, 3 ids of b.
 
+    wire merge_start = start && !indexing;
+    wire [4*64-1:0] read_addr = {b_ids_at, b_words_at, a_ids_at, a_words_at};
+    wire [4*32-1:0] read_count = {b_count, b_count, a_count, a_count};
+    wire [3:0] read_start = {{3{merge_start}}, start};
     wire [2*W*KEY_W-1:0] words_tdata;
     wire [2*W*32-1:0] ids_tdata;
     wire [4*W-1:0] read_tkeep;
@@ -380,21 +363,21 @@ module bisort_cluster #(
                 assign tdata = passed_words;
                 assign tlast = passed_tlast;
                 assign tvalid = writes && write_tready[1];
-                assign addr = out_words + {{(32-BYTES_LOG2){1'b0}}, out_first, {BYTES_LOG2{1'b0}}};
+                assign addr = out_words_at;
                 assign count = out_count;
                 assign go = merge_start;
             end else if (k == 1) begin : ids
                 assign tdata = passed_ids;
                 assign tlast = passed_tlast;
                 assign tvalid = writes && write_tready[0];
-                assign addr = out_ids + {30'd0, out_first, 2'd0};
+                assign addr = out_ids_at;
                 assign count = out_count;
                 assign go = merge_start;
             end else begin : samples
                 assign tdata = sample_tdata;
                 assign tlast = sample_tlast;
                 assign tvalid = sample_tvalid && with_index_reg;
-                assign addr = index + {{(31-BYTES_LOG2){1'b0}}, sample_first, {BYTES_LOG2{1'b0}}};
+                assign addr = index_at;
                 assign count = sample_count;
                 assign go = start && with_index;
             end
@@ -456,18 +439,17 @@ module bisort_cluster #(
                 .clk(clk),
                 .rst(rst),
                 .start(pair_start[k]),
-                .first(a_first),
                 .count(a_count),
-                .low_addr(b_words),
-                .high_addr(b_ids),
-                .starts_addr(out_words),
-                .ends_addr(out_ids),
+                .low_addr(b_words_at),
+                .high_addr(b_ids_at),
+                .starts_addr(out_words_at),
+                .ends_addr(out_ids_at),
                 .band(band),
                 .below(below),
                 .above(above),
                 .least(least),
                 .most(most),
-                .words_addr(a_words),
+                .words_addr(words_addr),
                 .words_count(words_count),
                 .step_log2(step_log2),
                 .drop(drop),

@@ -189,10 +189,10 @@ module bisort_engine #(
     );
 
     wire [PARAMS*32-1:0] job;
-    wire [CLUSTERS-1:0] cluster_start, cluster_busy, cluster_error;
-    wire [PAIRS-1:0] pair_start;
+    wire [CLUSTERS-1:0] slot_cluster, cluster_start, cluster_busy, cluster_error;
+    wire [PAIRS-1:0] slot_pair, pair_start;
     wire indexing, clear, drop, load, index_busy, index_error;
-    wire [31:0] a_first, a_count, b_first, b_count, load_count;
+    wire [31:0] slot_a_first, slot_a_count, slot_b_first, slot_b_count, load_count;
 
     bisort_sequencer #(
         .KEY_W(KEY_W),
@@ -211,13 +211,13 @@ module bisort_engine #(
         .m_result_tready(result_tready),
         .working(working),
         .job(job),
-        .cluster_start(cluster_start),
-        .pair_start(pair_start),
+        .cluster_start(slot_cluster),
+        .pair_start(slot_pair),
         .indexing(indexing),
-        .a_first(a_first),
-        .a_count(a_count),
-        .b_first(b_first),
-        .b_count(b_count),
+        .a_first(slot_a_first),
+        .a_count(slot_a_count),
+        .b_first(slot_b_first),
+        .b_count(slot_b_count),
         .clear(clear),
         .drop(drop),
         .load(load),
@@ -229,6 +229,46 @@ module bisort_engine #(
     wire [63:0] index_addr = job[(BISORT_REG_INDEX-BISORT_REG_A_WORDS)*8 +: 64];
     wire [31:0] flags = job[(BISORT_REG_FLAGS-BISORT_REG_A_WORDS)*8 +: 32];
     wire [31:0] step_log2 = job[(BISORT_REG_STEP_LOG2-BISORT_REG_A_WORDS)*8 +: 32];
+
+    wire [63:0] a_words_at, a_ids_at, b_words_at, b_ids_at, out_words_at, out_ids_at, index_at;
+    wire [31:0] a_count, b_count, out_count, sample_count, out_first;
+
+    bisort_slicer #(
+        .KEY_W(KEY_W),
+        .CLUSTERS(CLUSTERS),
+        .PAIRS(PAIRS)
+    ) slicer (
+        .clk(clk),
+        .rst(rst),
+        .a_words(job[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
+        .a_ids(job[(BISORT_REG_A_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
+        .b_words(job[(BISORT_REG_B_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
+        .b_ids(job[(BISORT_REG_B_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
+        .out_words(job[(BISORT_REG_OUT_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
+        .out_ids(job[(BISORT_REG_OUT_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
+        .index(index_addr),
+        .step_log2(step_log2[4:0]),
+        .s_cluster_start(slot_cluster),
+        .s_pair_start(slot_pair),
+        .s_a_first(slot_a_first),
+        .s_a_count(slot_a_count),
+        .s_b_first(slot_b_first),
+        .s_b_count(slot_b_count),
+        .cluster_start(cluster_start),
+        .pair_start(pair_start),
+        .a_words_at(a_words_at),
+        .a_ids_at(a_ids_at),
+        .b_words_at(b_words_at),
+        .b_ids_at(b_ids_at),
+        .out_words_at(out_words_at),
+        .out_ids_at(out_ids_at),
+        .index_at(index_at),
+        .a_count(a_count),
+        .b_count(b_count),
+        .out_count(out_count),
+        .sample_count(sample_count),
+        .out_first(out_first)
+    );
 
     // ---- The on-chip index: read once, through the first cluster's port, for all pairs at the same time.
 
@@ -327,17 +367,19 @@ module bisort_engine #(
                 .start(cluster_start[k]),
                 .indexing(indexing),
                 .pair_start(start),
-                .a_first(a_first),
+                .a_words_at(a_words_at),
+                .a_ids_at(a_ids_at),
+                .b_words_at(b_words_at),
+                .b_ids_at(b_ids_at),
+                .out_words_at(out_words_at),
+                .out_ids_at(out_ids_at),
+                .index_at(index_at),
                 .a_count(a_count),
-                .b_first(b_first),
                 .b_count(b_count),
-                .a_words(job[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
-                .a_ids(job[(BISORT_REG_A_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
-                .b_words(job[(BISORT_REG_B_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
-                .b_ids(job[(BISORT_REG_B_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
-                .out_words(job[(BISORT_REG_OUT_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
-                .out_ids(job[(BISORT_REG_OUT_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
-                .index(index_addr),
+                .out_count(out_count),
+                .sample_count(sample_count),
+                .out_first(out_first),
+                .words_addr(job[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
                 .with_index(indexing || flags[BISORT_FLAG_INDEX[4:0]]),
                 .words_count(job[(BISORT_REG_A_COUNT-BISORT_REG_A_WORDS)*8 +: 32]),
                 .step_log2(step_log2[4:0]),

@@ -28,10 +28,8 @@ module bisort_pair #(
     input  wire                     rst,
 
     input  wire                     start,
-    // The slice: the first bound and how many.
-    input  wire [31:0]              first,
+    // The slice: how many bounds, and where they and their positions are.
     input  wire [31:0]              count,
-    // The whole batch.
     input  wire [63:0]              low_addr,
     input  wire [63:0]              high_addr,
     input  wire [63:0]              starts_addr,
@@ -80,8 +78,6 @@ module bisort_pair #(
     output wire [511:0]             counters
 );
 
-    localparam BYTES_LOG2 = $clog2(KEY_W / 8);
-
     // ---- Bounds: read, made, and handed to the two streams.
 
     wire [2*KEY_W-1:0] read_tdata, bound_tdata;
@@ -90,8 +86,6 @@ module bisort_pair #(
     wire [1:0] reader_busy, reader_error, stream_busy, stream_error, index_tready;
     wire [63:0] bound_crc, position_crc, rows, partitions, starved;
 
-    wire [63:0] word_offset = {{(32-BYTES_LOG2){1'b0}}, first, {BYTES_LOG2{1'b0}}};
-    wire [63:0] position_offset = {30'd0, first, 2'd0};
     // Both streams take a beat of the index together.
     wire index_both = &index_tready;
 
@@ -141,7 +135,7 @@ module bisort_pair #(
             ) bound_reader (
                 .clk(clk),
                 .rst(rst),
-                .cmd_addr((k == 0 ? low_addr : high_addr) + word_offset),
+                .cmd_addr(k == 0 ? low_addr : high_addr),
                 .cmd_count(count),
                 .cmd_valid(start && !(k == 1 && band)),
                 .cmd_ready(),
@@ -177,7 +171,7 @@ module bisort_pair #(
                 .rst(rst),
                 .upper(k != 0),
                 .start(start),
-                .out_addr((k == 0 ? starts_addr : ends_addr) + position_offset),
+                .out_addr(k == 0 ? starts_addr : ends_addr),
                 .out_count(count),
                 .words_addr(words_addr),
                 .words_count(words_count),

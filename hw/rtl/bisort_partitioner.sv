@@ -54,8 +54,8 @@ module bisort_partitioner #(
     localparam DEPTH_LOG2 = $clog2(INDEX_DEPTH);
     localparam TAG_W = 3;
     localparam OUT_W = KEY_W + DEPTH_LOG2 + TAG_W;
-    // Bounds on their way need room at the end, because the levels never stand still: two cycles per level and two more.
-    localparam ROOM_LOG2 = 6;
+    // Bounds on their way need room at the end, because the levels never stand still: two cycles per level and three more.
+    localparam ROOM_LOG2 = $clog2(2 * DEPTH_LOG2 + 3);
 
     param_check #(.OK(KEY_W == 32 || KEY_W == 64), .MESSAGE("KEY_W must be 32 or 64")) key_check ();
     param_check #(.OK(W == 1 || W == 2 || W == 4 || W == 8 || W == 16), .MESSAGE("W must be 1, 2, 4, 8 or 16")) lanes_check ();

@@ -81,12 +81,14 @@ class OrderedIndex:
         column = as_array(keys, "keys")
         kind = key_type("keys", column.type)
         with helpers(self._threads, len(column)) as team:
-            rows = make_rows(column, None if values is None else as_values(values), kind, duplicates, team)
+            given = None if values is None else as_values(values)
+            hybrid = None if self._layout == "regular" else not self._on_cpu
+            rows, nodes = make_rows(column, given, kind, duplicates, hybrid, team)
         own = rows if isinstance(values, pa.Array | pa.ChunkedArray) else with_own_values(rows)
         if self._layout == "regular":
             self._hold(LooseRows.of(own, duplicates, self._threads))
         else:
-            self._hold(PackedRows(own, duplicates, not self._on_cpu, self._threads))
+            self._hold(PackedRows(own, duplicates, not self._on_cpu, self._threads, nodes))
 
     def _set_up(self, layout: str, duplicates: str, device: Any, threads: Any, fallback: Any) -> None:
         """Check what can be checked before any row is read, and open the device."""

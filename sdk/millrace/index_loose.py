@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from millrace.host import hbtree_search as hs
 from millrace.host.hbtree import HBTree, Numbers, Positions, helpers
+from millrace.host.hbtree_build import fill
 from millrace.host.hbtree_editor import Changes
-from millrace.host.hbtree_leaves import fill
 from millrace.host.hbtree_regular import RegularTree
 from millrace.host.hbtree_scan import copy_ranges, count_ranges, last_places
 from millrace.host.lookup_runner import Finish

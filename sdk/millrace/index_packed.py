@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millrace.host import hbtree_search as hs
 from millrace.host.hbtree import HBTree, Positions, helpers
-from millrace.host.hbtree_leaves import fill
+from millrace.host.hbtree_build import fill
 from millrace.host.hbtree_values import gather, spread
 from millrace.host.lookup_runner import Finish
 from millrace.host.update_batch import Batch

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.errors import ArgumentError
+from millrace.host.hbtree_build import build, fill
 from millrace.host.hbtree_layout import MOST_KEYS
-from millrace.host.hbtree_leaves import BESIDE, EQUALS, UNSORTED, Leaves, fill
+from millrace.host.hbtree_leaves import BESIDE, EQUALS, UNSORTED, Leaves
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
 from millrace.host.words import Array, KeyType, all_true, from_words, native, to_words
@@ -61,8 +62,18 @@ def as_type(numbers: Array, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(plain), plain.buffers())
 
 
-def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates: str, team: Team) -> Rows:
-    """The rows, or an `ArgumentError` for duplicates that are not allowed."""
+def make_rows(
+    keys: pa.Array,
+    values: pa.Array | None,
+    kind: KeyType,
+    duplicates: str,
+    hybrid: bool | None,
+    team: Team,
+) -> tuple[Rows, Array | None]:
+    """The rows and, unless `hybrid` is None, the implicit tree's I-segment of that fan-out.
+
+    Duplicates that are not allowed are an `ArgumentError`.
+    """
     if len(keys) > MOST_KEYS:
         raise ArgumentError(f"keys has {len(keys):,} rows; allowed are {MOST_KEYS:,}: split them by range")
     if values is not None and len(values) != len(keys):
@@ -77,8 +88,8 @@ def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates
         values = None if values is None else values.take(pa.array(numbered))
     raw, flip = plain_words(numbers)
     beside = beside_words(values) if values is not None else numbered
-    leaves, known = fill(raw, flip, beside, team) if _looks_sorted(raw, flip) else (None, UNSORTED)
-    if leaves is None or known == UNSORTED:
+    built = build(raw, flip, beside, hybrid, team) if _looks_sorted(raw, flip) else None
+    if built is None or built.known == UNSORTED:
         words, order = sort_words(raw ^ raw.dtype.type(flip) if flip else raw, team)
         if values is None:
             beside = order.astype(np.int64) if numbered is None else numbered[order]
@@ -86,14 +97,14 @@ def make_rows(keys: pa.Array, values: pa.Array | None, kind: KeyType, duplicates
             beside = beside[order]
         else:
             values = values.take(pa.array(order))
-        leaves, known = fill(words, 0, beside, team)
+        built = build(words, 0, beside, hybrid, team)
         team.arena.give(words)
         team.arena.give(order)
-    if known == EQUALS and duplicates == "error":
-        raise _doubled(leaves, kind)
+    if built.known == EQUALS and duplicates == "error":
+        raise _doubled(built.leaves, kind)
     apart = values if beside is None else None
-    nulls = len(keys) - leaves.size
-    return Rows(leaves, kind, value_type, apart, nulls, is_numbered, len(keys), known == EQUALS)
+    nulls, equals = len(keys) - built.leaves.size, built.known == EQUALS
+    return Rows(built.leaves, kind, value_type, apart, nulls, is_numbered, len(keys), equals), built.nodes
 
 
 def with_numbers(rows: Rows, team: Team) -> Rows:

@@ -18,7 +18,15 @@ DOCUMENTS = [
     "docs/pipeline.md",
     "docs/updates.md",
 ]
-MODULES = ["millrace", "millrace.index", "millrace.registry", "millrace.table_join", "millrace.window_join"]
+MODULES = [
+    "millrace",
+    "millrace.index",
+    "millrace.outline",
+    "millrace.registry",
+    "millrace.table_join",
+    "millrace.table_probe",
+    "millrace.window_join",
+]
 FLAGS = doctest.NORMALIZE_WHITESPACE
 
 

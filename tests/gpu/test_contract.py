@@ -5,8 +5,9 @@ All of it is `gpu/device.py`, so both APIs must do the same: OpenCL on PoCL, CUD
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -213,3 +214,24 @@ def test_a_closed_device_does_nothing_more(device: GpuDevice) -> None:
     for use in uses:
         with pytest.raises(mr.DeviceFault, match="is closed"):
             use()
+
+
+@pytest.mark.parametrize(
+    "opens", [lambda: opencl.open_device("opencl", None), emulated], ids=["opencl", "cuda-emulated"]
+)
+def test_a_process_keeps_to_its_share_of_the_memory(
+    opens: Callable[[], GpuDevice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(opens()) as whole:
+        share = 1000 / whole._total()
+    monkeypatch.setenv("MILLRACE_DEVICE_SHARE", repr(share))
+    with closing(opens()) as device:
+        held = device.alloc(100, U64)
+        assert 0 < device.memory <= 200
+        with pytest.raises(mr.DeviceFault, match="MILLRACE_DEVICE_SHARE"):
+            device.alloc(50, U64)
+        device.free(held)
+        device.alloc(100, U64)
+    monkeypatch.setenv("MILLRACE_DEVICE_SHARE", "2")
+    with pytest.raises(mr.ArgumentError, match="up to 1"):
+        opens()

@@ -11,8 +11,9 @@ from millrace.host import hbtree_layout
 from millrace.host.cpu import CpuDevice
 from millrace.host.errors import ArgumentError
 from millrace.host.hbtree import HBTree, helpers
+from millrace.host.hbtree_build import fill
 from millrace.host.hbtree_layout import LAYOUTS, LINE, LayoutName, shape_of
-from millrace.host.hbtree_leaves import DISTINCT, EQUALS, UNSORTED, fill
+from millrace.host.hbtree_leaves import DISTINCT, EQUALS, UNSORTED
 from millrace.host.hbtree_values import gather, spread
 from millrace.host.huge import huge_array
 from millrace.host.words import Array
@@ -92,7 +93,7 @@ def test_a_separator_is_the_largest_word_below_its_child() -> None:
 
 
 @both_widths
-def test_fill_says_what_it_knows_of_the_order(word: Any) -> None:
+def test_building_says_what_it_knows_of_the_order(word: Any) -> None:
     for few, wanted in (([1, 2, 9], DISTINCT), ([1, 2, 2], EQUALS), ([2, 1], UNSORTED), ([], DISTINCT)):
         with helpers(2, 0) as team:
             assert fill(np.array(few, word), 0, None, team)[1] == wanted

@@ -10,8 +10,8 @@ import pytest
 from millrace.host.cpu import CpuDevice
 from millrace.host.gate import Gate
 from millrace.host.hbtree import helpers
+from millrace.host.hbtree_build import fill
 from millrace.host.hbtree_editor import Changes
-from millrace.host.hbtree_leaves import fill
 from millrace.host.hbtree_regular import RegularTree
 from millrace.host.lookup_runner import LookupRunner
 from millrace.host.paced import DevicePace, PacedDevice

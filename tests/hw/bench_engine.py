@@ -31,6 +31,8 @@ PAUSES: dict[str, Pauses | None] = {
     "bursts": lambda: itertools.cycle([False] * 19 + [True] * 23),
 }
 """When a channel holds still; the matrix of idle and back-pressure patterns is made of these."""
+MATRIX = os.environ["ENGINE_PAUSES"].split(",")
+"""The patterns of this run."""
 
 
 class TB:
@@ -133,10 +135,10 @@ async def _probe(tb: TB, rng: np.random.Generator, size: int, bounds: int, offse
 
 
 @cocotb.test()
-@cocotb.parametrize(reads=list(PAUSES), writes=list(PAUSES))
+@cocotb.parametrize(reads=MATRIX, writes=MATRIX)
 async def merges_and_probes(dut: Any, reads: str, writes: str) -> None:
     """Every rhythm of the memory's channels; starts that are not aligned, empty runs."""
-    tb = TB(dut, reads, writes, lite=random.choice(list(PAUSES)))
+    tb = TB(dut, reads, writes, lite=random.choice(MATRIX))
     await tb.start()
     rng = np.random.default_rng(random.getrandbits(32))
     for turn, sizes in enumerate(((70, 45), (0, 9), (3, 0))):

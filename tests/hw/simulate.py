@@ -14,9 +14,10 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from cocotb_tools.runner import get_runner
@@ -40,6 +41,7 @@ RHYTHMS = {"verilator": "always,random,bursts", "icarus": "random,bursts"}
 """What the matrix of idle and back-pressure patterns is made of; Icarus is far slower and gets the hard ones only."""
 VERILATOR_OPTIONS = [
     "-Wno-fatal",
+    *("--coverage-line", "--coverage-toggle"),
     # Only the top's ports are seen from Python: a far smaller build.
     *("--no-public-flat-rw", "--public-depth", "1"),
     # The benches' Python takes most of the time, so compiling quickly matters more than fast code.
@@ -66,6 +68,20 @@ class Variant:
 
     def __str__(self) -> str:
         return f"key{self.key_w}w{self.lanes}"
+
+
+ON_VERILATOR = tuple(Variant(key_w, lanes) for key_w in (32, 64) for lanes in (1, 4))
+ON_ICARUS = (Variant(32, 1), Variant(64, 2), Variant(32, 8))
+
+
+def cases(variants: tuple[Variant, ...]) -> list[tuple[str, Variant]]:
+    """The units and variants to run: one of each that differs."""
+    found = []
+    for unit in UNITS:
+        by_key = tuple({variant.key_w: variant for variant in variants}.values())
+        some = {"stream_fifo": variants[:1], "bisort_boundary": by_key}.get(unit, variants)
+        found += [(unit, variant) for variant in some]
+    return found
 
 
 @dataclass(frozen=True)
@@ -115,61 +131,89 @@ def top_module(variants: Iterable[Variant]) -> str:
     return "module units (\n" + ",\n".join(ports) + "\n);\n" + "\n".join(instances) + "\nendmodule\n"
 
 
-def build(simulator: str, variants: tuple[Variant, ...], folder: Path, *, waves: bool = False) -> Build:
-    """Compiles the units in some variants."""
-    folder.mkdir(parents=True)
-    top = folder / "units.sv"
-    top.write_text(top_module(variants))
+def compile_design(
+    simulator: str, folder: Path, top: str, sources: Sequence[Path], parameters: Mapping[str, int], *, waves: bool
+) -> None:
+    """Compiles a top module into a folder; with Verilator also for coverage."""
+    folder.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VERILATOR_ROOT", raising=False)
         patch.setenv("PATH", tools_path())
         get_runner(simulator).build(
-            sources=[*(RTL / f"{name}.sv" for name in (*HELPERS, *UNITS)), top],
-            hdl_toplevel="units",
+            sources=list(sources),
+            includes=[RTL],
+            hdl_toplevel=top,
+            parameters=dict(parameters),
             build_dir=folder,
             build_args=VERILATOR_OPTIONS if simulator == "verilator" else [],
             timescale=("1ns", "1ps"),
             waves=waves,
             log_file=folder / "build.log",
         )
+
+
+def run_bench(
+    simulator: str, folder: Path, top: str, bench: str, name: str, settings: Mapping[str, str], *, waves: bool = False
+) -> Path:
+    """Runs a bench on a compiled top; gives its log. Verilator's coverage lies beside it, as `name`.dat."""
+    log = folder / f"{name}.log"
+    get_runner(simulator).test(
+        test_module=f"tests.hw.{bench}",
+        hdl_toplevel=top,
+        hdl_toplevel_lang="verilog",
+        build_dir=folder,
+        test_dir=folder,
+        seed=SEED,
+        waves=waves,
+        plusargs=[f"+verilator+coverage+file+{folder / name}.dat"] if simulator == "verilator" else [],
+        extra_env=dict(settings),
+        log_file=log,
+    )
+    return log
+
+
+def fail(what: str, log: Path, wave: Path) -> NoReturn:
+    """Ends a test with the end of a bench's log and the way to its waveform."""
+    tail = "\n".join(log.read_text().splitlines()[-LOG_TAIL:])
+    pytest.fail(f"{what}: seed {SEED}, log {log}, waveform {wave}\n{tail}", pytrace=False)
+
+
+def build(simulator: str, variants: tuple[Variant, ...], folder: Path, *, waves: bool = False) -> Build:
+    """Compiles the units in some variants."""
+    folder.mkdir(parents=True)
+    top = folder / "units.sv"
+    top.write_text(top_module(variants))
+    sources = [*(RTL / f"{name}.sv" for name in (*HELPERS, *UNITS)), top]
+    compile_design(simulator, folder, "units", sources, {}, waves=waves)
     return Build(simulator, variants, folder)
 
 
 def run(built: Build, unit: str, variant: Variant) -> None:
-    """Runs a unit's bench; a failure shows the end of its log and where its waveform is."""
-    log = built.folder / f"{unit}-{variant}.log"
+    """Runs a unit's bench, unless it has passed already; a failure shows its log's end and its waveform's place."""
+    passed = built.folder / f"{unit}-{variant}.passed"
+    if passed.exists():
+        return
     try:
-        _simulate(built, unit, variant, log)
+        _simulate(built, unit, variant)
     except (SystemExit, RuntimeError):
-        tail = "\n".join(log.read_text().splitlines()[-LOG_TAIL:])
-        wave = _record(built, unit, variant)
-        pytest.fail(
-            f"{unit}, {variant}, {built.simulator}: seed {SEED}, log {log}, waveform {wave}\n{tail}", pytrace=False
-        )
+        log = built.folder / f"{unit}-{variant}.log"
+        fail(f"{unit}, {variant}, {built.simulator}", log, _record(built, unit, variant))
+    passed.touch()
 
 
 def _record(built: Build, unit: str, variant: Variant) -> Path:
     """Runs a bench that failed again, with a waveform."""
     traced = build(built.simulator, (variant,), built.folder / "waves" / f"{unit}-{variant}", waves=True)
     with contextlib.suppress(SystemExit, RuntimeError):
-        _simulate(traced, unit, variant, traced.folder / "bench.log", waves=True)
+        _simulate(traced, unit, variant, waves=True)
     return traced.folder / ("dump.vcd" if built.simulator == "verilator" else "units.fst")
 
 
-def _simulate(built: Build, unit: str, variant: Variant, log: Path, *, waves: bool = False) -> None:
-    get_runner(built.simulator).test(
-        test_module=f"tests.hw.bench_{unit}",
-        hdl_toplevel="units",
-        hdl_toplevel_lang="verilog",
-        build_dir=built.folder,
-        test_dir=built.folder,
-        seed=SEED,
-        waves=waves,
-        extra_env={
-            "UNITS_VARIANT": str(variant),
-            "UNITS_KEY_W": str(variant.key_w),
-            "UNITS_W": str(variant.lanes),
-            "UNITS_RHYTHMS": RHYTHMS[built.simulator],
-        },
-        log_file=log,
-    )
+def _simulate(built: Build, unit: str, variant: Variant, *, waves: bool = False) -> None:
+    settings = {
+        "UNITS_VARIANT": str(variant),
+        "UNITS_KEY_W": str(variant.key_w),
+        "UNITS_W": str(variant.lanes),
+        "UNITS_RHYTHMS": RHYTHMS[built.simulator],
+    }
+    run_bench(built.simulator, built.folder, "units", f"bench_{unit}", f"{unit}-{variant}", settings, waves=waves)

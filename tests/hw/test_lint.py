@@ -1,4 +1,4 @@
-"""Verilator and Icarus read every RTL file without a warning, for all parameters, and bad parameters are refused.
+"""Verilator, Icarus and Yosys read every RTL file without a warning, for all parameters; bad ones are refused.
 
 Modules are linted as tops of their own, with the parameters that they have out of `VALUES`. Files are all in `hw/rtl`.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.hw import yosys
 from tests.hw.simulate import RTL, verilator_folder
 
 VALUES = {"KEY_W": (32, 64), "W": (1, 2, 4, 8), "INDEX_DEPTH": (16, 65536)}
@@ -81,6 +82,18 @@ def test_reads_without_a_warning(module: str) -> None:
         assert (lint.returncode, lint.stdout + lint.stderr) == (0, ""), parameters
         read = _icarus(module, parameters, ["-tnull"])
         assert (read.returncode, read.stdout + read.stderr) == (0, ""), parameters
+
+
+@pytest.mark.parametrize("parameters", [{"KEY_W": 32, "W": 1}, {"KEY_W": 64, "W": 4}], ids=str)
+def test_yosys_reads_without_a_warning(parameters: dict[str, int]) -> None:
+    script = [f"read_verilog -sv -I{RTL} {' '.join(map(str, yosys.sources()))}", "design -save all"]
+    for module in MODULES:
+        header = (RTL / f"{module}.sv").read_text().split("\n);", 1)[0]
+        values = " ".join(f"-chparam {name} {value}" for name, value in parameters.items() if f" {name} =" in header)
+        script += ["design -load all", f"hierarchy -check -top {module} {values}"]
+    said = yosys.run(script)
+    assert f"Top module:  \\{MODULES[-1]}" in said
+    assert [line for line in said.splitlines() if "warning" in line.lower()] == []
 
 
 @pytest.mark.parametrize(("module", "parameters", "message"), BAD)

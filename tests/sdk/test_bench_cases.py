@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millrace.bench import catalog, hardware, join, panjoin, structures, window_join
+from millrace.bench import catalog, csim, hardware, join, panjoin, structures, window_join
 from millrace.bench.bars import BARS, judged
+from millrace.bench.engine_work import Merging
 from millrace.bench.entrants import LARGEST_WINDOW, Entrant, entrants, ours, suits, yardstick
 from millrace.bench.harness import Case, DifferentWork, Effort, PeerMissing, Result, measure
 from millrace.bench.options import Options
@@ -339,6 +340,7 @@ def test_every_bar_names_cases_that_a_full_run_has() -> None:
 
 def _pairs() -> Iterator[tuple[str, str, str]]:
     yield "bisort", "bound", "rtl:w4,n2,m4,ideal"
+    yield "bisort", "bar", "hls:w4"
     peers = ["best fixed index", "btree on cpu", "random-reads", "bisort at 2^16", "bisort at selectivity 1"]
     for index in LARGEST_WINDOW:
         for peer in [*peers, *window_join.BATCH_PEERS, *join.PEERS]:
@@ -349,6 +351,9 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
         yield index, "keys and values", "cpu"
     for strategy in STRATEGIES:
         yield strategy, "max(T2, T4)", "paced"
+    for called in ("lookup", "broadcast", "range"):
+        for peer in ("identity", "identity-shuffle", "spark-buckets", "40 MB"):
+            yield called, peer, "cpu"
 
 
 def test_a_full_run_prints_its_bars(
@@ -374,7 +379,7 @@ def test_hardware_cases_count_cycles_and_check_the_answer(monkeypatch: pytest.Mo
     monkeypatch.setattr(hardware, "QUICK_RUN", 4096)
     monkeypatch.setattr(hardware, "QUICK_BATCH", 512)
     monkeypatch.setattr(hardware, "QUICK_PARTITIONS", 256)
-    cases = list(hardware.cases(Options(quick=True)))
+    cases = [case for case in hardware.cases(Options(quick=True)) if not case.name.startswith("csim-")]
     assert {case.facts["operation"] for case in cases} == {"merge", "probe"}
     for case in cases:
         rows = {row["peer"]: row for row in run(case)}
@@ -385,10 +390,21 @@ def test_hardware_cases_count_cycles_and_check_the_answer(monkeypatch: pytest.Mo
         assert cycles == pytest.approx(round(cycles))
 
 
+def test_c_simulation_is_timed_and_its_answer_checked() -> None:
+    cases = list(csim.cases(4096, 512, 256))
+    assert {case.facts["operation"] for case in cases} == {"merge", "probe"}
+    assert {case.contenders[0].device for case in cases} == {"hls:w1", "hls:w4", "hls:w8"}
+    for case in cases:
+        rows = {row["peer"]: row for row in run(case)}
+        assert set(rows) == {"bar", "numpy"}
+        assert rows["bar"]["peer_value"] == pytest.approx(csim.BAR)
+        assert rows["bar"]["unit"] == "tuples/s"
+
+
 def test_hardware_that_answers_wrongly_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "QUICK_RUN", 1024)
     case = next(iter(hardware.cases(Options(quick=True))))
-    right = hardware.Merging.expected
-    monkeypatch.setattr(hardware.Merging, "expected", lambda work, made: {**right(work, made), "ids": made[1][:0]})
+    right = Merging.expected
+    monkeypatch.setattr(Merging, "expected", lambda work, made: {**right(work, made), "ids": made[1][:0]})
     with pytest.raises(DifferentWork, match=r"ids|rows"):
         measure(case, SHORT, quiet)

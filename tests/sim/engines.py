@@ -1,6 +1,7 @@
 """What tests of the simulated engine share: runs in its memory, and what NumPy says of them.
 
-At most four configurations are built in the tests, KEY_W 32 and 64 by W 1 and 4; a build is kept in the cache.
+At most four configurations of the RTL are built in the tests, KEY_W 32 and 64 by W 1 and 4; a build is kept in the
+cache. The C simulation is built for W 8 too.
 """
 
 from __future__ import annotations
@@ -10,22 +11,27 @@ from typing import Any
 import numpy as np
 
 from millrace.host.words import Array
-from millrace.sim import build
+from millrace.sim import build, hls_build
 from millrace.sim.build import Config
 from millrace.sim.driver import Batch, Engine, IndexAt, RunAt
+from millrace.sim.hls_build import Shape
 from millrace.sim.memory import Memory
 from millrace.sim.model import IDLE_CYCLES, Model, timing
 
 U32 = np.dtype(np.uint32)
 SHAPES = [(key_bits, lanes) for key_bits in (32, 64) for lanes in (1, 4)]
+ENGINES = [("rtl", *shape) for shape in SHAPES] + [("hls", bits, lanes) for bits in (32, 64) for lanes in (1, 4, 8)]
 
 
 class Board:
-    """A simulated engine with its memory."""
+    """A simulated engine with its memory: of the RTL, or, with `kind="hls"`, of the HLS C++."""
 
-    def __init__(self, key_bits: int = 64, lanes: int = 4, memory: str = "ideal", idle: int = IDLE_CYCLES) -> None:
+    def __init__(
+        self, key_bits: int = 64, lanes: int = 4, memory: str = "ideal", idle: int = IDLE_CYCLES, kind: str = "rtl"
+    ) -> None:
         self.memory = Memory()
-        library = build.library(Config(key_bits, lanes))
+        is_hls = kind == "hls"
+        library = hls_build.library(Shape(key_bits, lanes)) if is_hls else build.library(Config(key_bits, lanes))
         self.model = Model(library, self.memory, timing(memory), idle)
         self.engine = Engine(self.model, self.memory.take(1 << 20), 1 << 16)
         self.word: np.dtype[Any] = self.engine.word

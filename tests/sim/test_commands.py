@@ -11,10 +11,8 @@ from millrace.host.errors import DeviceFault
 from millrace.hw import registers as reg
 from millrace.sim import build
 from millrace.sim.driver import Engine, IndexAt, RunAt
+from tests.sim.commands import BAD, command, good_merge, good_probe
 from tests.sim.engines import Board, check_merge, check_probe
-
-FAR = 1 << 40
-"""An address beyond the memory."""
 
 
 @pytest.fixture(scope="module")
@@ -22,68 +20,6 @@ def board() -> Iterator[Board]:
     made = Board()
     yield made
     made.close()
-
-
-def good_merge(board: Board) -> dict[int, int]:
-    """Staged parameters of a merge that is right: a of 20 and b of 12 tuples, all in the first cluster."""
-    at = [board.memory.take(1024) for _ in range(7)]
-    names = ("A_WORDS", "A_IDS", "B_WORDS", "B_IDS", "OUT_WORDS", "OUT_IDS", "INDEX")
-    staged = {getattr(reg, f"REG_{name}"): address for name, address in zip(names, at, strict=True)}
-    staged |= {getattr(reg, f"REG_{name}") + 4: 0 for name in names}
-    counts = {reg.REG_A_COUNT: 20, reg.REG_B_COUNT: 12, reg.REG_STEP_LOG2: 3, reg.REG_FLAGS: 1 << reg.FLAG_INDEX}
-    slots = {reg.REG_SLOT_A: 20, reg.REG_SLOT_B: 12, reg.REG_SLOT_A + 8: 20, reg.REG_SLOT_B + 8: 12}
-    return {**staged, **counts, **slots}
-
-
-def good_probe(board: Board) -> dict[int, int]:
-    """The same for a probe of 12 bounds in 20 words."""
-    return {**good_merge(board), reg.REG_FLAGS: 0, reg.REG_SLOT_A: 12, reg.REG_SLOT_A + 8: 12}
-
-
-def command(board: Board, opcode: int, staged: dict[int, int]) -> int:
-    """The error code of a command."""
-    model = board.model
-    model.write_regs([*staged.items(), (reg.REG_COMMAND, opcode)])
-    model.wait()
-    result = model.read_regs([reg.REG_RESULT])[0]
-    model.write_regs([(reg.REG_RESULT, 0)])
-    board.engine._staged.clear()  # the test has written past the driver
-    assert result >> 31
-    assert result >> 8 & 255 == opcode
-    return result & 255
-
-
-BAD = [
-    ("no such opcode", 0, {}, reg.ERR_UNKNOWN_OPCODE),
-    ("no such opcode", 77, {}, reg.ERR_UNKNOWN_OPCODE),
-    ("nothing to merge", reg.OP_MERGE, {reg.REG_A_COUNT: 0, reg.REG_B_COUNT: 0}, reg.ERR_ZERO_LENGTH),
-    ("nothing to index", reg.OP_INDEX, {reg.REG_A_COUNT: 0}, reg.ERR_ZERO_LENGTH),
-    ("no bounds", reg.OP_PROBE, {reg.REG_B_COUNT: 0}, reg.ERR_ZERO_LENGTH),
-    ("no run", reg.OP_PROBE, {reg.REG_A_COUNT: 0}, reg.ERR_ZERO_LENGTH),
-    ("words", reg.OP_MERGE, {reg.REG_A_WORDS: 0x1004}, reg.ERR_UNALIGNED),
-    ("ids", reg.OP_MERGE, {reg.REG_B_IDS: 0x1002}, reg.ERR_UNALIGNED),
-    ("out", reg.OP_MERGE, {reg.REG_OUT_WORDS: 0x1001}, reg.ERR_UNALIGNED),
-    ("index", reg.OP_INDEX, {reg.REG_INDEX: 0x1004}, reg.ERR_UNALIGNED),
-    ("upper bounds", reg.OP_PROBE, {reg.REG_B_IDS: 0x1004}, reg.ERR_UNALIGNED),
-    ("starts", reg.OP_PROBE, {reg.REG_OUT_WORDS: 0x1002}, reg.ERR_UNALIGNED),
-    ("one run", reg.OP_MERGE, {reg.REG_A_COUNT: 0x80000001}, reg.ERR_OVER_LIMIT),
-    ("both runs", reg.OP_MERGE, {reg.REG_A_COUNT: 0x40000000, reg.REG_B_COUNT: 0x40000001}, reg.ERR_OVER_LIMIT),
-    ("sum of 2**32", reg.OP_MERGE, {reg.REG_A_COUNT: 0x80000000, reg.REG_B_COUNT: 0x80000000}, reg.ERR_OVER_LIMIT),
-    ("bounds", reg.OP_PROBE, {reg.REG_B_COUNT: 0xFFFFFFFF}, reg.ERR_OVER_LIMIT),
-    ("small step", reg.OP_INDEX, {reg.REG_STEP_LOG2: 2}, reg.ERR_BAD_STEP),
-    ("large step", reg.OP_PROBE, {reg.REG_STEP_LOG2: 32}, reg.ERR_BAD_STEP),
-    ("large index", reg.OP_PROBE, {reg.REG_A_COUNT: (8 << 16) + 1}, reg.ERR_INDEX_TOO_LARGE),
-    ("falling", reg.OP_MERGE, {reg.REG_SLOT_A: 21}, reg.ERR_BAD_SLICE),
-    ("falling b", reg.OP_MERGE, {reg.REG_SLOT_B: 13}, reg.ERR_BAD_SLICE),
-    ("too short", reg.OP_MERGE, {reg.REG_SLOT_A + 8: 19, reg.REG_SLOT_A: 19}, reg.ERR_BAD_SLICE),
-    ("too long", reg.OP_INDEX, {reg.REG_SLOT_A + 8: 21}, reg.ERR_BAD_SLICE),
-    ("bounds left", reg.OP_PROBE, {reg.REG_SLOT_A: 5, reg.REG_SLOT_A + 8: 6}, reg.ERR_BAD_SLICE),
-    ("no memory to read", reg.OP_MERGE, {reg.REG_A_WORDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
-    ("no memory to write", reg.OP_MERGE, {reg.REG_OUT_IDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
-    ("no index", reg.OP_PROBE, {reg.REG_INDEX + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
-    ("no partitions", reg.OP_PROBE, {reg.REG_A_WORDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
-    ("no bounds there", reg.OP_PROBE, {reg.REG_B_WORDS + 4: FAR >> 32}, reg.ERR_AXI_ERROR),
-]
 
 
 @pytest.mark.parametrize(("what", "opcode", "spoilt", "code"), BAD, ids=[f"{bad[0]}-{bad[1]}" for bad in BAD])

@@ -1,4 +1,4 @@
-"""The simulated engine against NumPy: merges, indexes and probes of all lengths, unaligned slices, both memories."""
+"""The simulated engines, RTL and HLS, against NumPy: commands of all lengths, unaligned slices, both memories."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ import pytest
 
 from millrace.hw import registers as reg
 from millrace.sim.driver import Batch, IndexAt, RunAt
-from tests.sim.engines import SHAPES, U32, Board, check_merge, check_probe
+from tests.sim.engines import ENGINES, SHAPES, U32, Board, check_merge, check_probe
 
 SIZES = [(1, 0), (0, 1), (1, 1), (3, 2), (7, 9), (64, 64), (100, 1), (1, 300), (129, 517), (1000, 900), (20, 3000)]
 
 
-@pytest.fixture(params=SHAPES, ids="key{0[0]}-w{0[1]}".format, scope="module")
+@pytest.fixture(params=ENGINES, ids="{0[0]}-key{0[1]}-w{0[2]}".format, scope="module")
 def board(request: pytest.FixtureRequest) -> Iterator[Board]:
-    """An engine of each configuration."""
+    """An engine of each configuration, of the RTL and of the HLS C++."""
+    kind, key_bits, lanes = request.param
+    made = Board(key_bits, lanes, kind=kind)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=SHAPES, ids="key{0[0]}-w{0[1]}".format)
+def rtl_board(request: pytest.FixtureRequest) -> Iterator[Board]:
+    """An engine of each configuration, of the RTL alone."""
     made = Board(*request.param)
     yield made
     made.close()
@@ -113,8 +122,8 @@ def test_an_index_too_large_for_the_chip_is_thinned_out(board: Board) -> None:
     check_probe(board, words, words[5:400:7].copy(), words[9:404:7].copy())
 
 
-def test_crcs_are_those_of_the_bytes(board: Board) -> None:
-    rng = np.random.default_rng(4)
+def test_crcs_are_those_of_the_bytes(rtl_board: Board) -> None:
+    board, rng = rtl_board, np.random.default_rng(4)
     a, b = board.run(rng, 18, 1000), board.run(rng, 11, 1000, 18)  # too few for a second cluster
     check_merge(board, a, b, offset=1)
     names = ("A_WORDS_CRC", "A_IDS_CRC", "B_WORDS_CRC", "B_IDS_CRC", "OUT_WORDS_CRC", "OUT_IDS_CRC", "OUT_INDEX_CRC")

@@ -23,7 +23,7 @@ def test_a_burst_across_4_kib_is_a_fault(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(build, "RTL", LONG_BURST.plant(tmp_path))
     device = rtl.open_device(SMALL, None)
     a, ai, b, bi, out, outi, index = (device.alloc(2000, np.dtype(np.uint32)) for _ in range(7))
-    # Buffers begin 64 bytes behind a page, so bursts of 256 bytes from there on end in the next one.
+    # Buffers begin 128 bytes behind a page, so bursts of 256 bytes from there on end in the next one.
     launch = device.launch("bisort_merger", [a, ai, b, bi, out, outi, index], (16, 1040, 8))
     with pytest.raises(DeviceFault, match=r"AXI4 rule broken on memory port 0 in cycle \d+: a burst crosses 4 KiB"):
         device.wait(launch)

@@ -54,6 +54,7 @@ class Verdict:
 
 
 _W, _SMALL, _BTREE = "window_join", r"small-2\^16-batch", "btree on cpu"
+_BUCKETS = "spark-buckets"
 _L, _UNIFORM = "lookup", r"lookup-2\^(23|26)-uniform"
 BARS = (
     Bar("bisort 20x NumPy at 2^20", 20, _W, r"batches-2\^20-seqs", "bisort", "numpy"),
@@ -96,6 +97,14 @@ BARS = (
     _hardware("mergers 0.90 of DDR3's bandwidth", 0.90, "merge-.*-ddr3-.*"),
     _hardware("probers 0.8 of the bandwidth at 2^20", 0.8, r"probe-.*-2\^20-.*"),
     _hardware("probers 0.8 of the bandwidth at 2^23", 0.8, r"probe-.*-2\^23-.*"),
+    Bar("C simulation merges 8 M tuples a second", 1, "hardware", "csim-merge-.*", "bisort", "bar", "hls:.*"),
+    Bar("C simulation probes 8 M tuples a second", 1, "hardware", "csim-probe-.*", "bisort", "bar", "hls:.*"),
+    Bar("ms.lookup 0.9 of identity", 0.9, "spark", r"lookup-2\^23", "lookup", "identity"),
+    Bar("broadcast 5x the bucketed join", 5, "spark", "join-1M-band", "broadcast", _BUCKETS),
+    Bar("range 2x the bucketed join", 2, "spark", "join-1M-band", "range", _BUCKETS),
+    Bar("range 0.6 of a shuffle", 0.6, "spark", "join-1M-band", "range", "identity-shuffle"),
+    Bar("heavy hitter 10x the bucketed join", 10, "spark", "join-1M-heavy", "broadcast|range", _BUCKETS),
+    Bar("40 MB a worker for 512 MB of index", 1, "spark", "memory-512MB", "lookup", "40 MB"),
 )
 
 

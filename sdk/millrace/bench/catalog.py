@@ -47,6 +47,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.hardware",
         "the simulated FPGA engine: tuples merged and probed per cycle, against lanes, bandwidth and a written model",
     ),
+    "spark": Bench(
+        "millrace.spark.bench",
+        "lookups and band joins called from Spark, against identity, a shuffle and the bucketed equi-join",
+    ),
 }
 
 

@@ -29,7 +29,7 @@ LARGEST_SCAN = 1 << 28
 LARGEST_COUNTED = 1 << 26
 """The most matches in a step of an index that walks over matches to count them."""
 COUNT_WITHOUT_WALKING = frozenset({"bisort", "auto"})
-LARGEST_ON = {"opencl-cpu": 1 << 16, "rtl": 1 << 12}
+LARGEST_ON = {"opencl-cpu": 1 << 16, "hls": 1 << 16, "rtl": 1 << 12}
 """The largest window on kinds of device that are there to be checked, not to be fast."""
 
 

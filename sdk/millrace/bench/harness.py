@@ -96,7 +96,7 @@ class Case:
 class Effort:
     """How long to measure: `repeats` slices of `slice_seconds` each, `most_seconds` in all per contender.
 
-    Warming up takes a twentieth of `most_seconds` at most.
+    Warming up takes a tenth of `most_seconds` at most.
     """
 
     repeats: int = 7
@@ -197,7 +197,7 @@ def _warm(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: P
     for name, runner in runners.items():
         progress(f"{case.name}: warming up {name}", 0.0)
         work = seconds = 0.0
-        while work < case.warm_work and seconds < effort.most_seconds / 20:
+        while work < case.warm_work and seconds < effort.most_seconds / 10:
             done, took = runner.step()
             work, seconds = work + done, seconds + took
         runner.pause()

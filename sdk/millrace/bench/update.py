@@ -30,9 +30,9 @@ from millrace.bench.peers.ordered_multimap import OrderedMultimap
 from millrace.host.clock import WALL
 from millrace.host.cpu import CpuDevice
 from millrace.host.hbtree import helpers
+from millrace.host.hbtree_build import fill
 from millrace.host.hbtree_editor import Changes, Editor
 from millrace.host.hbtree_layout import LayoutName
-from millrace.host.hbtree_leaves import fill
 from millrace.host.hbtree_regular import RegularTree
 from millrace.host.lookup_runner import LookupRunner
 from millrace.host.paced import DevicePace, PacedDevice

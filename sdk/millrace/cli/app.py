@@ -59,11 +59,12 @@ def demo(
     rows: Annotated[int, typer.Option(min=1, help="Rows of each stream.")] = 200_000,
     out: Annotated[Path, typer.Option(help="Folder for demo.parquet and demo.json.")] = Path("out"),
     json: Json = False,
+    spark: Annotated[bool, typer.Option("--spark", help="The job in Spark: a lookup, then a band join.")] = False,
 ) -> None:
     """Join two sensor streams with every index on every device here, and check that all agree."""
-    from millrace.cli.demo import show_demo
+    from millrace.cli.demo import show_demo, show_spark_demo
 
-    raise typer.Exit(show_demo(rows, out, json))
+    raise typer.Exit((show_spark_demo if spark else show_demo)(rows, out, json))
 
 
 @app.command()
@@ -97,3 +98,27 @@ def bench(
         list_benches(json)
     else:
         run_benches(names or [], json, quick, out, repeat, case, trace)
+
+
+hw = typer.Typer(help="Tools for the hardware design.", rich_markup_mode=None)
+app.add_typer(hw, name="hw")
+
+
+@hw.callback()
+def hardware() -> None:
+    """Tools for the hardware design."""
+
+
+@hw.command()
+def synth(
+    json: Json = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Keep the numbers in hw/resources.json and docs/hardware.md.")
+    ] = False,
+    target: Annotated[list[str] | None, typer.Option(help="xilinx, intel or ecp5 (default: all).")] = None,
+    timing: Annotated[bool, typer.Option(help="Place and route mergers to find their clock.")] = True,
+) -> None:
+    """Map the RTL to three FPGA families: LUTs, registers and block RAM per unit, and the mergers' clock."""
+    from millrace.cli.hw import show_synthesis
+
+    raise typer.Exit(show_synthesis(json, write, target or [], timing))

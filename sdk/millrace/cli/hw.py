@@ -1,0 +1,41 @@
+"""`millrace hw synth`: maps the RTL with Yosys, times mergers with nextpnr, prints and keeps what they found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import typer
+
+from millrace.cli.screen import print_table, progress, remark
+from millrace.hw import synth
+from millrace.hw.resources import DOCUMENT, RECORD, Resources, bars, write
+
+
+def show_synthesis(as_json: bool, keep: bool, targets: list[str], timing: bool) -> int:
+    """Map and time everything; with `keep` write record and documents. The exit code is 1 where a bar is missed."""
+    with progress() as report:
+        found = synth.measure(targets, timing, report)
+    if keep:
+        write(found)
+        remark(f"written: {RECORD} and {DOCUMENT}")
+    held = bars(found)
+    if as_json:
+        typer.echo(json.dumps({**asdict(found), "bars": [asdict(bar) for bar in held]}, indent=2))
+    else:
+        _print(found)
+        for bar in held:
+            typer.echo(f"{'met   ' if bar.met else 'MISSED'}  {bar.name}: {bar.reached:,.1f}, bar {bar.limit:,.1f}")
+    return 0 if all(bar.met for bar in held) else 1
+
+
+def _print(found: Resources) -> None:
+    rows = [(c.design, c.target, f"{c.luts:,}", f"{c.registers:,}", f"{c.brams:,.1f}") for c in found.costs]
+    numbers = ("LUTs or ALMs", "registers", "block RAM")
+    print_table(("design", "target", *numbers), rows, right=frozenset(numbers))
+    if found.clocks:
+        print_table(
+            ("design", "device", "MHz"),
+            [(c.design, c.device, f"{c.mhz:.1f}") for c in found.clocks],
+            frozenset({"MHz"}),
+        )

@@ -1,0 +1,230 @@
+"""What the devices `rtl` and `hls` share: buffers in a simulated board's memory, launches, engines behind the driver.
+
+An engine has one word width, so a device holds up to two, over one memory, each built and started when it is first
+needed. A launch is worked off when it is waited for, or before the next copy: no time passes for a simulation that
+nobody looks at. Limits: `threads` has no effect; a device serves one thread at a time, several may work side by side.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from millrace.host.device import Buffer, Device, Launch, Tally
+from millrace.host.errors import DeviceFault
+from millrace.host.unit_table import Work, check
+from millrace.host.words import Array
+from millrace.sim.driver import Batch, Engine, IndexAt, RunAt
+from millrace.sim.memory import Memory
+from millrace.sim.model import Model
+
+
+class SimBuffer:
+    """Elements in the simulated memory; `address` is None once they were given back."""
+
+    def __init__(self, owner: SimDevice, address: int, size: int, dtype: np.dtype[Any]) -> None:
+        """`size` elements of `dtype` at `address`."""
+        self.owner, self.address, self.size, self.dtype = owner, address, size, dtype
+        self.freed = False
+
+
+class SimLaunch:
+    """A unit that has been launched; its counters once it has run."""
+
+    def __init__(self, unit: str, work: Callable[[], dict[str, int]]) -> None:
+        """Not run yet."""
+        self.unit, self._work = unit, work
+        self.result: dict[str, int] | None = None
+        self.error: DeviceFault | None = None
+
+    def run(self) -> None:
+        """Work it off."""
+        try:
+            self.result = self._work()
+        except DeviceFault as error:
+            self.error = error
+
+
+class SimDevice(Device, ABC):
+    """Engines over one memory, one for each word width."""
+
+    units = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober", "bisort_band_prober"})
+
+    def __init__(self, name: str) -> None:
+        """Nothing is built before the first launch."""
+        self.name = name
+        self._memory: Memory | None = Memory()
+        self._engines: dict[int, tuple[Model, Engine]] = {}
+        self._queue: deque[SimLaunch] = deque()
+        self._tally = Tally()
+
+    @abstractmethod
+    def _start(self, bits: int, memory: Memory) -> tuple[Model, Engine]:
+        """The engine of a word width, built if need be, on a memory."""
+
+    @abstractmethod
+    def _spent(self, cycles: int, nanoseconds: int) -> dict[str, int]:
+        """What a launch took, as its counters tell it."""
+
+    # Buffers.
+
+    def alloc(self, size: int, dtype: np.dtype[Any]) -> SimBuffer:
+        """In the simulated memory."""
+        dtype = np.dtype(dtype)
+        return SimBuffer(self, self._open().take(max(1, size) * dtype.itemsize), size, dtype)
+
+    def write(self, buffer: Buffer, offset: int, data: Array) -> None:
+        """Copy in, after all that was launched before."""
+        into = self._mine(buffer)
+        self._check_range("write", into, offset, len(data))
+        if data.dtype != into.dtype:
+            raise DeviceFault(f"device {self.name!r}: write of {data.dtype} into a buffer of {into.dtype}")
+        self._finish()
+        self._forget(into)
+        self._view(into, offset, len(data))[:] = data
+        self._tally.add(bytes_in=data.nbytes)
+
+    def read(self, buffer: Buffer, offset: int, size: int) -> Array:
+        """Copy out, after all that was launched before."""
+        source = self._mine(buffer)
+        self._check_range("read", source, offset, size)
+        self._finish()
+        data = self._view(source, offset, size).copy()
+        self._tally.add(bytes_out=data.nbytes)
+        return data
+
+    def free(self, buffer: Buffer) -> None:
+        """Give the memory back, after all that was launched before."""
+        if isinstance(buffer, SimBuffer) and buffer.freed:
+            return
+        mine = self._mine(buffer)
+        self._finish()
+        self._forget(mine)
+        mine.freed = True
+        self._open().give(mine.address)
+
+    # Launches.
+
+    def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> SimLaunch:
+        """Queue a unit."""
+        mine = [self._mine(buffer) for buffer in buffers]
+        work = check(self.name, self.units, unit, buffers, scalars)
+        launch = SimLaunch(unit, lambda: self._work(unit, work, mine))
+        self._queue.append(launch)
+        return launch
+
+    def wait(self, launch: Launch) -> Mapping[str, int]:
+        """Work off the queue up to this launch: its rows and the time they took."""
+        assert isinstance(launch, SimLaunch)
+        while launch.result is None and launch.error is None:
+            self._open()
+            self._queue.popleft().run()
+        if launch.result is None:
+            assert launch.error is not None
+            raise launch.error
+        return launch.result
+
+    def counters(self) -> dict[str, int]:
+        """Bytes in and out, rows and time per unit, and all that the engines count, behind the kind's name."""
+        counts = self._tally.as_dict()
+        for _, engine in self._engines.values():
+            for name, value in self._counted(engine.counters()).items():
+                counts[f"{self.kind}_{name}"] = counts.get(f"{self.kind}_{name}", 0) + value
+        return counts
+
+    def _counted(self, counters: dict[str, int]) -> dict[str, int]:
+        """Those of an engine's counters that mean something here."""
+        return counters
+
+    def close(self) -> None:
+        """Stop the engines; counters can still be read."""
+        if self._memory is None:
+            return
+        self._queue.clear()  # nobody will look at what is left
+        counts = self.counters()
+        for model, _ in self._engines.values():
+            model.close()
+        self._engines, self._memory = {}, None
+        self._tally = Tally()
+        self._tally.add(**counts)
+
+    def engine(self, word: np.dtype[Any]) -> Engine:
+        """The engine of a word width, built and started when first asked for."""
+        bits = word.itemsize * 8
+        if bits not in self._engines:
+            self._engines[bits] = self._start(bits, self._open())
+        return self._engines[bits][1]
+
+    # Work.
+
+    def _work(self, unit: str, work: Work, buffers: Sequence[SimBuffer]) -> dict[str, int]:
+        """Run one launch on the engine of its word width."""
+        for slot, buffer in zip(work.unit.slots, buffers, strict=True):
+            if slot.written:
+                self._forget(buffer)
+        run = {"bisort_merger": self._merge, "bisort_indexer": self._index}.get(unit, self._probe)
+        begin = perf_counter_ns()
+        cycles = run(self.engine(work.word), work.scalars, [buffer.address for buffer in buffers]) if work.rows else 0
+        counters = {"rows": work.rows, **self._spent(cycles, perf_counter_ns() - begin)}
+        self._tally.add(**{f"{unit}_{name}": value for name, value in counters.items()})
+        return counters
+
+    def _merge(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
+        size = given["a_n"] + given["b_n"]
+        a, b, out = RunAt(at[0], at[1], given["a_n"]), RunAt(at[2], at[3], given["b_n"]), RunAt(at[4], at[5], size)
+        return engine.merge(a, b, out, IndexAt(at[6], given["step"]))
+
+    def _index(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
+        return engine.index(at[0], given["n"], IndexAt(at[1], given["step"]))
+
+    def _probe(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
+        band = None
+        if "below" in given:
+            band = given["below"], given["above"], given["least"], given["most"]
+        low, starts, ends = at[2], at[-2], at[-1]
+        batch = Batch(given["m"], low, low if band else at[3], starts, ends, band)
+        if given["n"] == 0:  # nothing to look into: no bound has anything before it
+            for place in (starts, ends):
+                self._open().view(place, given["m"], np.dtype(np.uint32))[:] = 0
+            return 0
+        return engine.probe(at[0], given["n"], IndexAt(at[1], given["step"]), batch)
+
+    # Small helpers.
+
+    def _finish(self) -> None:
+        """Launches take effect before whatever comes after them; a failed one says so when it is waited for."""
+        while self._queue:
+            self._queue.popleft().run()
+
+    def _forget(self, buffer: SimBuffer) -> None:
+        """An index on a chip is stale once its buffer changes."""
+        for _, engine in self._engines.values():
+            engine.forget(buffer.address)
+
+    def _view(self, buffer: SimBuffer, offset: int, size: int) -> Array:
+        return self._open().view(buffer.address + offset * buffer.dtype.itemsize, size, buffer.dtype)
+
+    def _open(self) -> Memory:
+        if self._memory is None:
+            raise DeviceFault(f"device {self.name!r} is closed; open it again")
+        return self._memory
+
+    def _mine(self, buffer: Buffer) -> SimBuffer:
+        """A live buffer of this device."""
+        self._open()
+        if not isinstance(buffer, SimBuffer) or buffer.owner is not self:
+            raise DeviceFault(f"device {self.name!r}: this buffer belongs to another device")
+        if buffer.freed:
+            raise DeviceFault(f"device {self.name!r}: this buffer was given back already")
+        return buffer
+
+    def _check_range(self, what: str, buffer: SimBuffer, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > buffer.size:
+            raise DeviceFault(
+                f"device {self.name!r}: {what} of elements {offset} to {offset + size} of a buffer of {buffer.size}"
+            )

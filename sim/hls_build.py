@@ -1,0 +1,124 @@
+"""Builds the C simulation: the HLS engine of `hls/` and its registers, by g++ into a shared library, once per shape.
+
+Libraries lie in the cache beside those of `sim/build.py`, under a hash of sources, parameters, flags and the compiler's
+version. Needs g++ alone: the vendor's headers are replaced by `hls/shim`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.sim import tools
+from millrace.sim.tools import Report, cache_dir
+
+SIM = Path(__file__).resolve().parent
+HLS = SIM.parent / "hls"
+UNITS = ("bisort_merger", "bisort_indexer", "bisort_boundary", "bisort_partitioner", "bisort_prober", "bisort_engine")
+SHIM = Path("shim") / "csim.cpp"
+FLAGS = (
+    *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique"),
+    # `longjmp` goes from stack to stack, which a fortified one takes for a mistake.
+    "-U_FORTIFY_SOURCE",
+    # Pragmas are the vendor's.
+    *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-label"),
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The parameters of a build; limits are those of `hls/bisort_types.h`."""
+
+    key_bits: int = 64
+    lanes: int = 4
+    index_log2: int = 16
+
+    def __post_init__(self) -> None:
+        """Refuse what would not compile."""
+        allowed = {"key_bits": (32, 64), "lanes": (1, 2, 4, 8), "index_log2": range(4, 21)}
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                told = ", ".join(map(str, values))
+                raise ArgumentError(f"hls: {name}={getattr(self, name)}, allowed are {told}")
+
+    @property
+    def defines(self) -> list[str]:
+        """As the sources want them."""
+        values = {"KEY_W": self.key_bits, "W": self.lanes, "INDEX_LOG2": self.index_log2}
+        return [f"-DBISORT_{name}={value}" for name, value in values.items()]
+
+
+def missing() -> str | None:
+    """What a build lacks here and how to mend it; nothing if it lacks nothing."""
+    return None if shutil.which(tools.CXX) else tools.NO_CXX
+
+
+def library(shape: Shape, report: Report | None = None) -> Path:
+    """The shared library of a shape behind the C ABI of `sim/model.h`, built if need be."""
+    hls = HLS
+    return built("engine", shape, hls, [*(hls / f"{unit}.cpp" for unit in UNITS), SIM / "hls_model.cpp"], report)
+
+
+def built(name: str, shape: Shape, hls: Path, units: Sequence[Path], report: Report | None = None) -> Path:
+    """A library of C++ files over the HLS sources in `hls`; they may include what lies in `hls`, `sim` and beside."""
+    why = missing()
+    if why is not None:
+        raise DeviceUnavailable(f"the hls model cannot be built: {why}")
+    digest = _digest(shape, hls, units)
+    home = cache_dir() / "hls" / f"{name}-{digest}"
+    told = report or tools.reporter("hls")
+    if not home.exists():
+        tools.made_once(home, lambda work, made: _build(name, shape, hls, units, work, made / "model.so", digest, told))
+    return home / "model.so"
+
+
+def _digest(shape: Shape, hls: Path, units: Sequence[Path]) -> str:
+    """A hash of all that goes into a library."""
+    made = hashlib.sha256(repr((shape.defines, FLAGS, _version())).encode())
+    headers = [
+        *hls.glob("*.h"),
+        *hls.glob("shim/*"),
+        *SIM.glob("*.h"),
+        *(h for u in units for h in u.parent.glob("*.h")),
+    ]
+    for path in [*sorted(set(headers)), *units]:
+        made.update(path.name.encode() + b"\0" + path.read_bytes())
+    return made.hexdigest()[:24]
+
+
+@cache
+def _version() -> str:
+    return tools.run("hls", [tools.CXX, "-dumpfullversion", "-dumpmachine"], SIM).strip()
+
+
+def _build(
+    name: str, shape: Shape, hls: Path, units: Sequence[Path], work: Path, into: Path, digest: str, report: Report
+) -> None:
+    """Compile each file, one per core at a time, and link."""
+    start = time.monotonic()
+    title = f"{name} KEY_W={shape.key_bits} W={shape.lanes}"
+    report(f"{title}: g++")
+    options = [
+        *FLAGS,
+        *shape.defines,
+        f"-DBUILD_HASH=0x{digest[:16]}ull",
+        *(f"-I{hls / part}" for part in ("", "shim")),
+    ]
+
+    def compiled(unit: Path) -> str:
+        made = work / f"{unit.stem}.o"
+        tools.run("hls", [tools.CXX, *options, f"-I{SIM}", "-c", str(unit), "-o", str(made)], work)
+        return str(made)
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        objects = list(pool.map(compiled, [*units, hls / SHIM]))
+    tools.run("hls", [tools.CXX, "-shared", "-Wl,-Bsymbolic", "-o", str(into), *objects], work)
+    report(f"{title}: built in {time.monotonic() - start:.0f} s")

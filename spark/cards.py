@@ -1,0 +1,64 @@
+"""Whose turn it is on a card: locks between the processes of one machine.
+
+Spark hands out addresses of cards, but each local worker counts from 0 for itself, so two executors may hold the same
+card. A card therefore has lock files, one for each task that may use it at once (`slots`), which the system unlocks
+when their process ends, however it ends. With several slots a task may take only its share of the card's memory:
+`MILLRACE_DEVICE_SHARE` tells the GPU devices, opened after the fork, how much that is. `MILLRACE_LOCK_DIR` moves the
+locks (default: `millrace-locks` in the system's temporary folder). Limit: processes that use a card without a lock
+are not seen.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SHARE = "MILLRACE_DEVICE_SHARE"
+_WAIT_SECONDS = 0.02
+
+
+@contextmanager
+def card_lock(card: str, slots: int = 1) -> Iterator[None]:
+    """Hold a slot of a card; waits until one is free."""
+    handle = _take(card, slots)
+    before = os.environ.get(SHARE)
+    if slots > 1:
+        os.environ[SHARE] = repr(1 / slots)
+    try:
+        yield
+    finally:
+        if slots > 1:
+            os.environ.pop(SHARE)
+            if before is not None:
+                os.environ[SHARE] = before
+        os.close(handle)
+
+
+def _take(card: str, slots: int) -> int:
+    """The first slot that is free, as an open file that is locked."""
+    names = [lock_folder() / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', card)}.{slot}" for slot in range(slots)]
+    handles = [os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for name in names]
+    while True:
+        for handle in handles:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            for other in handles:
+                if other != handle:
+                    os.close(other)
+            return handle
+        time.sleep(_WAIT_SECONDS)
+
+
+def lock_folder() -> Path:
+    """Where locks are, one folder for all users of a machine."""
+    path = Path(os.environ.get("MILLRACE_LOCK_DIR") or Path(tempfile.gettempdir()) / "millrace-locks")
+    path.mkdir(parents=True, exist_ok=True, mode=0o777)
+    return path

@@ -1,0 +1,97 @@
+"""Spark's columns and types, seen from Arrow: schemas, columns that must be there, and keys that cannot match.
+
+Whatever does not fit is told here, on the driver, before a job runs. Timestamps are microseconds in Spark; the zone
+that their Arrow type names is the session's, which changes no value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql import types as ty
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
+
+from millrace.errors import ArgumentError, SchemaError
+
+FLOATS = (ty.FloatType, ty.DoubleType)
+
+
+def check_frame(given: Any, label: str) -> DataFrame:
+    """A Spark frame, classic or Connect, whose columns have different names."""
+    if not isinstance(given, DataFrame):
+        raise ArgumentError(
+            f"{label} is a {type(given).__name__}; allowed is a Spark DataFrame: make one with spark.createDataFrame"
+        )
+    doubled = sorted(name for name, count in Counter(given.columns).items() if count > 1)
+    if doubled:
+        raise SchemaError(f"{label} has several columns named {', '.join(doubled)}: rename them, names must differ")
+    return given
+
+
+def check_column(frame: DataFrame, name: Any, label: str) -> ty.StructField:
+    """A column of a frame by its name."""
+    if not isinstance(name, str):
+        raise ArgumentError(f"{label} is a {type(name).__name__}; allowed is the name of a column")
+    for field in frame.schema.fields:
+        if field.name == name:
+            return field
+    raise SchemaError(f"{label}: there is no column {name!r}; the columns are {', '.join(frame.columns) or 'none'}")
+
+
+def arrow_schema(schema: ty.StructType, label: str) -> pa.Schema:
+    """The types that a task sees."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC", error_on_duplicated_field_names_in_struct=True)
+    except Exception as error:  # pyspark raises several kinds for types that Arrow does not have
+        raise SchemaError(
+            f"{label} has a column that cannot be brought to Arrow ({_first_line(error)}): drop it, or cast it"
+        ) from error
+
+
+def spark_type(arrow: pa.DataType, label: str) -> ty.DataType:
+    """The Spark type of an Arrow type, or an error that says what to do."""
+    try:
+        found: ty.DataType = from_arrow_type(arrow, prefer_timestamp_ntz=True)
+    except Exception as error:  # as above
+        raise SchemaError(
+            f"{label} has the Arrow type {arrow}, which Spark has no type for: cast it first, unsigned integers to the "
+            f"next wider signed type, times of day to integers"
+        ) from error
+    return found
+
+
+def arrow_type(spark: ty.DataType) -> pa.DataType:
+    """The exact Arrow type that Spark expects of a column declared so."""
+    return to_arrow_type(spark, timezone="UTC")
+
+
+def column(name: str) -> Column:
+    """A column by its very name, dots and all."""
+    return fn.col(f"`{name.replace('`', '``')}`")
+
+
+def unusable(schema: ty.StructType, names: Iterable[str]) -> Column:
+    """Whether a row has a null or NaN in one of these columns, and so matches nothing."""
+    found = fn.lit(False)
+    for name in names:
+        found = found | column(name).isNull()
+        if isinstance(schema[name].dataType, FLOATS):
+            found = found | fn.isnan(column(name))
+    return found
+
+
+def row_bytes(schema: ty.StructType) -> int:
+    """About how many bytes a row takes: 8 a number, 32 anything else."""
+    sizes = [
+        8 if isinstance(f.dataType, ty.NumericType | ty.DatetimeType | ty.BooleanType) else 32 for f in schema.fields
+    ]
+    return max(8, sum(sizes))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,142 @@
+"""The proofs of the stream units, and for each property a mistake in the RTL that must break it.
+
+A proof is a harness in `hw/formal` with the unit's parameters and the number of cycles from reset that it covers, for
+every input that keeps the unit's limits: bounded model checking, no induction. Widths are small, since the units only
+compare and move; `hw/formal/param_check.sv` stands in for the one of `hw/rtl`, which would refuse them. Properties:
+
+- stable: what is offered and not taken stays as it is;
+- sorted: the output ascends, and keeps the rules of streams;
+- whole: nothing is lost, doubled or changed;
+- alive: no deadlock: what can move does so within the cycles that the harness states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LABELS = {"stable": ("is_stable",), "sorted": ("is_sorted", "has_shape"), "alive": ("goes_on",)}
+"""The assertions of each property, by their labels; all others say what passes: `whole`."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mistake: a text that stands once in a file of `hw/rtl`, what takes its place, and the property it breaks."""
+
+    prop: str
+    file: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A unit with small parameters, proven for so many cycles; its cover is reached within so many."""
+
+    unit: str
+    parameters: dict[str, int]
+    cycles: int
+    cover_cycles: int
+    mutants: tuple[Mutant, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return "-".join([self.unit, *(f"{name.lower()}{value}" for name, value in self.parameters.items())])
+
+
+PROOFS = (
+    Proof(
+        "stream_fifo",
+        {"WIDTH": 2, "DEPTH": 4},
+        20,
+        20,
+        (
+            Mutant("stable", "stream_fifo.sv", "stored != 0 && (!out_valid_reg || m_axis_tready);", "stored != 0;"),
+            Mutant("whole", "stream_fifo.sv", "s_axis_tready = !stored[ADDR_W];", "s_axis_tready = 1'b1;"),
+            Mutant("alive", "stream_fifo.sv", "wire fetch = stored != 0", "wire fetch = stored[ADDR_W]"),
+        ),
+    ),
+    Proof("bisort_merger", {"W": 1}, 10, 20),
+    Proof(
+        "bisort_merger",
+        {"W": 2},
+        9,
+        16,
+        (
+            Mutant(
+                "stable",
+                "bisort_merger.sv",
+                "stage_ready[k] = !valid_reg || stage_ready[k+1];",
+                "stage_ready[k] = 1'b1;",
+            ),
+            Mutant("sorted", "bisort_merger.sv", "(!a_none[i] && a_first);", "(!a_none[i] && !a_first);"),
+            Mutant("whole", "bisort_lane.sv", "assign space = !queued[2];", "assign space = 1'b1;"),
+            Mutant(
+                "alive",
+                "bisort_merger.sv",
+                "known = &a_valid && &b_valid;",
+                "known = &a_valid && &b_valid && !finished;",
+            ),
+        ),
+    ),
+    Proof(
+        "bisort_indexer",
+        {"W": 2},
+        11,
+        16,
+        (
+            Mutant("stable", "bisort_indexer.sv", "(!valid_reg || m_axis_tready) && index_free", "index_free"),
+            Mutant("sorted", "bisort_indexer.sv", "held_valid_reg ? held_reg : sample;", "sample;"),
+            Mutant(
+                "whole",
+                "bisort_indexer.sv",
+                "else if (ends) held_valid_reg <= fresh && held_valid_reg;",
+                "else if (ends) held_valid_reg <= 1'b0;",
+            ),
+            Mutant(
+                "alive", "bisort_indexer.sv", "flush_reg <= ends && fresh", "flush_reg <= flush_reg || ends && fresh"
+            ),
+        ),
+    ),
+    Proof(
+        "bisort_boundary",
+        {"KEY_W": 3},
+        10,
+        12,
+        (
+            Mutant(
+                "stable", "bisort_boundary.sv", "low_move = !low_valid_reg || m_axis_low_tready;", "low_move = 1'b1;"
+            ),
+            Mutant("sorted", "bisort_boundary.sv", "low_sum_reg[KEY_W] || ", ""),
+            Mutant("whole", "bisort_boundary.sv", "low_free = !low_sum_valid_reg || low_move;", "low_free = 1'b1;"),
+            Mutant(
+                "alive", "bisort_boundary.sv", "low_free && (!band || high_free)", "low_free && (!band || !high_free)"
+            ),
+        ),
+    ),
+    Proof(
+        "bisort_partitioner",
+        {"W": 2},
+        16,
+        18,
+        (
+            Mutant("stable", "stream_fifo.sv", "stored != 0 && (!out_valid_reg || m_axis_tready);", "stored != 0;"),
+            Mutant("whole", "bisort_index_level.sv", "{1'b0, probe} < samples", "{1'b0, probe} <= samples"),
+            Mutant("sorted", "bisort_index_level.sv", "bound_reg <= read_bound_reg;", "bound_reg <= in_bound;"),
+            Mutant("alive", "bisort_partitioner.sv", " - {{ROOM_LOG2{1'b0}}, give}", ""),
+        ),
+    ),
+    Proof("bisort_prober", {"W": 1}, 11, 22),
+    Proof(
+        "bisort_prober",
+        {"W": 2},
+        11,
+        20,
+        (
+            Mutant("stable", "bisort_prober.sv", "(!position_valid_reg || m_axis_tready) && ", ""),
+            Mutant(
+                "sorted", "bisort_prober.sv", "position_reg <= start_reg + within_reg;", "position_reg <= within_reg;"
+            ),
+            Mutant("whole", "bisort_prober.sv", "next_take = emit || !valid_reg;", "next_take = 1'b1;"),
+            Mutant("alive", "bisort_prober.sv", "drain_reg <= !(used && words_last_reg);", "drain_reg <= 1'b1;"),
+        ),
+    ),
+)

@@ -1,0 +1,62 @@
+"""Reads Verilator's coverage files: which blocks of lines were run, which control signals were seen to rise and fall.
+
+A point is a block of lines or a branch (kind `line`), or one bit's way up or down (kind `toggle`). Instances of a
+module, and its variants in parameters, count together: what one of them met is met. Control signals are all of one bit,
+and the vectors with a bit per lane, port or unit, or a state in them (`FLAGS`). The others are data: words, ids,
+addresses, counts, positions, checksums, whose bits are the business of the tests against NumPy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+FLAGS = re.compile(
+    r"(valid|ready|keep|last|none|nones|lasts|space|start|busy|error|state|chosen|request|after|pool|mine|now|precedes|over"
+    r"|valids|slot_cluster|slot_pair)(_reg)?$"
+)
+_POINT = re.compile(r"^C '(.*)' (\d+)$", re.DOTALL)
+_TOGGLE = re.compile(r"^(?P<signal>[\w.]+)(?P<bits>\[.*\])?(?P<way>:.*)?$")
+
+
+class Point(NamedTuple):
+    """Where something may happen: `what` is a branch's kind, or a signal's bit and its way."""
+
+    file: str
+    line: int
+    kind: str
+    what: str
+
+    @property
+    def signal(self) -> str:
+        """Of a toggle, the signal's name."""
+        found = _TOGGLE.match(self.what)
+        assert found is not None, self.what
+        return found["signal"]
+
+    @property
+    def control(self) -> bool:
+        """Whether it is a toggle of a control signal."""
+        found = _TOGGLE.match(self.what)
+        return (
+            self.kind == "toggle" and found is not None and (not found["bits"] or bool(FLAGS.search(found["signal"])))
+        )
+
+
+def read(paths: Iterable[Path]) -> Counter[Point]:
+    """How often each point was met, over all files; points of generated tops are left out."""
+    met: Counter[Point] = Counter()
+    for path in paths:
+        for line in path.read_text(encoding="latin-1").splitlines():
+            found = _POINT.match(line)
+            if found is None:
+                continue
+            fields = dict(part.split("\x02", 1) for part in found[1].split("\x01") if part)
+            if Path(fields["f"]).parent.name == "rtl":
+                kind = "toggle" if fields["page"].startswith("v_toggle") else "line"
+                what = fields["o"] if kind == "toggle" else f"{fields['o']} {fields.get('S', '')}".strip()
+                met[Point(Path(fields["f"]).name, int(fields["l"]), kind, what)] += int(found[2])
+    return met

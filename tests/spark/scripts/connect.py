@@ -1,0 +1,50 @@
+"""Lookups and joins through Spark Connect, where there is no `sparkContext`; prints what came out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+import millrace as mr
+from millrace import spark as ms
+from tests.spark.cases import draw, found
+from tests.spark.sessions import connect_session
+
+SEEDS = (3, 11)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    spark = connect_session()
+    index = mr.OrderedIndex(pa.array(range(0, 100, 2)), pa.array([f"v{i}" for i in range(50)]))
+    index.save(folder / "saved.index")
+    frame = spark.range(10)
+    metrics = ms.Metrics()
+    looked = ms.lookup(frame, {"a": (index, "id"), "b": (str(folder / "saved.index"), "id")}, metrics=metrics)
+    told: dict[str, object] = {
+        "kind": type(spark).__module__,
+        "lookup": [[row.a, row.b] for row in looked.orderBy("id").collect()],
+        "lookup_metrics": metrics.get,
+    }
+    joins = {}
+    for seed in SEEDS:
+        drawn = draw(seed)
+        r, s = spark.createDataFrame(drawn.r), spark.createDataFrame(drawn.s)
+        for how, strategy in (("inner", "broadcast"), ("left", "grid"), ("anti", "auto")):
+            rows = ms.join(r, s, on=drawn.on, how=how, strategy=strategy, device="cpu")
+            joins[f"{seed} {how} {strategy}"] = found(rows) == drawn.wanted(how)
+    told["joins"] = joins
+    counted = ms.Metrics()
+    band = ms.join(frame, frame, on="abs(r.id - s.id) <= 1", strategy="range", device="cpu", metrics=counted)
+    told["pairs"], told["counted"] = band.count(), counted.get
+    stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    told["stream"] = ms.lookup(stream, index, key="value", into="found").isStreaming
+    spark.stop()
+    print(json.dumps(told))  # noqa: T201 - what the test reads
+
+
+if __name__ == "__main__":
+    main()

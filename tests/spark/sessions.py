@@ -1,0 +1,58 @@
+"""Spark sessions for tests, and scripts run in processes of their own where a test needs another kind of session.
+
+A process has one kind of session: classic ones on `local[2]` share a JVM; `local-cluster` and Spark Connect get a
+script (`tests/spark/scripts`), which prints what it found as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import millrace
+from millrace.spark import session
+
+GROUP = pytest.mark.xdist_group("spark")
+"""Tests that share the session run in one worker."""
+SCRIPTS = Path(__file__).parent / "scripts"
+ZONE = "Europe/Berlin"
+
+
+def set_up() -> None:
+    """Workers run this Python and see this millrace and these tests."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    here = [str(Path(millrace.__file__).parents[1]), str(Path(__file__).parents[2])]
+    others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p not in here]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*here, *others])
+
+
+def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
+    """A classic session; dots of a setting's name are written as two underscores."""
+    set_up()
+    return session.local_session(master, spark__sql__session__timeZone=ZONE, spark__driver__memory="1g", **settings)
+
+
+def connect_session() -> SparkSession:
+    """A Spark Connect session on a server that it starts itself."""
+    set_up()
+    return SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE).getOrCreate()
+
+
+def run_script(script: str | Path, *arguments: str, timeout: float = 900) -> dict[str, Any]:
+    """Run a script (of this folder's, if by name); what its last line says."""
+    set_up()
+    command = [sys.executable, str(SCRIPTS / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    lines = done.stdout.strip().splitlines()
+    assert done.returncode == 0, f"{script}: {done.stderr[-4000:]}"
+    assert lines, f"{script}: nothing was printed; {done.stderr[-2000:]}"
+    told: dict[str, Any] = json.loads(lines[-1])
+    return told

@@ -1,0 +1,48 @@
+"""The same calls through Spark Connect and on executors in processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.sessions import GROUP, run_script
+
+pytestmark = GROUP
+
+
+def test_connect(tmp_path: Path) -> None:
+    told = run_script("connect.py", str(tmp_path))
+    assert told["kind"].startswith("pyspark.sql.connect")
+    assert told["lookup"] == [[f"v{i // 2}"] * 2 if i % 2 == 0 else [None, None] for i in range(10)]
+    assert told["lookup_metrics"] == {"rows": 10, "a_null_keys": 0, "b_null_keys": 0}
+    assert len(told["joins"]) == 6
+    assert all(told["joins"].values()), told["joins"]
+    assert told["pairs"] == 28
+    assert told["counted"]["pairs"] == 28
+    assert told["stream"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    return run_script("cluster.py", str(tmp_path_factory.mktemp("cluster")))
+
+
+def test_two_executors_join_and_look_up(cluster: dict[str, object]) -> None:
+    assert cluster["joins"] == {"broadcast": True, "grid": True}
+    assert cluster["lookup"] == 1000
+
+
+def test_a_task_takes_the_card_that_spark_gave_it(cluster: dict[str, object]) -> None:
+    assert cluster["places"] == ["opencl:0 True 2"]
+    counts = cluster["opencl"]
+    assert isinstance(counts, dict)
+    assert counts["rows"] == counts["pairs"] == 2 * 60_000 - 1
+    assert counts["device_rows"] >= 60_000
+
+
+def test_two_executors_never_use_one_card_at_once(cluster: dict[str, object]) -> None:
+    counts = cluster["card"]
+    assert isinstance(counts, dict)
+    assert counts["rows"] == 2 * 60_000 - 1
+    assert cluster["holders"] == [2, 1], "two processes had the card, one at a time"

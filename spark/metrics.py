@@ -1,10 +1,10 @@
 """What a call counted, by Spark's observed metrics: rows, rows that cannot match, and what devices did.
 
-Every call observes its inputs, at next to no cost: the counts are in a streaming query's progress (`observedMetrics`,
-under names that begin with `millrace`) and reach every listener. To read them after a batch action, give a `Metrics`
-to the call; it also counts what the devices did, by a column that tasks fill and that is gone before the user sees
-the rows. Observed metrics count what flows in the first action that ends; a limit may stop an action early. The names
-of counts are in `docs/spark.md`.
+Streaming calls always observe their input: the counts are in the query's progress (`observedMetrics`, under names
+that begin with `millrace`). To count in a batch action, give a `Metrics` to the call and read it afterwards; it also
+counts what the devices did, by a column that tasks fill and that is gone before the user sees the rows. Spark updates
+observed metrics row by row, about as slowly as it does anything, so a batch call without a `Metrics` counts nothing.
+They tell of the first action that ends; a limit may stop an action early. The names of counts are in `docs/spark.md`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def _observation(frame: DataFrame) -> Any:
 
 
 def watched(frame: DataFrame, counts: dict[str, Column], call: str, metrics: Metrics | None) -> DataFrame:
-    """The frame, observed for whoever asked, or for listeners."""
-    if metrics is not None and not frame.isStreaming:
-        return metrics.watch(frame, counts)
-    return _observe(frame, f"millrace_{call}_{next(_numbers)}", counts)
+    """The frame, observed for whoever asked; a stream always, for its progress."""
+    if frame.isStreaming:
+        return _observe(frame, f"millrace_{call}_{next(_numbers)}", counts)
+    return frame if metrics is None else metrics.watch(frame, counts)
 
 
 def _observe(frame: DataFrame, observation: Any, counts: dict[str, Column]) -> DataFrame:

@@ -24,6 +24,8 @@ from millrace.spark.routing import Cells
 
 ROWS = 4096
 """Rows of a sample."""
+EARLY, LIKELY = 1 << 16, 1 / 16
+"""Beyond the first rows of a partition, only numbers below this are looked at; so many rows have enough of them."""
 SEED = 7
 HEAVY = 1.5
 """A key is a heavy hitter if it has this many times the home rows of an even cell."""
@@ -44,8 +46,12 @@ def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[Column
     drawn: DataFrame | None = None
     for name, frame in frames.items():
         values = [*wanted[name], *[fn.lit(None).cast("double")] * (width - len(wanted[name]))]
-        columns = [fn.rand(SEED).alias("u"), *(value.alias(f"c{i}") for i, value in enumerate(values))]
-        some = frame.select(fn.lit(name).alias("of"), *columns).orderBy("u").limit(ROWS)
+        place = fn.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
+        columns = [fn.rand(SEED).alias("u"), place.alias("place")]
+        columns += [value.alias(f"c{i}") for i, value in enumerate(values)]
+        every = frame.select(fn.lit(name).alias("of"), *columns)
+        # Of a large frame only rows with a small number can be among the smallest: the others need not be sorted.
+        some = every.where((fn.col("place") < EARLY) | (fn.col("u") < LIKELY)).orderBy("u").limit(ROWS)
         drawn = some if drawn is None else drawn.union(some)
     assert drawn is not None
     table = drawn.toArrow()

@@ -177,7 +177,7 @@ module bisort_prober_proof #(
     wire going = req_free && words_go && m_tready;
     patience #(.MOST(3)) moving (
         .clk(clk), .rst(rst), .waiting(s_tvalid && going && !s_tready && !req_tvalid && !words_take && !m_tvalid));
-    patience #(.MOST(10)) giving (.clk(clk), .rst(rst), .waiting(in_reg != out_reg && going && !m_tvalid));
+    patience #(.MOST(8)) giving (.clk(clk), .rst(rst), .waiting(in_reg != out_reg && going && !m_tvalid));
 
 endmodule
 

@@ -136,7 +136,7 @@ PROOFS = (
                 "sorted", "bisort_prober.sv", "position_reg <= start_reg + within_reg;", "position_reg <= within_reg;"
             ),
             Mutant("whole", "bisort_prober.sv", "next_take = emit || !valid_reg;", "next_take = 1'b1;"),
-            Mutant("alive", "bisort_prober.sv", "drain_reg <= !(used && words_last_reg);", "drain_reg <= 1'b1;"),
+            Mutant("alive", "bisort_prober.sv", "assign next_take = emit || !valid_reg;", "assign next_take = emit;"),
         ),
     ),
 )

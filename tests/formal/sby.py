@@ -17,7 +17,7 @@ from tests.formal.proofs import LABELS, Proof
 
 FORMAL = RTL.parent / "formal"
 SHARED = ("param_check", "reset_first", "stream_rules", "patience")
-ENGINES = {"bmc": "abc bmc3", "cover": "smtbmc z3"}
+ENGINES = {"bmc": "aigsmt z3\n[engines]\nabc bmc3", "cover": "[engines]\nsmtbmc z3"}
 TIMEOUT = 600
 
 
@@ -32,8 +32,6 @@ def plan(proof: Proof, mode: str, cycles: int, rtl: Path, prop: str | None = Non
 mode {mode}
 depth {cycles}
 expect pass,fail
-aigsmt z3
-[engines]
 {ENGINES[mode]}
 [script]
 read_verilog -sv -formal {names}

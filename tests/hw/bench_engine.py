@@ -163,3 +163,73 @@ async def answers_bad_commands(dut: Any) -> None:
     ):
         assert await tb.command(opcode, spoilt) == code
         await _merge(tb, rng, (12, 9), offset=1)
+
+
+@cocotb.test()
+async def indexes_and_probes_bands(dut: Any) -> None:
+    """INDEX; a merge without an index; bands made from keys; an index that stays on the chip."""
+    tb = TB(dut)
+    await tb.start()
+    rng = np.random.default_rng(2)
+    words, ids = _run(rng, 90, 300)
+    keys = np.sort(rng.integers(0, 310, 25).astype(WORD))
+    run = _staged(A_WORDS=tb.put("a", words), A_IDS=tb.put("ai", ids), A_COUNT=90, STEP_LOG2=3, INDEX=AT["index"])
+    assert await tb.command(reg.OP_INDEX, {**run, **_staged(SLOT_A=90, SLOT_B=0, FLAGS=0)}) == reg.ERR_OK
+    np.testing.assert_array_equal(tb.get(AT["index"], 12, WORD), words[::8])
+    more = _staged(B_WORDS=tb.put("b", words[:0]), B_COUNT=0, OUT_WORDS=AT["out"], OUT_IDS=AT["outi"])
+    assert await tb.command(reg.OP_MERGE, more) == reg.ERR_OK
+    np.testing.assert_array_equal(tb.get(AT["out"], 90, WORD), words)
+    bounds = _staged(B_WORDS=tb.put("more", keys), B_COUNT=25, SLOT_A=25, BELOW=7, ABOVE=9, LEAST=3, MOST=290)
+    for flags in (1 << reg.FLAG_BAND, 1 << reg.FLAG_BAND | 1 << reg.FLAG_KEEP):
+        assert await tb.command(reg.OP_PROBE, {**bounds, **_staged(FLAGS=flags)}) == reg.ERR_OK
+        low, high = np.maximum(keys.astype(np.int64) - 7, 3), np.minimum(keys.astype(np.int64) + 9, 290)
+        np.testing.assert_array_equal(
+            tb.get(AT["out"], 25, np.uint32), np.searchsorted(words, low.astype(WORD), "left")
+        )
+        np.testing.assert_array_equal(
+            tb.get(AT["outi"], 25, np.uint32), np.searchsorted(words, high.astype(WORD), "right")
+        )
+    assert await tb.registers.read_dword(reg.REG_INDEX_ROWS) == 12
+
+
+@cocotb.test()
+async def shows_its_registers(dut: Any) -> None:
+    """Identity, staged parameters and counters can be read; what is not there reads as zero."""
+    tb = TB(dut)
+    await tb.start()
+    await _merge(tb, np.random.default_rng(3), (30, 20), offset=0)
+    shown = {offset: int(await tb.registers.read_dword(offset)) for offset in (*range(0, 0x60, 4), 0xFFC)}
+    assert (shown[reg.REG_MAGIC], shown[reg.REG_VERSION], shown[0xFFC]) == (reg.MAGIC_VALUE, reg.VERSION_VALUE, 0)
+    assert shown[reg.REG_SHAPE] & 0xFF == KEY_W
+    assert (shown[reg.REG_COMMANDS], shown[reg.REG_ERROR], shown[reg.REG_IRQ_ENABLE]) == (1, 0, 1)
+    assert await tb.registers.read_dword(reg.REG_A_COUNT) == 30
+    assert await tb.registers.read_dword(reg.REG_MERGER_ROWS) == 50
+    assert await tb.registers.read_dword(reg.REG_LOW_ROWS) == 0
+
+
+@cocotb.test()
+async def refuses_what_does_not_fit(dut: Any) -> None:
+    """Bad pointers, steps and indexes; commands beyond the queue; results that nobody takes hold the engine up."""
+    tb = TB(dut)
+    await tb.start()
+    await _merge(tb, np.random.default_rng(4), (40, 30), offset=0)
+    for opcode, spoilt, code in (
+        (reg.OP_MERGE, _staged(A_WORDS=AT["a"] + 1), reg.ERR_UNALIGNED),
+        (reg.OP_INDEX, _staged(A_WORDS=AT["a"], STEP_LOG2=2), reg.ERR_BAD_STEP),
+        (reg.OP_PROBE, _staged(STEP_LOG2=3, A_COUNT=8 * 64 + 1), reg.ERR_INDEX_TOO_LARGE),
+    ):
+        assert await tb.command(opcode, spoilt) == code
+    await tb.registers.write_dword(reg.REG_A_COUNT, 40)
+    before = int(await tb.registers.read_dword(reg.REG_COMMANDS))
+    for _ in range(12):
+        await tb.registers.write_dword(reg.REG_COMMAND, reg.OP_MERGE)
+    assert await tb.registers.read_dword(reg.REG_ERROR) == reg.ERR_QUEUE_FULL
+    await tb.registers.write_dword(reg.REG_ERROR, 0)
+    assert await tb.registers.read_dword(reg.REG_ERROR) == 0
+    await ClockCycles(dut.clk, 4000)
+    taken = 0
+    while int(await tb.registers.read_dword(reg.REG_RESULT)) >> 31:
+        await tb.registers.write_dword(reg.REG_RESULT, 0)
+        await ClockCycles(dut.clk, 600)
+        taken += 1
+    assert taken == int(await tb.registers.read_dword(reg.REG_COMMANDS)) - before > 5

@@ -18,6 +18,8 @@ FLAGS = re.compile(
     r"(valid|ready|keep|last|none|nones|lasts|space|start|busy|error|state|chosen|request|after|pool|mine|now|precedes|over"
     r"|valids|slot_cluster|slot_pair)(_reg)?$"
 )
+CODES = {("bisort_prober.sv", "start_reg"), ("bisort_registers.sv", "error_reg"), ("round_robin.sv", "last")}
+"""Numbers whose names look like flags: a position, an error code, a port's number."""
 _POINT = re.compile(r"^C '(.*)' (\d+)$", re.DOTALL)
 _TOGGLE = re.compile(r"^(?P<signal>[\w.]+)(?P<bits>\[.*\])?(?P<way>:.*)?$")
 
@@ -41,9 +43,9 @@ class Point(NamedTuple):
     def control(self) -> bool:
         """Whether it is a toggle of a control signal."""
         found = _TOGGLE.match(self.what)
-        return (
-            self.kind == "toggle" and found is not None and (not found["bits"] or bool(FLAGS.search(found["signal"])))
-        )
+        if self.kind != "toggle" or found is None or (self.file, found["signal"]) in CODES:
+            return False
+        return not found["bits"] or bool(FLAGS.search(found["signal"]))
 
 
 def read(paths: Iterable[Path]) -> Counter[Point]:

@@ -273,7 +273,8 @@ class RegularTree:
         leaves = pools.leaves[: self.used_leaves * self.fanout * self.stride]
         places = self.used_leaves * self.fanout * self.per_leaf
         held = leaves, places, self.stride, self.width, self.per_leaf, self.starts
-        self._table = tree_table(pools.lasts, bases, ends, 0, *held)
+        # Together, in one step: other threads may be searching while the directory is made.
+        self._led = tree_table(pools.lasts, bases, ends, 0, *held), self.starts
         self._walk_table = tree_table(pools.lasts, bases, ends, 0)
 
     # Searching.
@@ -287,7 +288,8 @@ class RegularTree:
         """Run a kernel of `hbtree_search` over queries; the largest word finds free places."""
         self._consider(len(queries))
         with helpers(self.threads, len(queries)) as team:
-            return run_led(share, team, self._table, self.starts, self.nbytes, queries, flip, given)
+            table, starts = self._led
+            return run_led(share, team, table, starts, self.nbytes, queries, flip, given)
 
     def _consider(self, count: int) -> None:
         """Make the directory of starts once the queries since the last change are as many as its nodes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from millrace import __version__
+import millrace as mr
 from millrace.arguments import FALLBACKS
 from millrace.checks import choice
 from millrace.registry import check_name
@@ -20,7 +20,7 @@ def asked_of(spark: SparkSession, device: Any, fallback: Any) -> Asked:
     if device != "auto":
         check_name(device)
     slots = tuple((name, _slots(spark, name)) for name in dict.fromkeys(RESOURCES.values()))
-    return Asked(device, fallback, __version__, slots)
+    return Asked(device, fallback, mr.__version__, slots)
 
 
 def _slots(spark: SparkSession, resource: str) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millrace import __version__
+import millrace as mr
 from millrace.spark.files import Shipped, shipped
 from millrace.spark.session import local_session
 from millrace.spark.task import Asked
@@ -31,7 +31,7 @@ def private() -> int:
 
 def held(spark: SparkSession, keys: int, file: Shipped | None) -> int:
     """The most that a worker holds after its rows; without a file they pass through."""
-    asked = Asked("cpu", None, __version__)
+    asked = Asked("cpu", None, mr.__version__)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from millrace import OrderedIndex  # noqa: F401 - what a lookup imports

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millrace import __version__
+import millrace as mr
 from millrace.errors import ArgumentError, MillraceError, StateError
 from millrace.spark.files import Shipped, bring
 
@@ -73,10 +73,10 @@ def _ask(spark: SparkSession, path: str | None, size: int, describe: bool = Fals
 def _check_versions(answers: list[dict[str, Any]]) -> None:
     for told in answers:
         found = told.get("version")
-        if found != __version__:
+        if found != mr.__version__:
             what = f"has millrace {found}" if found else f"cannot import millrace ({told.get('error')})"
             raise StateError(
-                f"the worker on {told['host']} {what}, this driver has {__version__}: install the same version for "
+                f"the worker on {told['host']} {what}, this driver has {mr.__version__}: install the same version for "
                 f"spark.pyspark.python on every worker"
             )
         if "error" in told:

@@ -3,9 +3,10 @@
 Counts are of mapped cells, before placement. `intel` is Yosys' Cyclone V, since it maps no Arria 10; an ALM is taken by
 each function of five or six inputs, by every two smaller ones or carries, and by every two bits of MLAB memory.
 `xilinx` is a 7 series: distributed RAM counts as the LUTs it takes. On `ecp5` so does a carry of two bits, as two.
-In the engine clusters are mapped one of a kind and counted as often as they stand there, so nothing is optimised across
-their borders. `merger_context` is a merger between FIFOs of 16 beats, which is also what is placed and timed.
-Limits: nothing was placed on a Xilinx or Intel device, and nothing here has run on a board. (PanJoin, IV and V-B.)
+The engine's modules are mapped one of a kind and counted as often as they stand there, so nothing is optimised across
+their borders: its counts are too high rather than too low. `merger_context` is a merger between FIFOs of 16 beats,
+which is also what is placed and timed. Limits: nothing was placed on a Xilinx or Intel device, or has run on a
+board. (PanJoin, IV and V-B.)
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ Report = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Target:
-    """A family: the pass that maps to it, and what each kind of cell takes of LUTs, registers and block RAM."""
+    """A family: the passes that map to it in one piece and module by module, and what each kind of cell takes."""
 
     name: str
     command: str
+    apart: str
     luts: Mapping[str, float]
     registers: re.Pattern[str]
     brams: Mapping[str, float]
@@ -48,7 +50,8 @@ TARGETS = {
     for target in (
         Target(
             "xilinx",
-            "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf",
+            "synth_xilinx -family xc7 -noiopad -noclkbuf -flatten",
+            "synth_xilinx -family xc7 -noiopad -noclkbuf",
             {
                 **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
                 "INV": 1,
@@ -66,6 +69,7 @@ TARGETS = {
         Target(
             "intel",
             "synth_intel_alm -family cyclonev -noiopad -noclkbuf",
+            "synth_intel_alm -family cyclonev -noiopad -noclkbuf -noflatten",
             {
                 "MISTRAL_ALUT6": 1,
                 "MISTRAL_ALUT5": 1,
@@ -80,6 +84,7 @@ TARGETS = {
         Target(
             "ecp5",
             "synth_ecp5 -noiopad",
+            "synth_ecp5 -noiopad -noflatten",
             {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
             re.compile(r"TRELLIS_FF"),
             {"DP16KD": 1},
@@ -110,8 +115,6 @@ CONTEXT_TOP = "merger_context"
 _UNITS = (CONTEXT_TOP, "bisort_merger", "bisort_indexer", "bisort_boundary", "bisort_partitioner", "bisort_prober")
 ENGINE = Design("bisort_engine", {"KEY_W": 32, "W": 1, "CLUSTERS": 8, "PROBERS": 8})
 """The paper's: 8 mergers and 8 probers, one tuple each per cycle; keys and ids of 32 bits."""
-BORDERS = {"bisort_engine": "bisort_cluster"}
-"""Modules that are mapped one of a kind."""
 _ORDER = ("bisort_engine", *_UNITS)
 DEVICE_NAME = "LFE5U-85F-6"
 DEVICE = ("--85k", "--package", "CABGA381", "--speed", "6")
@@ -140,7 +143,8 @@ def cost(design: Design, target: str) -> Cost:
     family = TARGETS[target]
     with tempfile.TemporaryDirectory(prefix="millrace-synth-") as scratch:
         counted = Path(scratch) / "cells.json"
-        run([*_read(design), family.command, f"tee -q -o {counted} stat -json"])
+        command = family.apart if design == ENGINE else family.command
+        run([*_read(design), command, f"tee -q -o {counted} stat -json"])
         cells = json.loads(counted.read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
     return Cost(
         design.top,
@@ -204,6 +208,4 @@ def _read(design: Design) -> list[str]:
     """The lines that read a design and set its parameters."""
     values = " ".join(f"-chparam {name} {value}" for name, value in design.parameters.items())
     files = " ".join(str(path) for path in [*sources(), *sources(CONTEXT)])
-    lines = [f"read_verilog -sv -I{RTL} {files}", f"hierarchy -check -top {design.top} {values}"]
-    border = BORDERS.get(design.top)
-    return [*lines, f"setattr -mod -set keep_hierarchy 1 *{border}*"] if border else lines
+    return [f"read_verilog -sv -I{RTL} {files}", f"hierarchy -check -top {design.top} {values}"]

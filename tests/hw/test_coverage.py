@@ -1,19 +1,39 @@
 """The cocotb benches run at least 95% of the RTL's blocks and toggle 95% of its control signals; the rest is explained.
 
 Runs the benches on Verilator that have not been run by this process yet, and adds their coverage up. What they do not
-meet is listed below with its reason; a point that is neither met nor listed fails the test, as does a reason that has
-become needless, so the list stays as short as it can be.
+meet is listed in `REASONS`, as patterns over `file what | the source's line`; a point that is neither met nor listed
+fails the test.
 """
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from tests.hw.coverage import Point, read
 from tests.hw.engine import SHAPES, Engines
-from tests.hw.simulate import ON_VERILATOR, Build, cases, run
+from tests.hw.simulate import ON_VERILATOR, RTL, Build, cases, run
 
 LEAST = 0.95
+REASONS = {
+    r"crc32_unit.sv .*(all_rows|column|for \(|integer i, k|begin)": "a constant function: run by Verilator itself",
+    r" (\w*error|error_reg|fault)(\[\d+\])?:|error_reg <= 1'b1|if \(fault\)|&& fault\)": (
+        "cocotbext-axi's memory never answers with an error; tests/sim/test_commands.py meets these with the model's"
+    ),
+    r"m_axi_(r|b)ready(\[0\])?:1->0": "high for ever: readers and writers ask only for what they have room for",
+    r"tkeep(\[\d\])?:1->0|words_keep_reg\[0\]:1->0": "the engine starts no empty stream: lane 0 is always kept",
+    r"bisort_probe_stream.sv upper:1->0": "a constant of the instance; it rises once, when the simulation begins",
+    r"bisort_sequencer.sv (last_slot|else|if|cond_else)": "one slot, as there is one port; tests/sim has two",
+    r"axi_writer.sv (over\[\d\]|cond_then)": "lanes and chunks that no writer of these shapes has",
+    r"axi_reader.sv pend_in_ready|axi_write_arbiter.sv order_ready": "the queue is longer than its users can fill it",
+    r"round_robin.sv after\[0\]": "a constant: request 0 comes after no other",
+}
+
+
+def _described(point: Point) -> str:
+    line = (RTL / point.file).read_text(encoding="utf-8").splitlines()[point.line - 1]
+    return f"{point.file} {point.what} | {line.strip()}"
 
 
 @pytest.mark.xdist_group("verilator-benches")
@@ -23,14 +43,9 @@ def test_lines_and_control_signals_are_covered(on_verilator: Build, engines: Eng
     for shape in SHAPES:
         engines.run("verilator", shape)
     met = read([*on_verilator.folder.glob("*.dat"), *engines.folder.glob("verilator-*/*.dat")])
-    for kind, points in (
-        ("line", [point for point in met if point.kind == "line"]),
-        ("toggle", [point for point in met if point.control]),
-    ):
-        missed = sorted(point for point in points if not met[point])
-        assert len(points) > 100
-        assert 1 - len(missed) / len(points) >= LEAST, _told(kind, missed)
-
-
-def _told(kind: str, missed: list[Point]) -> str:
-    return "\n".join([f"{kind} points not met:", *(f"{p.file}:{p.line} {p.what}" for p in missed)])
+    lines, toggles = [p for p in met if p.kind == "line"], [p for p in met if p.control]
+    for kind, points in (("line", lines), ("toggle", toggles)):
+        missed = sorted(_described(point) for point in points if not met[point])
+        assert len(points) > 400
+        assert 1 - len(missed) / len(points) >= LEAST, "\n".join([f"{kind} points not met:", *missed])
+        assert [what for what in missed if not any(re.search(reason, what) for reason in REASONS)] == []

@@ -8,14 +8,18 @@ from dataclasses import asdict
 import typer
 
 from millrace.cli.screen import print_table, progress, remark
+from millrace.host.errors import ArgumentError
 from millrace.hw import synth
 from millrace.hw.resources import DOCUMENT, RECORD, Resources, bars, write
 
 
 def show_synthesis(as_json: bool, keep: bool, targets: list[str], timing: bool) -> int:
     """Map and time everything; with `keep` write record and documents. The exit code is 1 where a bar is missed."""
+    unknown = sorted(set(targets) - set(synth.TARGETS))
+    if unknown:
+        raise ArgumentError(f"no target {', '.join(unknown)}; allowed are {', '.join(synth.TARGETS)}")
     with progress() as report:
-        found = synth.measure(targets, timing, report)
+        found = synth.measure(targets or list(synth.TARGETS), timing, report)
     if keep:
         write(found)
         remark(f"written: {RECORD} and {DOCUMENT}")

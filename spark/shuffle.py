@@ -22,9 +22,10 @@ from pyspark.sql import types as ty
 
 from millrace.outline import Outline, Route
 from millrace.spark import columns as cl
+from millrace.spark.asking import Asking, bulk_rows
 from millrace.spark.routing import Cells, as_double, range_of
-from millrace.spark.task import at_work, place_of
-from millrace.spark.work import ASK_ROWS, Job, answer, open_probe, out_schema, tally, told_row
+from millrace.spark.task import place_of
+from millrace.spark.work import Job, open_probe
 
 PLACE, SIDE = "__millrace_place", "__millrace_s"
 _NOT_HASHED = (ty.MapType, ty.VariantType)
@@ -138,15 +139,15 @@ def joiner(job: Job, where: Layout) -> Callable[[Batches], Iterator[pa.RecordBat
         if sides is None:
             return
         r, s = sides
-        with at_work(place):
-            probe = open_probe(job, s, r.schema, "s", place)
-            try:
-                for start in range(0, r.num_rows, ASK_ROWS):
-                    yield from answer(job, probe, r.slice(start, ASK_ROWS), s, "s")
-                if job.told:
-                    yield told_row(out_schema(job, r.schema, s.schema, "s"), tally(probe.stats))
-            finally:
-                probe.close()
+        asking = Asking(job, "s", s, place, lambda: open_probe(job, s, r.schema, "s", place))
+        step = bulk_rows(place)
+        try:
+            for start in range(0, r.num_rows, step):
+                yield from asking.rows(r.slice(start, step))
+            if job.told:
+                yield asking.told(r.schema)
+        finally:
+            asking.close()
 
     return join_place
 

@@ -62,23 +62,27 @@ def open_probe(job: Job, held: pa.Table, asking: pa.Schema, side: str, place: Pl
     )
 
 
-def in_bulk(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches put together until they are many rows."""
+def in_bulk(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
+    """Batches put together until they are so many rows."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
-        if rows >= ASK_ROWS:
+        if rows >= most:
             yield pa.Table.from_batches(held).combine_chunks()
             held, rows = [], 0
     if rows:
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-def answer(job: Job, probe: TableProbe, asking: pa.Table, held: pa.Table, side: str) -> Iterator[pa.RecordBatch]:
-    """The rows that a table of the asking side makes with the held one, which is `side`."""
-    found = probe.ask(job.keys("r" if side == "s" else "s", asking), want_pairs=job.pairs)
+def ask(job: Job, probe: TableProbe, asking: pa.Table, side: str) -> Partners:
+    """What a table of the asking side finds in the held one, which is `side`: row numbers, no payload."""
+    return probe.ask(job.keys("r" if side == "s" else "s", asking), want_pairs=job.pairs)
+
+
+def gather(job: Job, found: Partners, asking: pa.Table, held: pa.Table, side: str) -> Iterator[pa.RecordBatch]:
+    """The rows that go back to Spark for what was found."""
     if not job.pairs:
         kept = found.counts > 0 if job.how == "semi" else found.counts == 0
         yield from _batches(job, [_named("r", asking.take(pa.array(np.flatnonzero(kept))))])

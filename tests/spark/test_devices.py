@@ -23,7 +23,7 @@ from millrace.host.device import DeviceInfo
 from millrace.spark import discovery
 from millrace.spark.cards import card_lock
 from millrace.spark.task import Asked, place_of
-from tests.spark.sessions import GROUP
+from tests.spark.sessions import GROUP, run_script
 
 pytestmark = GROUP
 ROWS = 30_000
@@ -166,6 +166,20 @@ def test_a_slot_has_its_share_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp
     assert "MILLRACE_DEVICE_SHARE" not in os.environ
     with card_lock("cuda:0", 1):
         assert "MILLRACE_DEVICE_SHARE" not in os.environ
+
+
+@pytest.fixture(scope="module")
+def chained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return run_script("chain.py", str(tmp_path_factory.mktemp("chain")), timeout=600)
+
+
+def test_two_operators_of_a_stage_do_not_wait_for_each_other_s_card(chained: dict[str, Any]) -> None:
+    rows, pairs = 5000, 3 * 5000 - 2
+    for strategy in ("broadcast", "range"):
+        assert chained[f"lookup, {strategy}"] == chained[f"{strategy}, lookup"] == pairs
+        told = chained[f"lookup, {strategy} told"]
+        assert (told["asked"], told["pairs"], told["fallbacks"]) == (rows, pairs, 0)
+        assert told["device_rows"] >= rows
 
 
 # Discovery.

@@ -62,6 +62,19 @@ def test_values_that_become_null(layout: str, device: str) -> None:
 
 
 @both_layouts
+@pytest.mark.parametrize("first", [np.arange(9000).astype(np.int16), pa.array([None, *range(8999)])])
+def test_an_array_that_changes_afterwards_changes_no_answer(layout: str, first: Any) -> None:
+    """Values that lie apart: too narrow to lie beside their words, or with nulls among them."""
+    ix = mr.OrderedIndex(np.arange(9000), first, layout=layout, device="cpu")
+    kind = np.int16 if isinstance(first, np.ndarray) else np.int64
+    many, few = np.full(2000, 7, kind), np.full(3, 8, kind)
+    ix.update(upsert=(np.arange(2000), many))
+    ix.update(upsert=(np.arange(3), few))
+    many[:], few[:] = -1, -2
+    assert ix.lookup([0, 2, 3, 1999]).to_pylist() == [8, 8, 7, 7]
+
+
+@both_layouts
 def test_keys_and_values_of_other_types(layout: str) -> None:
     ix = mr.OrderedIndex(pa.array([1, 2], pa.int32()), pa.array([1.5, 2.5], pa.float32()), layout=layout)
     ix.update(upsert=([3], [3]), delete=[2.0, 2.5, 2**40])

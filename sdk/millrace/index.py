@@ -274,11 +274,12 @@ class OrderedIndex:
         """Change the tree, or build it anew where that cannot be; a device that fails is left if that is allowed."""
         try:
             applied = self._update_runner(rows).update(rows.changes(update), mode)
-        except DeviceFault as error:
+        except (DeviceFault, DeviceUnavailable) as error:  # it failed, or the tree has outgrown it
             if isinstance(error, DeviceLost) or self._fallback is not None:
                 self._give_up(error)
             if self._fallback is None:
-                raise DeviceFault(f"{error}; nothing was changed") from error
+                kind = DeviceUnavailable if isinstance(error, DeviceUnavailable) else DeviceFault
+                raise kind(f"{error}; nothing was changed") from error
             applied = self._update_runner(rows).update(rows.changes(update), mode)
         if applied is None:
             # Some changes may have been made, which are made again; the rows that they refer to are needed.

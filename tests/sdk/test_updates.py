@@ -231,6 +231,26 @@ def test_a_fault_with_fallback_goes_on_without_the_device(
 
 
 @pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_tree_that_outgrows_its_device(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_place(monkeypatch)
+    keys, more = np.arange(0, 900_000, 3), np.arange(1, 300_000, 3)  # a third of the leaves split
+    first = mr.OrderedIndex(keys, layout="regular", device="faulty")
+    memory = first._rows.tree.nodes.nbytes + 100
+    monkeypatch.setattr(faults.FaultyDevice, "memory", memory, raising=False)
+    alone = mr.OrderedIndex(keys, layout="regular", device="faulty")
+    with pytest.raises(mr.DeviceUnavailable, match=rf"which has {memory:,}: .* too few.*; nothing was changed"):
+        alone.update(upsert=more, mode=mode)
+    assert alone.lookup([1, 3]).to_pylist() == [None, 1]
+    assert (len(alone), alone.stats["device"]) == (len(keys), "faulty")
+    ix = mr.OrderedIndex(keys, layout="regular", device="faulty", fallback="cpu")
+    ix.update(upsert=more, mode=mode)
+    assert ix.lookup(more).to_pylist() == list(range(len(keys), len(keys) + len(more)))
+    assert ix.stats["device"] == "cpu"
+    assert f"which has {memory:,}" in ix.stats["fell_back"]
+
+
+@pytest.mark.usefixtures("faulty")
 def test_the_plan_shows_where_updates_change_over() -> None:
     ix = mr.OrderedIndex(np.arange(0, 200_000, 2), layout="regular", device="faulty")
     assert ix.plan.crossover is None

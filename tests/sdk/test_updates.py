@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import millrace as mr
 from millrace import index_loose, registry
 from millrace.host import update_runner
+from millrace.host.hbtree_editor import Editor
 from millrace.host.hbtree_layout import LAYOUTS
 from tests.host import faults
 from tests.host.trees_checked import Checked
@@ -26,6 +28,20 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(registry.BACKENDS, "faulty", faults.MODULE)
     yield
     faults.disarm()
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Sends the main thread what Ctrl-C would, from whatever thread."""
+
+    def handler(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    main = threading.main_thread().ident
+    assert main is not None
+    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +194,40 @@ def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: p
         reader.join()
     assert not wrong
     assert ix.lookup(upper).to_pylist() == [steps] * len(upper)
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(Editor, "in_groups"), (Editor, "rest"), (Editor, "merge"), (index_loose.LooseRows, "settled")],
+)
+def test_an_interrupt_in_the_middle_leaves_a_whole_index(
+    owner: Any, step: str, device: str, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
+) -> None:
+    in_place(monkeypatch)
+    keys = np.arange(0, 90_000, 3)
+    values = np.arange(len(keys)).astype(np.int16)
+    ix = mr.OrderedIndex(keys, values, layout="regular", device=device)
+    ix.update(upsert=([1], [1]))
+    done = getattr(owner, step)
+
+    def interrupted(*given: Any) -> Any:
+        found = done(*given)
+        interrupt()
+        return found
+
+    more = np.arange(30_000, 60_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ix.update(upsert=(more, np.full(len(more), 7, np.int16)), delete=np.arange(30_000))
+    assert ix.lookup(more).to_pylist() == [7] * len(more)
+    assert (len(ix), ix.stats["updates"]) == (len(more) + 10_000, 2)
+    assert ix.range(0, 99_999).flatten()[len(more) :].to_pylist() == values[20_000:].tolist()
+    Checked(ix._rows.tree).check()  # type: ignore[arg-type]
+    ix.update(delete=more)
+    assert len(ix) == 10_000
 
 
 @pytest.mark.usefixtures("faulty")

@@ -35,6 +35,7 @@ from millrace.host.key_floor import Floor, check_kinds, floor_words
 from millrace.host.lookup_runner import Finish, LookupRunner
 from millrace.host.search_engine import UNITS, SearchEngine
 from millrace.host.team import Team
+from millrace.host.unbroken import Begin, unbroken
 from millrace.host.update_costs import MODES
 from millrace.host.update_runner import Applied, DeviceLost, UpdateRunner
 from millrace.host.words import Array, Mask, all_true, both, every, key_type, native
@@ -232,9 +233,10 @@ class OrderedIndex:
         """Delete keys, then insert keys with values, in place of all rows that have them; all or nothing.
 
         `upsert=(keys, values)`, or `upsert=keys` where values are row numbers: new ones take the next numbers. Of
-        equal keys in a batch the last wins. Calls in other threads see the index as it was before, or after. `mode`,
-        for the regular layout on a device: `"sync"` sends each inner node that changed, meanwhile, `"async"` all of
-        them at once, afterwards; `"auto"` takes what costs less. The implicit layout is built anew.
+        equal keys in a batch the last wins. Calls in other threads see the index as it was before, or after, and so
+        does whoever catches an interrupt (Ctrl-C). `mode`, for the regular layout on a device: `"sync"` sends each
+        inner node that changed, meanwhile, `"async"` all of them at once, afterwards; `"auto"` takes what costs less.
+        The implicit layout is built anew.
 
         >>> import millrace as mr, pyarrow as pa
         >>> ix = mr.OrderedIndex(pa.array([1, 2, 3]), pa.array(["a", "b", "c"]), layout="regular")
@@ -243,6 +245,9 @@ class OrderedIndex:
         [['B', 'c', 'i']]
         """
         choice("mode", mode, MODES)
+        unbroken(lambda begin: self._update(upsert, delete, mode, begin))
+
+    def _update(self, upsert: Any, delete: Any, mode: str, begin: Begin) -> None:
         with self._updating:
             rows, team = self._rows, self._team
             team.rouse()
@@ -250,6 +255,7 @@ class OrderedIndex:
                 update = read_update(upsert, delete, rows.kind, rows.wanted_type, rows.next_row, team)
             finally:
                 team.rest()
+            begin()
             self._apply(rows, update, mode)
             team.arena.give(update.batch.words)
             team.arena.give(update.batch.rows)
@@ -274,11 +280,12 @@ class OrderedIndex:
         """Change the tree, or build it anew where that cannot be; a device that fails is left if that is allowed."""
         try:
             applied = self._update_runner(rows).update(rows.changes(update), mode)
-        except DeviceFault as error:
+        except (DeviceFault, DeviceUnavailable) as error:  # it failed, or the tree has outgrown it
             if isinstance(error, DeviceLost) or self._fallback is not None:
                 self._give_up(error)
             if self._fallback is None:
-                raise DeviceFault(f"{error}; nothing was changed") from error
+                kind = DeviceUnavailable if isinstance(error, DeviceUnavailable) else DeviceFault
+                raise kind(f"{error}; nothing was changed") from error
             applied = self._update_runner(rows).update(rows.changes(update), mode)
         if applied is None:
             # Some changes may have been made, which are made again; the rows that they refer to are needed.

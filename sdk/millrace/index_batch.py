@@ -28,6 +28,8 @@ class Update:
     batch: Batch
     numbers: Array | None
     values: pa.Array | None
+    lent: bool
+    """Whether `values` may lie in memory that the user can change later: what is kept of them must be a copy."""
     null_keys: int
     next_row: int
 
@@ -76,7 +78,12 @@ def read_update(
         assert values is not None
         numbers = beside_words(values)
     batch = make_batch(deletes, words, team)
-    return Update(batch, numbers, values, len(keys) - len(words), next_row + len(keys))
+    return Update(batch, numbers, values, _is_lent(upsert), len(keys) - len(words), next_row + len(keys))
+
+
+def _is_lent(upsert: Any) -> bool:
+    """Arrow's arrays never change; a NumPy array, or what wraps one, may."""
+    return isinstance(upsert, tuple) and not isinstance(upsert[-1], pa.Array | pa.ChunkedArray)
 
 
 def _pair(upsert: Any, value_type: pa.DataType | None) -> tuple[pa.Array, pa.Array | None]:

@@ -25,7 +25,7 @@ from millrace.host.words import Array, KeyType, Mask, both
 from millrace.index_answers import arrow_of, flipped, lists_of, memory_of, offsets_of
 from millrace.index_batch import Update
 from millrace.index_packed import merge_rows
-from millrace.index_rows import Rows
+from millrace.index_rows import Rows, copied
 from millrace.index_store import ValueStore
 
 ROW_NUMBER = 4
@@ -196,7 +196,7 @@ class LooseRows:
         """The same tree, changed, with the rows that lie apart and all counts."""
         store = self.store
         if store is not None and update.values is not None:
-            store = store.grown(update.values)
+            store = store.grown(copied(update.values) if update.lent else update.values)
         return replace(self, store=store, null_keys=self.null_keys + update.null_keys, next_row=update.next_row)
 
     @property

@@ -117,10 +117,13 @@ def with_numbers(rows: Rows, team: Team) -> Rows:
 
 def with_own_values(rows: Rows) -> Rows:
     """The same rows with a copy of the values that lie apart: a NumPy array may be changed after we have looked."""
-    if rows.apart is None:
-        return rows
-    half = len(rows.apart) // 2
-    return replace(rows, apart=pa.concat_arrays([rows.apart.slice(0, half), rows.apart.slice(half)]))
+    return rows if rows.apart is None else replace(rows, apart=copied(rows.apart))
+
+
+def copied(values: pa.Array) -> pa.Array:
+    """Values in memory of their own: Arrow copies what it puts together."""
+    half = len(values) // 2
+    return pa.concat_arrays([values.slice(0, half), values.slice(half)])
 
 
 def plain_words(numbers: Array) -> tuple[Array, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import millrace as mr
 from millrace import index_loose, registry
 from millrace.host import update_runner
+from millrace.host.hbtree_editor import Editor
 from millrace.host.hbtree_layout import LAYOUTS
 from tests.host import faults
 from tests.host.trees_checked import Checked
@@ -26,6 +28,20 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(registry.BACKENDS, "faulty", faults.MODULE)
     yield
     faults.disarm()
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Sends the main thread what Ctrl-C would, from whatever thread."""
+
+    def handler(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    main = threading.main_thread().ident
+    assert main is not None
+    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +75,19 @@ def test_values_that_become_null(layout: str, device: str) -> None:
     assert ix.lookup([6, 7, 8]).to_pylist() == [6, None, 80]
     ix.update(upsert=([9], [90]), delete=[6])
     assert ix.range(6, 10).to_pylist() == [[None, 80, 90, 10]]
+
+
+@both_layouts
+@pytest.mark.parametrize("first", [np.arange(9000).astype(np.int16), pa.array([None, *range(8999)])])
+def test_an_array_that_changes_afterwards_changes_no_answer(layout: str, first: Any) -> None:
+    """Values that lie apart: too narrow to lie beside their words, or with nulls among them."""
+    ix = mr.OrderedIndex(np.arange(9000), first, layout=layout, device="cpu")
+    kind = np.int16 if isinstance(first, np.ndarray) else np.int64
+    many, few = np.full(2000, 7, kind), np.full(3, 8, kind)
+    ix.update(upsert=(np.arange(2000), many))
+    ix.update(upsert=(np.arange(3), few))
+    many[:], few[:] = -1, -2
+    assert ix.lookup([0, 2, 3, 1999]).to_pylist() == [8, 8, 7, 7]
 
 
 @both_layouts
@@ -168,6 +197,40 @@ def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: p
 
 
 @pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(Editor, "in_groups"), (Editor, "rest"), (Editor, "merge"), (index_loose.LooseRows, "settled")],
+)
+def test_an_interrupt_in_the_middle_leaves_a_whole_index(
+    owner: Any, step: str, device: str, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
+) -> None:
+    in_place(monkeypatch)
+    keys = np.arange(0, 90_000, 3)
+    values = np.arange(len(keys)).astype(np.int16)
+    ix = mr.OrderedIndex(keys, values, layout="regular", device=device)
+    ix.update(upsert=([1], [1]))
+    done = getattr(owner, step)
+
+    def interrupted(*given: Any) -> Any:
+        found = done(*given)
+        interrupt()
+        return found
+
+    more = np.arange(30_000, 60_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ix.update(upsert=(more, np.full(len(more), 7, np.int16)), delete=np.arange(30_000))
+    assert ix.lookup(more).to_pylist() == [7] * len(more)
+    assert (len(ix), ix.stats["updates"]) == (len(more) + 10_000, 2)
+    assert ix.range(0, 99_999).flatten()[len(more) :].to_pylist() == values[20_000:].tolist()
+    Checked(ix._rows.tree).check()  # type: ignore[arg-type]
+    ix.update(delete=more)
+    assert len(ix) == 10_000
+
+
+@pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize(
     ("layout", "mode", "number"),
     [
@@ -215,6 +278,26 @@ def test_a_fault_with_fallback_goes_on_without_the_device(
     assert "lost its write" in ix.stats["fell_back"]
     ix.update(delete=[3])
     assert ix.lookup([3]).to_pylist() == [None]
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_tree_that_outgrows_its_device(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_place(monkeypatch)
+    keys, more = np.arange(0, 900_000, 3), np.arange(1, 300_000, 3)  # a third of the leaves split
+    first = mr.OrderedIndex(keys, layout="regular", device="faulty")
+    memory = first._rows.tree.nodes.nbytes + 100
+    monkeypatch.setattr(faults.FaultyDevice, "memory", memory, raising=False)
+    alone = mr.OrderedIndex(keys, layout="regular", device="faulty")
+    with pytest.raises(mr.DeviceUnavailable, match=rf"which has {memory:,}: .* too few.*; nothing was changed"):
+        alone.update(upsert=more, mode=mode)
+    assert alone.lookup([1, 3]).to_pylist() == [None, 1]
+    assert (len(alone), alone.stats["device"]) == (len(keys), "faulty")
+    ix = mr.OrderedIndex(keys, layout="regular", device="faulty", fallback="cpu")
+    ix.update(upsert=more, mode=mode)
+    assert ix.lookup(more).to_pylist() == list(range(len(keys), len(keys) + len(more)))
+    assert ix.stats["device"] == "cpu"
+    assert f"which has {memory:,}" in ix.stats["fell_back"]
 
 
 @pytest.mark.usefixtures("faulty")

@@ -39,12 +39,16 @@ module stream_fifo #(
     reg [ADDR_W:0] read_reg;
     reg [WIDTH-1:0] out_reg;
     reg out_valid_reg;
+    // The store is full: known in advance, because what comes before a FIFO has often far to go with it.
+    reg full_reg;
 
     wire [ADDR_W:0] stored = write_reg - read_reg;
     wire take = s_axis_tvalid && s_axis_tready;
     wire fetch = stored != 0 && (!out_valid_reg || m_axis_tready);
 
-    assign s_axis_tready = !stored[ADDR_W];
+    wire [ADDR_W:0] stored_next = stored + {{ADDR_W{1'b0}}, take} - {{ADDR_W{1'b0}}, fetch};
+
+    assign s_axis_tready = !full_reg;
     assign m_axis_tdata = out_reg;
     assign m_axis_tvalid = out_valid_reg;
     assign count = stored + {{ADDR_W{1'b0}}, out_valid_reg};
@@ -59,10 +63,12 @@ module stream_fifo #(
         if (fetch) read_reg <= read_reg + 1'b1;
         if (fetch) out_valid_reg <= 1'b1;
         else if (m_axis_tready) out_valid_reg <= 1'b0;
+        full_reg <= stored_next[ADDR_W];
         if (rst) begin
             write_reg <= 0;
             read_reg <= 0;
             out_valid_reg <= 1'b0;
+            full_reg <= 1'b0;
         end
     end
 

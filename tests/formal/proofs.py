@@ -50,7 +50,7 @@ PROOFS = (
         20,
         (
             Mutant("stable", "stream_fifo.sv", "stored != 0 && (!out_valid_reg || m_axis_tready);", "stored != 0;"),
-            Mutant("whole", "stream_fifo.sv", "s_axis_tready = !stored[ADDR_W];", "s_axis_tready = 1'b1;"),
+            Mutant("whole", "stream_fifo.sv", "s_axis_tready = !full_reg;", "s_axis_tready = 1'b1;"),
             Mutant("alive", "stream_fifo.sv", "wire fetch = stored != 0", "wire fetch = stored[ADDR_W]"),
         ),
     ),

@@ -90,20 +90,24 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     if mapped is None or size < _HEAD.size:
         raise StateError(f"{path} has {size} bytes, too few for a saved index: it was cut off; save the index again")
     whole: Array = np.frombuffer(mapped, np.uint8)
-    header = _header(path, whole)
+    about, places = _header(path, whole)
     begin = -(-(_HEAD.size + _HEAD.unpack(whole[: _HEAD.size].tobytes())[2]) // _PAGE) * _PAGE
     sections = {}
-    for name, (at, length, digest) in header["sections"].items():
+    for name, (at, length, digest) in places.items():
         data = whole[begin + at : begin + at + length]
         if len(data) < length:
             raise StateError(f"{path} ends before its section {name!r} does: it was cut off; save the index again")
         if hashlib.sha256(data.data).hexdigest() != digest:
             raise StateError(f"{path} was altered: the checksum of its section {name!r} is wrong; save the index again")
         sections[name] = data
-    return header["about"], sections
+    return about, sections
 
 
-def _header(path: Path, whole: Array) -> dict[str, Any]:
+_Places = dict[str, tuple[int, int, str]]
+
+
+def _header(path: Path, whole: Array) -> tuple[dict[str, Any], _Places]:
+    """What is said about the sections, and of each where it is, its length and its checksum."""
     magic, version, length, digest = _HEAD.unpack(whole[: _HEAD.size].tobytes())
     if magic != MAGIC:
         raise StateError(f"{path} is no saved index: it begins with {magic!r}, not with {MAGIC!r}")
@@ -116,5 +120,19 @@ def _header(path: Path, whole: Array) -> dict[str, Any]:
     text = whole[_HEAD.size : _HEAD.size + length].tobytes()
     if length > _MOST_HEADER or len(text) < length or hashlib.sha256(text).digest() != digest:
         raise StateError(f"{path} was cut off or altered: the checksum of its header is wrong; save the index again")
-    header: dict[str, Any] = json.loads(text)
-    return header
+    try:
+        header = json.loads(text)
+        about, places = dict(header["about"]), {name: (*place,) for name, place in header["sections"].items()}
+        fits = all(_is_place(*place) for place in places.values())
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise StateError(
+            f"{path} has a header that this version cannot read ({error}): save the index again"
+        ) from error
+    if not fits:
+        raise StateError(f"{path} has sections that lie where none can be: save the index again")
+    return about, places
+
+
+def _is_place(at: Any, length: Any, digest: Any) -> bool:
+    """Whether a section may lie there: numbers, and a page's beginning."""
+    return type(at) is int and type(length) is int and at >= 0 and length >= 0 and at % _PAGE == 0

@@ -3,12 +3,13 @@
 Sections are what lies in memory, so that opening copies nothing: of the implicit layout `leaves` and `nodes`; of the
 regular one every pool, as far as it is used, and `top`. Values that lie apart are an Arrow IPC file, which is read
 without a copy too. An index that was opened never writes into its file: the regular layout is copied before it first
-changes.
+changes. Checksums tell that a file is as it was written; that an index was written, and can be searched without
+leaving its memory, is looked at here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host import hbtree_fragments as hf
-from millrace.host.errors import StateError
+from millrace.host import pool
+from millrace.host.errors import KeyTypeError, StateError
 from millrace.host.hbfile import read_file, write_file
-from millrace.host.hbtree_layout import LAYOUTS, LayoutName, shape_of
+from millrace.host.hbtree import helpers
+from millrace.host.hbtree_build import build_nodes
+from millrace.host.hbtree_layout import LAYOUTS, MOST_KEYS, LayoutName, shape_of
 from millrace.host.hbtree_leaves import BESIDE, Leaves
 from millrace.host.hbtree_regular import Pools, RegularTree
-from millrace.host.words import Array, KeyType
+from millrace.host.hbtree_sound import MOST_LEVELS, is_sound
+from millrace.host.words import Array, KeyType, key_type
 from millrace.index_loose import ROW_NUMBER, LooseRows
 from millrace.index_packed import PackedRows
 from millrace.index_rows import DUPLICATES, Rows
@@ -107,17 +112,52 @@ def load(path: Path) -> Stored:
     """Map a file; all that it holds was checked against its checksums, so what is wrong here was written so."""
     about, sections = read_file(path)
     try:
+        _check_types(about)
         name, domain, dtype, ns, zoned = about["key"]
         kind = KeyType(name, domain, np.dtype(dtype), ns, zoned)
         batch = pa.ipc.open_file(pa.py_buffer(sections["values"])).get_batch(0)
         stored = Stored(about, sections, kind, batch.column(0))
-        fits = about["layout"] in LAYOUTS and about["duplicates"] in DUPLICATES
+        stored.values.validate(full=True)
+        fits = about["layout"] in LAYOUTS and about["duplicates"] in DUPLICATES and _is_key_type(kind)
+        fits = fits and np.dtype(about["word"]) == kind.word and _counts_fit(stored)
         fits = fits and (_packed_fits(stored) if about["layout"] == "implicit" else _loose_fits(stored))
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError, pa.ArrowException, KeyTypeError) as error:
         raise StateError(f"{path} holds no index that this version knows ({error}): save the index again") from error
     if not fits:
         raise StateError(f"{path} holds an index whose parts do not fit together: save the index again")
     return stored
+
+
+_TYPES = {"null_keys": int, "next_row": int, "size": int, "width": int} | dict.fromkeys(
+    ("numbered", "apart", "hybrid", "equals"), bool
+)
+
+
+def _check_types(about: dict[str, Any]) -> None:
+    """What is told as a number is one, and so on: JSON has others that look alike for long."""
+    for name, kind in _TYPES.items():
+        if name in about and type(about[name]) is not kind:
+            raise TypeError(f"{name} is {about[name]!r}")
+
+
+def _is_key_type(kind: KeyType) -> bool:
+    """Whether it is one that `key_type` gives."""
+    if kind.name.startswith("timestamp["):
+        unit = kind.name.removeprefix("timestamp[").rstrip("]").partition(",")[0]
+        return kind == replace(key_type("key", pa.timestamp(unit, "UTC" if kind.zoned else None)), name=kind.name)
+    return kind == key_type("key", pa.type_for_alias(kind.name))
+
+
+def _counts_fit(stored: Stored) -> bool:
+    """Whether row numbers are row numbers; those to come must not leave their type."""
+    about = stored.about
+    whole = 0 <= about["null_keys"] <= about["next_row"] < 1 << 62
+    return whole and (not about["numbered"] or stored.values.type == pa.int64())
+
+
+def _lies_beside(kind: pa.DataType, width: int) -> bool:
+    """Whether values of a type can be numbers of so many bytes."""
+    return width in BESIDE and pa.types.is_primitive(kind) and kind.bit_width == 8 * width
 
 
 # The implicit layout.
@@ -129,11 +169,34 @@ def _leaves(stored: Stored) -> Leaves:
 
 
 def _packed_fits(stored: Stored) -> bool:
-    leaves = _leaves(stored)
+    leaves, apart, kind = _leaves(stored), stored.about["apart"], stored.values.type
+    if not 0 <= leaves.size <= MOST_KEYS:
+        return False
+    if leaves.width if apart else not (_lies_beside(kind, leaves.width) or (leaves.width == 0 and kind == pa.int64())):
+        return False
     shape = shape_of("implicit", leaves.word, leaves.size, stored.about["hybrid"], leaves.per_leaf)
     nodes = stored.sections["nodes"].view(leaves.word)
-    whole = leaves.lines == shape.lines and len(nodes) == shape.node_words
-    return whole and (not stored.about["apart"] or len(stored.values) == leaves.size)
+    if len(leaves.data) != shape.lines * leaves.stride or len(nodes) != shape.node_words:
+        return False
+    if (apart and len(stored.values) != leaves.size) or not _words_are_sorted(leaves):
+        return False
+    with helpers(pool.cores(), leaves.size) as team:
+        return np.array_equal(build_nodes(shape, leaves, team), nodes)
+
+
+_STRETCH = 1 << 14
+"""Lines whose words are compared together: they stay in the cache."""
+
+
+def _words_are_sorted(leaves: Leaves) -> bool:
+    """Whether each word is no smaller than the one before, and what fills the last line up is the largest."""
+    lines = leaves.data.reshape(leaves.lines, leaves.stride)[:, : leaves.offset].view(leaves.word)
+    for first in range(0, leaves.lines, _STRETCH):
+        words = lines[max(first - 1, 0) : first + _STRETCH]
+        if (words[:, 1:] < words[:, :-1]).any() or (words[1:, 0] < words[:-1, -1]).any():
+            return False
+    filled = leaves.size - (leaves.lines - 1) * leaves.per_leaf
+    return bool((lines[-1, filled:] == np.iinfo(leaves.word).max).all())
 
 
 def _packed(stored: Stored, hybrid: bool, threads: int) -> PackedRows:
@@ -163,15 +226,19 @@ def _tree(stored: Stored, threads: int) -> RegularTree:
 
 
 def _loose_fits(stored: Stored) -> bool:
-    numbers = stored.about["numbers"]
-    if len(numbers) != hf.TABLE - hf.WIDTH or numbers[0] not in BESIDE or min(numbers) < 0:
+    numbers, apart = stored.about["numbers"], stored.about["apart"]
+    if len(numbers) != hf.TABLE - hf.WIDTH or any(type(number) is not int for number in numbers):
         return False
-    if numbers[hf.LEVELS - hf.WIDTH] < 1 or numbers[hf.USED_LEAVES - hf.WIDTH] < 1:
+    if not (numbers[0] == ROW_NUMBER if apart else _lies_beside(stored.values.type, numbers[0])) or min(numbers) < 0:
+        return False
+    # Before memory is taken for them: a tree has no more nodes than its file has bytes.
+    nodes = numbers[hf.USED_LEAVES - hf.WIDTH], numbers[hf.USED_UPPERS - hf.WIDTH]
+    if nodes[0] < 1 or max(nodes) > len(stored.sections["lasts"]) or numbers[hf.LEVELS - hf.WIDTH] > MOST_LEVELS:
         return False
     tree = _tree(stored, 1)
     sizes = dict(zip(_POOLS, tree.used_sizes(), strict=True))
     whole = all(len(getattr(tree.pools, name)) == sizes[name] for name in _POOLS if name not in _UNSAVED)
-    return whole and tree.is_sound() and (not stored.about["apart"] or tree.width == ROW_NUMBER)
+    return whole and is_sound(tree, len(stored.values) if apart else None)
 
 
 def _loose(stored: Stored, threads: int) -> LooseRows:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 
 import millrace as mr
 from millrace.host import hbfile
-from millrace.host.hbtree_layout import LAYOUTS
+from millrace.host import hbtree_fragments as hf
+from millrace.host.hbtree_layout import LAYOUTS, shape_of
 
 VALUES = {
     "rows": None,
@@ -130,6 +133,9 @@ def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
         "word": "uint64",
         "apart": False,
         "null_keys": 0,
+        "next_row": 10**6,
+        "numbered": True,
+        "equals": False,
         "key": ["int64", "int", "int64", 1, False],
     }
     sink = pa.BufferOutputStream()
@@ -142,3 +148,182 @@ def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
     hbfile.write_file(tmp_path / "index", {}, sections)
     with pytest.raises(mr.StateError, match="holds no index that this version knows"):
         mr.OrderedIndex.open(tmp_path / "index")
+
+
+# Files with right checksums that no index wrote.
+
+Harm = Callable[[dict[str, Any], dict[str, Any]], object]
+
+
+def altered(path: Path, harm: Harm) -> None:
+    """Change what a file holds, and write it again with checksums that are right."""
+    about, sections = hbfile.read_file(path)
+    held = {name: data.copy() for name, data in sections.items()}
+    harm(about, held)
+    hbfile.write_file(path, about, held)
+
+
+def ipc(values: pa.Array) -> np.ndarray:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, pa.schema([("values", values.type)])) as file:
+        file.write_batch(pa.record_batch([values], names=["values"]))
+    return np.frombuffer(sink.getvalue(), np.uint8)
+
+
+def put(section: str, kind: Any, place: Any, value: Any) -> Harm:
+    """Other numbers in a section; fragments are rows of four."""
+
+    def harm(about: dict[str, Any], held: dict[str, Any]) -> None:
+        numbers = held[section].view(kind)
+        (numbers.reshape(-1, 4) if "fragments" in section else numbers)[place] = value
+
+    return harm
+
+
+def number(entry: int, value: Any) -> Harm:
+    """Another number in the table of a regular tree."""
+    return lambda about, held: about["numbers"].__setitem__(entry - hf.WIDTH, value)
+
+
+def told(**other: Any) -> Harm:
+    """Something else said about the sections."""
+    return lambda about, held: about.update(other)
+
+
+def narrow(about: dict[str, Any], held: dict[str, Any]) -> None:
+    """Values of one byte, in lines to match."""
+    about["width"] = 1
+    shape = shape_of("implicit", np.dtype(np.uint64), about["size"], about["hybrid"], 8)
+    held |= {"leaves": np.zeros(shape.lines * 72, np.uint8), "nodes": np.zeros(shape.node_words * 8, np.uint8)}
+
+
+def swapped(about: dict[str, Any], held: dict[str, Any]) -> None:
+    """Two words out of order."""
+    words = held["leaves"].view(np.uint64)
+    words[[0, 1]] = words[[1, 0]]
+
+
+ANYWHERE: dict[str, Harm] = {
+    "row numbers that are none": told(next_row=-1),
+    "row numbers too large": told(next_row=1 << 63),
+    "half a row": told(null_keys=0.5),
+    "no truth": told(apart=0),
+    "another word": told(word="uint32"),
+    "no word": told(word="float64"),
+    "a key type that is none": told(key=["int64", "int", "float64", 1, False]),
+    "an unknown key type": told(key=["string", "int", "int64", 1, False]),
+    "a wide value": lambda about, held: held.update(values=ipc(pa.array([], pa.binary(64)))),
+    "a narrow value": lambda about, held: held.update(values=ipc(pa.array([], pa.int32()))),
+}
+IMPLICIT: dict[str, Harm] = {
+    "nodes": put("nodes", np.uint8, slice(None), 0),
+    "a separator": put("nodes", np.uint64, 3, 5),
+    "words out of order": swapped,
+    "a last line not filled up": put("leaves", np.uint64, -8 + 3, 7),
+    "a width of 1": narrow,
+    "a width of 4": told(width=4),
+    "a width of 3": told(width=3),
+    "a size of its own": told(size=10**30),
+    "a size below 0": told(size=-1),
+    "half a size": told(size=99_999.0),
+}
+REGULAR: dict[str, Harm] = {
+    "levels": number(hf.LEVELS, 12),
+    "endless levels": number(hf.LEVELS, 1 << 60),
+    "one level less": number(hf.LEVELS, 1),
+    "a number beyond 64 bits": number(hf.USED_UPPERS, 1 << 70),
+    "leaves beyond memory": number(hf.USED_LEAVES, 1 << 50),
+    "a fraction": number(hf.SIZE, 0.5),
+    "a stride": number(hf.STRIDE, 72),
+    "too many words": number(hf.SIZE, 100_001),
+    "a parent far away": put("leaf_fragments", np.int32, (slice(None), hf.PARENT), 1 << 30),
+    "another parent": put("leaf_fragments", np.int32, (7, hf.PARENT), 3),
+    "a circle of leaves": put("leaf_fragments", np.int32, (-1, hf.NEXT), 0),
+    "a circle backwards": put("leaf_fragments", np.int32, (0, hf.BEFORE), 9),
+    "a leaf passed over": put("leaf_fragments", np.int32, (4, hf.NEXT), 6),
+    "words of a leaf": put("leaf_fragments", np.int32, ([2, 3], hf.COUNT), [191, 193]),
+    "a leaf that is free": put("leaf_fragments", np.int32, (5, hf.COUNT), -1),
+    "children": put("upper_fragments", np.int32, (0, hf.COUNT), 65),
+    "no children": put("upper_fragments", np.int32, (1, hf.COUNT), 0),
+    "fewer children": put("upper_fragments", np.int32, (1, hf.COUNT), 60),
+    "a child twice": put("uppers", np.uint64, 8 + 64 + 1, 1),
+    "last nodes": put("lasts", np.uint8, slice(None), 0),
+    "an index line": put("lasts", np.uint64, 0, 0),
+    "a last separator": put("lasts", np.uint64, [7, 8 + 63], 1 << 63),
+    "separators out of order": put("lasts", np.uint64, [8, 9], [1 << 62, 1 << 61]),
+    "a separator below its words": put("lasts", np.uint64, 8, 0),
+    "words out of order": swapped,
+}
+CASES = [
+    *((layout, name, harm) for layout in LAYOUTS for name, harm in ANYWHERE.items()),
+    *(("implicit", name, harm) for name, harm in IMPLICIT.items()),
+    *(("regular", name, harm) for name, harm in REGULAR.items()),
+]
+
+
+@pytest.mark.parametrize(("layout", "harm"), [(layout, harm) for layout, _, harm in CASES], ids=[c[1] for c in CASES])
+def test_a_file_that_no_index_wrote_is_an_error(tmp_path: Path, layout: str, harm: Harm) -> None:
+    path = tmp_path / "index"
+    mr.OrderedIndex(np.arange(99_999) * 3, np.arange(99_999), layout=layout, device="cpu").save(path)
+    altered(path, lambda about, held: None)
+    assert len(mr.OrderedIndex.open(path, device="cpu")) == 99_999
+    altered(path, harm)
+    with pytest.raises(mr.StateError):
+        mr.OrderedIndex.open(path, device="cpu")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_are_not_there(tmp_path: Path, layout: str) -> None:
+    """Values that lie apart, fewer than rows refer to; and text whose ends lie nowhere."""
+    path, values = tmp_path / "index", pa.array([str(i) for i in range(1000)])
+    mr.OrderedIndex(np.arange(1000), values, layout=layout, device="cpu").save(path)
+    ends = np.zeros(1001, np.int32)
+    ends[500] = 1 << 30
+    bad = pa.Array.from_buffers(pa.string(), 1000, [None, pa.py_buffer(ends), pa.py_buffer(b"")])
+    for other in (values[:999], bad):
+        altered(path, lambda about, held, other=other: held.update(values=ipc(other)))  # type: ignore[misc]
+        with pytest.raises(mr.StateError):
+            mr.OrderedIndex.open(path, device="cpu")
+
+
+def write_header(path: Path, text: bytes) -> None:
+    """A header with the right checksum."""
+    head = struct.pack("<8sII32s", hbfile.MAGIC, hbfile.VERSION, len(text), hashlib.sha256(text).digest())
+    path.write_bytes((head + text).ljust(9000, b"\0"))
+
+
+@pytest.mark.parametrize("place", [[-4096, 64], [1, 64], [0, -1], [0.0, 64], ["0", 64], [0]])
+def test_sections_that_lie_nowhere(tmp_path: Path, place: list[Any]) -> None:
+    write_header(tmp_path / "index", json.dumps({"about": {}, "sections": {"leaves": [*place, ""]}}).encode())
+    with pytest.raises(mr.StateError, match=r"lie where none can be|cannot read"):
+        mr.OrderedIndex.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("text", [b"no JSON", b"[]", b"{}", b'{"about": 1, "sections": {}}', b"[" * 100_000])
+def test_headers_that_say_nothing(tmp_path: Path, text: bytes) -> None:
+    write_header(tmp_path / "index", text)
+    with pytest.raises(mr.StateError, match="a header that this version cannot read"):
+        mr.OrderedIndex.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("values", [np.int64, np.int16])
+def test_trees_that_changed_much_come_back(tmp_path: Path, kind: Any, values: Any) -> None:
+    """With free nodes, merged ones, equal words and the largest one: a sound tree is never refused."""
+    rng, path = np.random.default_rng(6), tmp_path / "index"
+    most = np.iinfo(kind).max
+    keys = np.concatenate([rng.integers(0, 1 << 30, 60_000), np.full(900, 77), [most, most]]).astype(kind)
+    ix = mr.OrderedIndex(keys, keys.astype(values), layout="regular", duplicates="first", device="cpu")
+    free = 0
+    for step in range(12):
+        first = int(rng.integers(0, 1 << 29))
+        more = rng.integers(first, first + (1 << 22), 9000).astype(kind)
+        gone = keys[(keys >= first) & (keys < first + (1 << 27))]
+        ix.update(upsert=(more, more.astype(values)), delete=gone if step % 2 else None)
+        free += int(ix._rows.tree.table[hf.SPARE_LEAVES])  # type: ignore[union-attr]
+        ix.save(path)
+        again = mr.OrderedIndex.open(path, device="cpu")
+        assert again.range(0, most).equals(ix.range(0, most))
+    assert free
+    again.update(upsert=(keys, keys.astype(values)))
+    assert again.lookup(keys).to_pylist() == keys.astype(values).tolist()

@@ -198,6 +198,44 @@ def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: p
 
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
+@pytest.mark.parametrize("step", ["in_groups", "rest", "merge"])
+def test_what_is_told_during_an_update_is_of_before_or_after(
+    step: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread asks in the middle of a change: it waits, and hears what holds afterwards."""
+    in_place(monkeypatch)
+    ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout="regular", device=device)
+    done, asked, answers = getattr(Editor, step), threading.Event(), dict[str, Any]()
+
+    def ask() -> None:
+        asked.set()
+        answers["len"] = len(ix)
+        answers["nbytes"], answers["plan"], answers["stats"], answers["repr"] = ix.nbytes, ix.plan, ix.stats, repr(ix)
+
+    asker = threading.Thread(target=ask)
+
+    def told(*given: Any) -> Any:
+        found = done(*given)
+        asker.start()
+        asked.wait()
+        asker.join(0.1)  # time enough to answer, if it did not wait
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Editor, step, told)
+        ix.update(upsert=np.arange(30_000, 60_000), delete=np.arange(30_000), mode="async")
+    asker.join()
+    stats = {
+        name: value for name, value in ix.stats.items() if name in ("rows", "nbytes", "updates", "changes", "levels")
+    }
+    assert stats["rows"] == len(ix) == 30_000 + 10_000
+    assert (stats["updates"], stats["changes"]) == (1, 60_000)
+    assert {name: answers["stats"][name] for name in stats} == stats
+    assert {"len": len(ix), "nbytes": ix.nbytes, "plan": ix.plan, "repr": repr(ix)}.items() <= answers.items()
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
 @pytest.mark.parametrize(
     ("owner", "step"),
     [(Editor, "in_groups"), (Editor, "rest"), (Editor, "merge"), (index_loose.LooseRows, "settled")],

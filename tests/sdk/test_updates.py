@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace import index_loose, registry
+from millrace import index, index_loose, registry
 from millrace.host import update_runner
+from millrace.host.clock import WallClock
+from millrace.host.cpu import CpuDevice
 from millrace.host.hbtree_editor import Editor
 from millrace.host.hbtree_layout import LAYOUTS
+from millrace.host.paced import DevicePace, PacedDevice
 from tests.host import faults
 from tests.host.trees_checked import Checked
 
@@ -338,13 +343,40 @@ def test_a_tree_that_outgrows_its_device(mode: str, monkeypatch: pytest.MonkeyPa
     assert f"which has {memory:,}" in ix.stats["fell_back"]
 
 
+class SetClock(WallClock):
+    """Time passes while somebody sleeps, and not otherwise."""
+
+    def __init__(self) -> None:
+        self._time = 0
+
+    def now(self) -> int:
+        return self._time
+
+    def sleep_until(self, when: int) -> None:
+        self._time = max(self._time, when)
+
+
 @pytest.mark.usefixtures("faulty")
-def test_the_plan_shows_where_updates_change_over() -> None:
-    ix = mr.OrderedIndex(np.arange(0, 200_000, 2), layout="regular", device="faulty")
+def test_the_plan_shows_where_updates_change_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that takes 10 us for each transfer and 2 ns for each byte: what updates cost can be worked out."""
+
+    def fresh() -> mr.OrderedIndex:
+        clock = SetClock()
+        paced = PacedDevice(CpuDevice(1), DevicePace(10_000, 2.0, 0.0, (0.0,) * 9), clock)
+        monkeypatch.setattr(faults, "open_device", lambda name, threads: paced)
+        monkeypatch.setattr(index, "UpdateRunner", partial(update_runner.UpdateRunner, clock=clock))
+        return mr.OrderedIndex(keys, layout="regular", device="faulty")
+
+    keys = np.arange(0, 200_000, 2)
+    ix = fresh()
     assert ix.plan.crossover is None
-    ix.update(upsert=np.arange(1, 2001, 2))
-    crossover = ix.plan.crossover
-    assert crossover is None or crossover >= 0
-    assert ix.stats["last_update"]["mode"] in ("sync", "async")
-    if crossover is not None:
-        assert f"updates asynchronous from {crossover:,} changes" in repr(ix.plan)
+    ix.update(upsert=[4], mode="sync")  # changes no inner node, so nothing more is learnt
+    # A node of 9 lines takes 10,000 + 2 * 576 ns; a change of 0.05 nodes 557.6 ns, against 200 ns by all threads. The
+    # segment is 521 such nodes (192 keys each) in one transfer, and 9 + 1 upper ones of 17 lines in another.
+    segment = 2 * 10_000 + 2 * (521 * 576 + 10 * 1088)
+    assert ix.plan.crossover == ceil(segment / (0.05 * 11_152 - 200)) == 1796
+    assert "updates asynchronous from 1,796 changes" in repr(ix.plan)
+    for changes, mode in ((1795, "sync"), (1796, "async")):
+        ix = fresh()
+        ix.update(upsert=keys[:changes])
+        assert ix.stats["last_update"]["mode"] == mode

@@ -11,7 +11,6 @@ paper is the thesis's appendix A. Limits: 2**31 keys; one call of `range` return
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,8 +26,8 @@ from millrace.host import pool
 from millrace.host.balance import Plan
 from millrace.host.cpu import CpuDevice
 from millrace.host.device import Device
-from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
-from millrace.host.gate import Gate
+from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable, StateError
+from millrace.host.gate import Gate, Turns
 from millrace.host.hbtree import Positions, helpers
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
 from millrace.host.key_floor import Floor, check_kinds, floor_words
@@ -105,8 +104,7 @@ class OrderedIndex:
         self._on_cpu = isinstance(self._device, CpuDevice)
         self._fell_back: str | None = None
         self._runner: LookupRunner | None = None
-        self._lock = threading.Lock()
-        self._gate, self._updating = Gate(), threading.Lock()
+        self._engaging, self._gate, self._updating = Turns(), Gate(), Turns()
         # For reading batches: the memory that sorting takes is kept from one to the next.
         self._team = Team(self._threads)
         self._counts = {"lookups": 0, "ranges": 0, "queries": 0, "updates": 0, "changes": 0}
@@ -249,7 +247,8 @@ class OrderedIndex:
         unbroken(lambda begin: self._update(upsert, delete, mode, begin))
 
     def _update(self, upsert: Any, delete: Any, mode: str, begin: Begin) -> None:
-        with self._updating:
+        self._gate.check()
+        with self._updating.taken():
             rows, team = self._rows, self._team
             team.rouse()
             try:
@@ -333,7 +332,7 @@ class OrderedIndex:
         """The runner of this process, or nothing where the CPU answers."""
         if self._on_cpu or self._fell_back is not None:
             return None
-        with self._lock:
+        with self._engaging.taken():
             if self._runner is not None and self._pid != os.getpid():
                 self._runner = self._engaged(self._rows)
         return self._runner
@@ -457,12 +456,15 @@ class OrderedIndex:
     def __repr__(self) -> str:
         """What it holds and where it runs."""
         where = self._device_name if self._fell_back is None else "cpu (fallen back)"
-        with self._gate.read():
-            rows = self._rows
-            return (
-                f"<OrderedIndex: {len(rows):,} {rows.kind.name} keys to {rows.value_type}, "
-                f"{self._layout}, {rows.tree.levels} levels, on {where}>"
-            )
+        try:
+            with self._gate.read():
+                rows = self._rows
+                return (
+                    f"<OrderedIndex: {len(rows):,} {rows.kind.name} keys to {rows.value_type}, "
+                    f"{self._layout}, {rows.tree.levels} levels, on {where}>"
+                )
+        except StateError:
+            return "<OrderedIndex: half changed when this process was forked>"
 
 
 def _bounds(lo: Any, hi: Any) -> tuple[pa.Array, pa.Array]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -341,6 +344,85 @@ def test_a_tree_that_outgrows_its_device(mode: str, monkeypatch: pytest.MonkeyPa
     assert ix.lookup(more).to_pylist() == list(range(len(keys), len(keys) + len(more)))
     assert ix.stats["device"] == "cpu"
     assert f"which has {memory:,}" in ix.stats["fell_back"]
+
+
+def in_child(body: Callable[[], bool]) -> int:
+    """Fork, call `body` in the child, and give the child's exit code (0: it returned true)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(120)  # a child that waits for ever ends, and is seen to have
+        try:
+            os._exit(0 if body() else 1)
+        except BaseException:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextmanager
+def stopped_in(owner: Any, step: str, work: Callable[[], None]) -> Iterator[None]:
+    """Another thread works, and stands still behind a step of it."""
+    done, there, go_on = getattr(owner, step), threading.Event(), threading.Event()
+
+    def stop(*given: Any) -> Any:
+        found = done(*given)
+        there.set()
+        go_on.wait()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, step, stop)
+        thread = threading.Thread(target=work)
+        thread.start()
+        there.wait()
+        patch.undo()
+        try:
+            yield
+        finally:
+            go_on.set()
+            thread.join()
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
+def test_a_child_forked_in_the_middle_of_a_change_is_told(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place(monkeypatch)
+    ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout="regular", device=device)
+    calls: list[Callable[[], Any]] = [
+        *(lambda: ix.lookup([3]), lambda: ix.range(0, 9), lambda: len(ix), lambda: ix.nbytes, lambda: ix.stats),
+        *(lambda: ix.plan, ix.tune, lambda: ix.update(delete=[3]), lambda: ix.save(tmp_path / "index")),
+    ]
+
+    def refused() -> bool:
+        for call in calls:
+            with pytest.raises(mr.StateError, match="forked while another thread was changing"):
+                call()
+        again = mr.OrderedIndex([5, 6], device=device)
+        return "half changed" in repr(ix) and again.lookup([6]).to_pylist() == [1]
+
+    with stopped_in(Editor, "in_groups", lambda: ix.update(upsert=np.arange(60_000), mode="async")):
+        assert in_child(refused) == 0
+    assert len(ix) == 70_000
+    assert in_child(lambda: len(ix) == 70_000 and ix.lookup([3]).to_pylist() == [30_003]) == 0
+
+
+@pytest.mark.usefixtures("faulty")
+@both_layouts
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
+def test_a_child_forked_before_a_change_begins_goes_on(layout: str, device: str) -> None:
+    """The thread that reads its batch, and holds the locks, is not in the child."""
+    ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout=layout, device=device)
+
+    def goes_on() -> bool:
+        ix.update(upsert=[1], delete=[3])
+        return bool(ix.range(0, 6).to_pylist() == [[0, 30_000, 2]])
+
+    with stopped_in(index, "read_update", lambda: ix.update(delete=[0])), ix._engaging.taken():
+        assert in_child(goes_on) == 0
+    assert ix.range(0, 6).to_pylist() == [[1, 2]]
 
 
 class SetClock(WallClock):

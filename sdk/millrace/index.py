@@ -11,7 +11,6 @@ paper is the thesis's appendix A. Limits: 2**31 keys; one call of `range` return
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,8 +26,8 @@ from millrace.host import pool
 from millrace.host.balance import Plan
 from millrace.host.cpu import CpuDevice
 from millrace.host.device import Device
-from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
-from millrace.host.gate import Gate
+from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable, StateError
+from millrace.host.gate import Gate, Turns
 from millrace.host.hbtree import Positions, helpers
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
 from millrace.host.key_floor import Floor, check_kinds, floor_words
@@ -105,8 +104,7 @@ class OrderedIndex:
         self._on_cpu = isinstance(self._device, CpuDevice)
         self._fell_back: str | None = None
         self._runner: LookupRunner | None = None
-        self._lock = threading.Lock()
-        self._gate, self._updating = Gate(), threading.Lock()
+        self._engaging, self._gate, self._updating = Turns(), Gate(), Turns()
         # For reading batches: the memory that sorting takes is kept from one to the next.
         self._team = Team(self._threads)
         self._counts = {"lookups": 0, "ranges": 0, "queries": 0, "updates": 0, "changes": 0}
@@ -209,7 +207,7 @@ class OrderedIndex:
         """
         with self._gate.read():
             runner = self._ready()
-            if runner is not None and len(self):
+            if runner is not None and len(self._rows):
                 try:
                     runner.tune(self._rows.sample(TUNING_QUERIES))
                 except DeviceFault as error:
@@ -222,10 +220,11 @@ class OrderedIndex:
 
         Its `crossover`, known after the first update, is the batch from which `update` takes `async` by itself.
         """
-        if self._runner is None:
-            return Plan(D=self._rows.tree.levels)
-        crossover = None if self._updater is None else self._updater.crossover
-        return replace(self._runner.plan, crossover=crossover)
+        with self._gate.read():
+            runner, updater = self._runner, self._updater
+            if runner is None:
+                return Plan(D=self._rows.tree.levels)
+            return replace(runner.plan, crossover=None if updater is None else updater.crossover)
 
     # Changes.
 
@@ -248,7 +247,8 @@ class OrderedIndex:
         unbroken(lambda begin: self._update(upsert, delete, mode, begin))
 
     def _update(self, upsert: Any, delete: Any, mode: str, begin: Begin) -> None:
-        with self._updating:
+        self._gate.check()
+        with self._updating.taken():
             rows, team = self._rows, self._team
             team.rouse()
             try:
@@ -259,18 +259,17 @@ class OrderedIndex:
             self._apply(rows, update, mode)
             team.arena.give(update.batch.words)
             team.arena.give(update.batch.rows)
-            self._counts["updates"] += 1
-            self._counts["changes"] += len(update.batch)
 
     def _apply(self, rows: PackedRows | LooseRows, update: Update, mode: str) -> None:
         if isinstance(rows, PackedRows) or rows.must_rebuild(update):
-            self._exchange(rows.rebuilt(update))
+            self._exchange(rows.rebuilt(update), update)
             return
         if not rows.tree.is_owned:
             rows = replace(rows, tree=rows.tree.owned())
             self._exchange(rows)
         with self._gate.change():
             rows = self._in_place(rows, update, mode)
+            self._count(update)
         if rows.is_wasteful:
             # The update is done: a device that fails now has what it needs.
             with suppress(DeviceFault, DeviceUnavailable):
@@ -305,11 +304,18 @@ class OrderedIndex:
         self._updater = made = UpdateRunner(rows.tree, runner, costs=costs)
         return made
 
-    def _exchange(self, rows: PackedRows | LooseRows) -> None:
+    def _exchange(self, rows: PackedRows | LooseRows, update: Update | None = None) -> None:
         """Other rows take the place of those here, on the device first; whoever is asking is let finish."""
         runner = self._runner_for(rows)
         with self._gate.change():
             self._install(rows, runner)
+            if update is not None:
+                self._count(update)
+
+    def _count(self, update: Update) -> None:
+        """Together with the rows, inside the gate: whoever asks sees both as they were before, or after."""
+        self._counts["updates"] += 1
+        self._counts["changes"] += len(update.batch)
 
     def _runner_for(self, rows: PackedRows | LooseRows) -> LookupRunner | None:
         return None if self._ready() is None else self._engaged(rows)
@@ -326,7 +332,7 @@ class OrderedIndex:
         """The runner of this process, or nothing where the CPU answers."""
         if self._on_cpu or self._fell_back is not None:
             return None
-        with self._lock:
+        with self._engaging.taken():
             if self._runner is not None and self._pid != os.getpid():
                 self._runner = self._engaged(self._rows)
         return self._runner
@@ -409,17 +415,23 @@ class OrderedIndex:
 
     def __len__(self) -> int:
         """How many keys, equal ones counted each, null ones not."""
-        return len(self._rows)
+        with self._gate.read():
+            return len(self._rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of keys, values and inner nodes in the host's memory."""
-        return self._rows.nbytes
+        with self._gate.read():
+            return self._rows.nbytes
 
     @property
     def stats(self) -> dict[str, Any]:
         """Rows, the tree's shape, what has been asked, where it ran, and the device's counters."""
-        rows = self._rows
+        with self._gate.read():
+            return self._stats()
+
+    def _stats(self) -> dict[str, Any]:
+        rows, runner, device = self._rows, self._runner, self._device
         told: dict[str, Any] = {
             "rows": len(rows),
             "null_keys": rows.null_keys,
@@ -435,19 +447,24 @@ class OrderedIndex:
             "fell_back": self._fell_back,
             "last_update": None if self._last_update is None else asdict(self._last_update),
         }
-        if self._runner is not None:
-            told["retuned"] = self._runner.retuned
-            told["last_run"] = None if self._runner.last is None else self._runner.last.stats()
-        return told | ({} if self._device is None else self._device.counters())
+        if runner is not None:
+            last = runner.last
+            told["retuned"] = runner.retuned
+            told["last_run"] = None if last is None else last.stats()
+        return told | ({} if device is None else device.counters())
 
     def __repr__(self) -> str:
         """What it holds and where it runs."""
         where = self._device_name if self._fell_back is None else "cpu (fallen back)"
-        rows = self._rows
-        return (
-            f"<OrderedIndex: {len(rows):,} {rows.kind.name} keys to {rows.value_type}, "
-            f"{self._layout}, {rows.tree.levels} levels, on {where}>"
-        )
+        try:
+            with self._gate.read():
+                rows = self._rows
+                return (
+                    f"<OrderedIndex: {len(rows):,} {rows.kind.name} keys to {rows.value_type}, "
+                    f"{self._layout}, {rows.tree.levels} levels, on {where}>"
+                )
+        except StateError:
+            return "<OrderedIndex: half changed when this process was forked>"
 
 
 def _bounds(lo: Any, hi: Any) -> tuple[pa.Array, pa.Array]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +18,13 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace import index_loose, registry
+from millrace import index, index_loose, registry
 from millrace.host import update_runner
+from millrace.host.clock import WallClock
+from millrace.host.cpu import CpuDevice
 from millrace.host.hbtree_editor import Editor
 from millrace.host.hbtree_layout import LAYOUTS
+from millrace.host.paced import DevicePace, PacedDevice
 from tests.host import faults
 from tests.host.trees_checked import Checked
 
@@ -198,6 +206,44 @@ def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: p
 
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
+@pytest.mark.parametrize("step", ["in_groups", "rest", "merge"])
+def test_what_is_told_during_an_update_is_of_before_or_after(
+    step: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread asks in the middle of a change: it waits, and hears what holds afterwards."""
+    in_place(monkeypatch)
+    ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout="regular", device=device)
+    done, asked, answers = getattr(Editor, step), threading.Event(), dict[str, Any]()
+
+    def ask() -> None:
+        asked.set()
+        answers["len"] = len(ix)
+        answers["nbytes"], answers["plan"], answers["stats"], answers["repr"] = ix.nbytes, ix.plan, ix.stats, repr(ix)
+
+    asker = threading.Thread(target=ask)
+
+    def told(*given: Any) -> Any:
+        found = done(*given)
+        asker.start()
+        asked.wait()
+        asker.join(0.1)  # time enough to answer, if it did not wait
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Editor, step, told)
+        ix.update(upsert=np.arange(30_000, 60_000), delete=np.arange(30_000), mode="async")
+    asker.join()
+    stats = {
+        name: value for name, value in ix.stats.items() if name in ("rows", "nbytes", "updates", "changes", "levels")
+    }
+    assert stats["rows"] == len(ix) == 30_000 + 10_000
+    assert (stats["updates"], stats["changes"]) == (1, 60_000)
+    assert {name: answers["stats"][name] for name in stats} == stats
+    assert {"len": len(ix), "nbytes": ix.nbytes, "plan": ix.plan, "repr": repr(ix)}.items() <= answers.items()
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
 @pytest.mark.parametrize(
     ("owner", "step"),
     [(Editor, "in_groups"), (Editor, "rest"), (Editor, "merge"), (index_loose.LooseRows, "settled")],
@@ -300,13 +346,119 @@ def test_a_tree_that_outgrows_its_device(mode: str, monkeypatch: pytest.MonkeyPa
     assert f"which has {memory:,}" in ix.stats["fell_back"]
 
 
+def in_child(body: Callable[[], bool]) -> int:
+    """Fork, call `body` in the child, and give the child's exit code (0: it returned true)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(120)  # a child that waits for ever ends, and is seen to have
+        try:
+            os._exit(0 if body() else 1)
+        except BaseException:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextmanager
+def stopped_in(owner: Any, step: str, work: Callable[[], None]) -> Iterator[None]:
+    """Another thread works, and stands still behind a step of it."""
+    done, there, go_on = getattr(owner, step), threading.Event(), threading.Event()
+
+    def stop(*given: Any) -> Any:
+        found = done(*given)
+        there.set()
+        go_on.wait()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, step, stop)
+        thread = threading.Thread(target=work)
+        thread.start()
+        there.wait()
+        patch.undo()
+        try:
+            yield
+        finally:
+            go_on.set()
+            thread.join()
+
+
 @pytest.mark.usefixtures("faulty")
-def test_the_plan_shows_where_updates_change_over() -> None:
-    ix = mr.OrderedIndex(np.arange(0, 200_000, 2), layout="regular", device="faulty")
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
+def test_a_child_forked_in_the_middle_of_a_change_is_told(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place(monkeypatch)
+    ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout="regular", device=device)
+    calls: list[Callable[[], Any]] = [
+        *(lambda: ix.lookup([3]), lambda: ix.range(0, 9), lambda: len(ix), lambda: ix.nbytes, lambda: ix.stats),
+        *(lambda: ix.plan, ix.tune, lambda: ix.update(delete=[3]), lambda: ix.save(tmp_path / "index")),
+    ]
+
+    def refused() -> bool:
+        for call in calls:
+            with pytest.raises(mr.StateError, match="forked while another thread was changing"):
+                call()
+        again = mr.OrderedIndex([5, 6], device=device)
+        return "half changed" in repr(ix) and again.lookup([6]).to_pylist() == [1]
+
+    with stopped_in(Editor, "in_groups", lambda: ix.update(upsert=np.arange(60_000), mode="async")):
+        assert in_child(refused) == 0
+    assert len(ix) == 70_000
+    assert in_child(lambda: len(ix) == 70_000 and ix.lookup([3]).to_pylist() == [30_003]) == 0
+
+
+@pytest.mark.usefixtures("faulty")
+@both_layouts
+@pytest.mark.parametrize("device", ["cpu", "faulty"])
+def test_a_child_forked_before_a_change_begins_goes_on(layout: str, device: str) -> None:
+    """The thread that reads its batch, and holds the locks, is not in the child."""
+    ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout=layout, device=device)
+
+    def goes_on() -> bool:
+        ix.update(upsert=[1], delete=[3])
+        return bool(ix.range(0, 6).to_pylist() == [[0, 30_000, 2]])
+
+    with stopped_in(index, "read_update", lambda: ix.update(delete=[0])), ix._engaging.taken():
+        assert in_child(goes_on) == 0
+    assert ix.range(0, 6).to_pylist() == [[1, 2]]
+
+
+class SetClock(WallClock):
+    """Time passes while somebody sleeps, and not otherwise."""
+
+    def __init__(self) -> None:
+        self._time = 0
+
+    def now(self) -> int:
+        return self._time
+
+    def sleep_until(self, when: int) -> None:
+        self._time = max(self._time, when)
+
+
+@pytest.mark.usefixtures("faulty")
+def test_the_plan_shows_where_updates_change_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that takes 10 us for each transfer and 2 ns for each byte: what updates cost can be worked out."""
+
+    def fresh() -> mr.OrderedIndex:
+        clock = SetClock()
+        paced = PacedDevice(CpuDevice(1), DevicePace(10_000, 2.0, 0.0, (0.0,) * 9), clock)
+        monkeypatch.setattr(faults, "open_device", lambda name, threads: paced)
+        monkeypatch.setattr(index, "UpdateRunner", partial(update_runner.UpdateRunner, clock=clock))
+        return mr.OrderedIndex(keys, layout="regular", device="faulty")
+
+    keys = np.arange(0, 200_000, 2)
+    ix = fresh()
     assert ix.plan.crossover is None
-    ix.update(upsert=np.arange(1, 2001, 2))
-    crossover = ix.plan.crossover
-    assert crossover is None or crossover >= 0
-    assert ix.stats["last_update"]["mode"] in ("sync", "async")
-    if crossover is not None:
-        assert f"updates asynchronous from {crossover:,} changes" in repr(ix.plan)
+    ix.update(upsert=[4], mode="sync")  # changes no inner node, so nothing more is learnt
+    # A node of 9 lines takes 10,000 + 2 * 576 ns; a change of 0.05 nodes 557.6 ns, against 200 ns by all threads. The
+    # segment is 521 such nodes (192 keys each) in one transfer, and 9 + 1 upper ones of 17 lines in another.
+    segment = 2 * 10_000 + 2 * (521 * 576 + 10 * 1088)
+    assert ix.plan.crossover == ceil(segment / (0.05 * 11_152 - 200)) == 1796
+    assert "updates asynchronous from 1,796 changes" in repr(ix.plan)
+    for changes, mode in ((1795, "sync"), (1796, "async")):
+        ix = fresh()
+        ix.update(upsert=keys[:changes])
+        assert ix.stats["last_update"]["mode"] == mode

@@ -32,7 +32,7 @@ from millrace.spark.workers import deliver, describe_remote
 Index = mr.OrderedIndex | str | os.PathLike[str]
 MOST_OPEN = 16
 """Indexes that a worker keeps open at once."""
-_opened: dict[tuple[int, Shipped, str], mr.OrderedIndex] = {}
+_opened: dict[tuple[int, Shipped, str, str | None], mr.OrderedIndex] = {}
 
 
 @dataclass(frozen=True)
@@ -130,19 +130,19 @@ def _prepare_path(frame: DataFrame, path: Path, asked: pa.DataType, key: str) ->
     """An index by its path: opened here or, where only workers see it, there."""
     if path.exists():
         file = shipped(path)
-        values = _check_key(_opened_here(file, path.stat().st_mtime_ns), asked, key)
+        values = _check_key(_opened_here(file), asked, key)
         deliver(frame.sparkSession, file)
         return file, values
     told = describe_remote(frame.sparkSession, str(path))
     kinds = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(told["schema"])))
     keys, values = (pa.nulls(0, kinds.field(name).type) for name in ("key", "value"))
     alike = mr.OrderedIndex(keys, values, device="cpu")  # the same types, so the same rules
-    return Shipped(str(path), told["size"]), _check_key(alike, asked, key)
+    return Shipped(str(path), told["size"], told["head"]), _check_key(alike, asked, key)
 
 
 @lru_cache(maxsize=MOST_OPEN)
-def _opened_here(file: Shipped, changed: int) -> mr.OrderedIndex:
-    """The index of a file as it was at a time: its checksums are read once, not at every call."""
+def _opened_here(file: Shipped) -> mr.OrderedIndex:
+    """The index of a file: its checksums are read once, not at every call."""
     return mr.OrderedIndex.open(file.path, device="cpu")
 
 
@@ -161,7 +161,8 @@ def describe_index(path: str) -> dict[str, Any]:
     index = mr.OrderedIndex.open(path, device="cpu", threads=1)
     values = index.lookup(pa.nulls(0)).type
     schema = pa.schema([pa.field("key", _key_type(index)), pa.field("value", values)])
-    return {"size": Path(path).stat().st_size, "schema": schema.serialize().to_pybytes().hex()}
+    file = shipped(path)
+    return {"size": file.size, "head": file.head, "schema": schema.serialize().to_pybytes().hex()}
 
 
 def _key_type(index: mr.OrderedIndex) -> pa.DataType:
@@ -195,7 +196,7 @@ def find(file: Shipped, asked: Asked, keys: pa.Array) -> pa.Array:
 
 def _index(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex:
     """Opened in this process, after the fork; the few used last stay open for the tasks that come."""
-    key = (os.getpid(), file, place.device)
+    key = (os.getpid(), file, place.device, fallback)
     index = _opened.pop(key, None)
     if index is None:
         index = mr.OrderedIndex.open(file.locate(), place.device, place.threads, fallback)

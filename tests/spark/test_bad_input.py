@@ -35,6 +35,7 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
     "no frame": (mr.ArgumentError, "df is a list", lambda d: ms.lookup([1], INDEX, key="k")),  # type: ignore[arg-type]
     "pair": (mr.ArgumentError, "pairs of an index", lambda d: ms.lookup(d, {"v": INDEX})),
     "file": (mr.ArgumentError, "neither the driver nor the worker", lambda d: ms.lookup(d, "/nowhere/x", key="k")),
+    "folder": (mr.ArgumentError, "cannot open /: Is a directory", lambda d: ms.lookup(d, "/", key="k")),
     "unsigned values": (
         mr.SchemaError,
         "has the Arrow type uint64, which Spark has no type for",

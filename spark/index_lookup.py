@@ -21,7 +21,7 @@ from pyspark.sql import types as ty
 from pyspark.sql.pandas.functions import arrow_udf
 
 import millrace as mr
-from millrace.errors import ArgumentError, SchemaError
+from millrace.errors import ArgumentError
 from millrace.spark import columns as cl
 from millrace.spark.files import Shipped, new_path, shipped
 from millrace.spark.metrics import Metrics, watched
@@ -63,9 +63,7 @@ def lookup(
     frame = cl.check_frame(df, "df")
     asked = asked_of(frame.sparkSession, device, fallback)
     wanted = _wanted(index, key, into)
-    for name in wanted:
-        if name in frame.columns:
-            raise SchemaError(f"into={name!r}: the frame has such a column; choose another name, or drop it first")
+    cl.check_new(frame, wanted)
     steps = [_prepare(frame, name, *pair) for name, pair in wanted.items()]
     if metrics is not None:
         metrics.start()

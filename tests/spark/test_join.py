@@ -15,6 +15,7 @@ from pyspark.sql import functions as fn
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark import shuffle
 from millrace.spark.batch_join import ask
 from millrace.spark.strategy import choose
 from tests.spark.cases import Drawn, draw, found, frames
@@ -116,6 +117,22 @@ def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
     rows = ms.join(s, r, on=drawn.on, strategy="range", device="cpu")
     wanted = Counter((b, a) for a, b in drawn.wanted("inner").elements())
     assert found(rows) == wanted
+
+
+def test_equal_rows_of_a_heavy_hitter_are_dealt_out(spark: SparkSession) -> None:
+    r = spark.range(0, 4000, 1, 8).selectExpr("IF(id % 10 = 0, id, 5L) AS x")
+    s = spark.range(10).selectExpr("id AS x")
+    question = ask(r, s, "r.x = s.x", "inner", None, "range")
+    chosen = choose(question)
+    assert chosen.home == "r"
+    assert chosen.cells is not None
+    ways = max(chosen.cells.ways)
+    assert ways > 2
+    rows, _ = shuffle.spread(question.frames, question.outline, chosen.route, chosen.cells, chosen.home, False)
+    heavy = rows.where(f"NOT {shuffle.SIDE} AND c0 = 5").groupBy(fn.spark_partition_id()).count().collect()
+    assert len(heavy) == ways
+    assert max(row["count"] for row in heavy) <= 2 * 3600 / ways
+    assert ms.join(r, s, on="r.x = s.x", strategy="range", device="cpu").count() == 3600 + 1
 
 
 def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,27 @@ def test_equal_rows_of_a_heavy_hitter_are_dealt_out(spark: SparkSession) -> None
     assert ms.join(r, s, on="r.x = s.x", strategy="range", device="cpu").count() == 3600 + 1
 
 
+def test_points_in_intervals_go_by_range(spark: SparkSession) -> None:
+    rng = np.random.default_rng(11)
+    low = rng.integers(0, 900, 300)
+    intervals = pa.table({"lo": low, "hi": low + rng.integers(-1, 20, 300), "row number": range(300)})
+    points = pa.table({"x": rng.integers(0, 900, 400), "row number": range(400)})
+    inside = [[j for j, x in enumerate(points["x"].to_pylist()) if lo <= x <= hi] for lo, hi in _pairs(intervals)]
+    drawn = Drawn("points in intervals", "s.x BETWEEN r.lo AND r.hi", intervals, points, inside)
+    chosen = choose(ask(*frames(spark, drawn), drawn.on, "inner", None, "range"))
+    assert (chosen.name, chosen.home) == ("range", "s")
+    assert "range: the condition bounds s.x on both ends" in chosen.describe()
+    check(spark, drawn, "inner", "range")
+    left = ask(*frames(spark, drawn), drawn.on, "left", None, "range")
+    with pytest.raises(mr.ArgumentError, match="bounds a column of r on both ends"):
+        choose(left)
+    check(spark, drawn, "left", "grid")
+
+
+def _pairs(intervals: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(intervals["lo"].to_pylist(), intervals["hi"].to_pylist(), strict=True))
+
+
 def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     many, few = spark.range(100_000).selectExpr("id AS x"), spark.range(100).selectExpr("id AS x")
     band, open_ended, none = "abs(r.x - s.x) <= 1", "r.x < s.x", "r.x * s.x > 5"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -186,10 +187,16 @@ def _udf(step: Step, asked: Asked) -> Callable[..., Any]:
 
 
 def find(file: Shipped, asked: Asked, keys: pa.Array) -> pa.Array:
-    """The values of some keys, by this process's own index; a card is held for as long as it works."""
+    """The values of some keys, by this process's own index; one on a card is closed before the card is given back."""
     place = place_of(asked)
-    with at_work(place):
+    if not place.card:
         return _index(file, place, asked.fallback).lookup(keys)
+    with at_work(place), closing(_open(file, place, asked.fallback)) as index:
+        return index.lookup(keys)
+
+
+def _open(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex:
+    return mr.OrderedIndex.open(file.locate(), place.device, place.threads, fallback)
 
 
 def _index(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex:
@@ -197,7 +204,7 @@ def _index(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex
     key = (os.getpid(), file, place.device, fallback)
     index = _opened.pop(key, None)
     if index is None:
-        index = mr.OrderedIndex.open(file.locate(), place.device, place.threads, fallback)
+        index = _open(file, place, fallback)
     _opened[key] = index
     while len(_opened) > MOST_OPEN:
         del _opened[next(iter(_opened))]

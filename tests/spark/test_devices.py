@@ -182,6 +182,13 @@ def test_two_operators_of_a_stage_do_not_wait_for_each_other_s_card(chained: dic
         assert told["device_rows"] >= rows
 
 
+def test_a_card_is_closed_before_it_is_given_back(chained: dict[str, Any]) -> None:
+    everyone, at_once = chained["holders"]
+    assert everyone >= 2
+    assert at_once == 1, "no process had a handle while another worked"
+    assert chained["left open"] == 0
+
+
 # Discovery.
 
 

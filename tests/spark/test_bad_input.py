@@ -62,6 +62,7 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
         lambda d: ms.join(d, d, on="r.k < s.k", strategy="range"),
     ),
     "splits": (mr.ArgumentError, "splits: 'a' is no value", lambda d: ms.join(d, d, on="r.k = s.k", splits=[1, "a"])),
+    "vast splits": (mr.ArgumentError, "is no value of r.k", lambda d: ms.join(d, d, on="r.k = s.k", splits=[10**400])),
     "splits of times": (mr.ArgumentError, "dates or timestamps", lambda d: ms.join(d, d, on="r.ts = s.ts", splits=[5])),
     "useless splits": (
         mr.ArgumentError,

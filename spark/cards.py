@@ -16,7 +16,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SHARE = "MILLRACE_DEVICE_SHARE"
@@ -43,7 +43,7 @@ def card_lock(card: str, slots: int = 1) -> Iterator[None]:
 def _take(card: str, slots: int) -> int:
     """The first slot that is free, as an open file that is locked."""
     names = [lock_folder() / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', card)}.{slot}" for slot in range(slots)]
-    handles = [os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666) for name in names]
+    handles = [_open(name) for name in names]
     while True:
         for handle in handles:
             try:
@@ -57,8 +57,22 @@ def _take(card: str, slots: int) -> int:
         time.sleep(_WAIT_SECONDS)
 
 
+def _open(path: Path) -> int:
+    """A lock's file, which every user may open; in a shared folder Linux lets only its owner open it with `O_CREAT`."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    while True:
+        with suppress(FileNotFoundError):
+            return os.open(path, flags)
+        with suppress(FileExistsError):  # another process was faster
+            handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(handle, 0o666)  # whatever the user's mask says
+            return handle
+
+
 def lock_folder() -> Path:
-    """Where locks are, one folder for all users of a machine."""
+    """Where locks are, one folder for all users of a machine; one that is there already is left as it is."""
     path = Path(os.environ.get("MILLRACE_LOCK_DIR") or Path(tempfile.gettempdir()) / "millrace-locks")
-    path.mkdir(parents=True, exist_ok=True, mode=0o777)
+    with suppress(FileExistsError):
+        path.mkdir(parents=True)
+        path.chmod(0o1777)
     return path

@@ -43,6 +43,22 @@ def check_column(frame: DataFrame, name: Any, label: str) -> ty.StructField:
     raise SchemaError(f"{label}: there is no column {name!r}; the columns are {', '.join(frame.columns) or 'none'}")
 
 
+def check_new(frame: DataFrame, names: Iterable[str]) -> None:
+    """Names of columns to be added, which neither the frame nor another of them has.
+
+    The session says whether case tells names apart; by default it does not.
+    """
+    exact = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    taken = {name if exact else name.lower(): name for name in frame.columns}
+    for name in names:
+        known = name if exact else name.lower()
+        if known in taken:
+            raise SchemaError(
+                f"into={name!r}: there is a column {taken[known]!r}; choose another name, or drop that one first"
+            )
+        taken[known] = name
+
+
 def arrow_schema(schema: ty.StructType, label: str) -> pa.Schema:
     """The types that a task sees."""
     try:

@@ -8,6 +8,7 @@ that we make live in a folder of the driver's process and go with it.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 import uuid
@@ -19,15 +20,21 @@ import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
-from millrace.errors import StateError
+from millrace.errors import ArgumentError, StateError
+
+_HEAD_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """A file by its path on the driver and its size, which tells it from another of the same name."""
+    """A file by its path on the driver; its size and first bytes tell it from another that had or gets the same name.
+
+    An index's first bytes hold the checksum of its header, and that holds those of all its parts.
+    """
 
     path: str
     size: int
+    head: str
 
     @property
     def name(self) -> str:
@@ -36,36 +43,44 @@ class Shipped:
 
     def visible(self) -> str | None:
         """Where this process sees the file, if it does."""
-        if _is_it(Path(self.path), self.size):
+        if self._is_at(Path(self.path)):
             return self.path
         try:
             brought = Path(SparkFiles.get(self.name))
         except Exception:  # outside of a task there is no such folder, and pyspark says so in several ways
             return None
-        return str(brought) if _is_it(brought, self.size) else None
+        return str(brought) if self._is_at(brought) else None
 
     def locate(self) -> str:
         """The same, for a task that needs it."""
         found = self.visible()
         if found is None:
             raise StateError(
-                f"this worker cannot see {self.path} ({self.size:,} bytes), and Spark has not brought it: put it on a "
-                f"file system that all workers share, or give the index itself instead of its path"
+                f"this worker cannot see {self.path} ({self.size:,} bytes) as it was when the call was made, and Spark "
+                f"has not brought it: put it on a file system that all workers share and make the call again if it was "
+                f"saved anew, or give the index itself instead of its path"
             )
         return found
 
+    def _is_at(self, path: Path) -> bool:
+        try:
+            return _size_and_head(path) == (self.size, self.head)
+        except OSError:
+            return False
 
-def _is_it(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except OSError:
-        return False
+
+def _size_and_head(path: Path) -> tuple[int, str]:
+    with path.open("rb") as file:
+        return os.fstat(file.fileno()).st_size, file.read(_HEAD_BYTES).hex()
 
 
 def shipped(path: str | Path) -> Shipped:
     """A file that this process sees."""
     whole = Path(path).absolute()
-    return Shipped(str(whole), whole.stat().st_size)
+    try:
+        return Shipped(str(whole), *_size_and_head(whole))
+    except OSError as error:
+        raise ArgumentError(f"cannot open {whole}: {error.strerror}; give a file that can be read") from error
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from pyspark.sql import types as ty
 from pyspark.sql.pandas.functions import arrow_udf
 
 import millrace as mr
-from millrace.errors import ArgumentError, SchemaError
+from millrace.errors import ArgumentError
 from millrace.spark import columns as cl
 from millrace.spark.files import Shipped, new_path, shipped
 from millrace.spark.metrics import Metrics, watched
@@ -32,7 +33,7 @@ from millrace.spark.workers import deliver, describe_remote
 Index = mr.OrderedIndex | str | os.PathLike[str]
 MOST_OPEN = 16
 """Indexes that a worker keeps open at once."""
-_opened: dict[tuple[int, Shipped, str], mr.OrderedIndex] = {}
+_opened: dict[tuple[int, Shipped, str, str | None], mr.OrderedIndex] = {}
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,7 @@ def lookup(
     frame = cl.check_frame(df, "df")
     asked = asked_of(frame.sparkSession, device, fallback)
     wanted = _wanted(index, key, into)
-    for name in wanted:
-        if name in frame.columns:
-            raise SchemaError(f"into={name!r}: the frame has such a column; choose another name, or drop it first")
+    cl.check_new(frame, wanted)
     steps = [_prepare(frame, name, *pair) for name, pair in wanted.items()]
     if metrics is not None:
         metrics.start()
@@ -130,19 +129,19 @@ def _prepare_path(frame: DataFrame, path: Path, asked: pa.DataType, key: str) ->
     """An index by its path: opened here or, where only workers see it, there."""
     if path.exists():
         file = shipped(path)
-        values = _check_key(_opened_here(file, path.stat().st_mtime_ns), asked, key)
+        values = _check_key(_opened_here(file), asked, key)
         deliver(frame.sparkSession, file)
         return file, values
     told = describe_remote(frame.sparkSession, str(path))
     kinds = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(told["schema"])))
     keys, values = (pa.nulls(0, kinds.field(name).type) for name in ("key", "value"))
     alike = mr.OrderedIndex(keys, values, device="cpu")  # the same types, so the same rules
-    return Shipped(str(path), told["size"]), _check_key(alike, asked, key)
+    return Shipped(str(path), told["size"], told["head"]), _check_key(alike, asked, key)
 
 
 @lru_cache(maxsize=MOST_OPEN)
-def _opened_here(file: Shipped, changed: int) -> mr.OrderedIndex:
-    """The index of a file as it was at a time: its checksums are read once, not at every call."""
+def _opened_here(file: Shipped) -> mr.OrderedIndex:
+    """The index of a file: its checksums are read once, not at every call."""
     return mr.OrderedIndex.open(file.path, device="cpu")
 
 
@@ -161,7 +160,8 @@ def describe_index(path: str) -> dict[str, Any]:
     index = mr.OrderedIndex.open(path, device="cpu", threads=1)
     values = index.lookup(pa.nulls(0)).type
     schema = pa.schema([pa.field("key", _key_type(index)), pa.field("value", values)])
-    return {"size": Path(path).stat().st_size, "schema": schema.serialize().to_pybytes().hex()}
+    file = shipped(path)
+    return {"size": file.size, "head": file.head, "schema": schema.serialize().to_pybytes().hex()}
 
 
 def _key_type(index: mr.OrderedIndex) -> pa.DataType:
@@ -187,18 +187,24 @@ def _udf(step: Step, asked: Asked) -> Callable[..., Any]:
 
 
 def find(file: Shipped, asked: Asked, keys: pa.Array) -> pa.Array:
-    """The values of some keys, by this process's own index; a card is held for as long as it works."""
+    """The values of some keys, by this process's own index; one on a card is closed before the card is given back."""
     place = place_of(asked)
-    with at_work(place):
+    if not place.card:
         return _index(file, place, asked.fallback).lookup(keys)
+    with at_work(place), closing(_open(file, place, asked.fallback)) as index:
+        return index.lookup(keys)
+
+
+def _open(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex:
+    return mr.OrderedIndex.open(file.locate(), place.device, place.threads, fallback)
 
 
 def _index(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex:
     """Opened in this process, after the fork; the few used last stay open for the tasks that come."""
-    key = (os.getpid(), file, place.device)
+    key = (os.getpid(), file, place.device, fallback)
     index = _opened.pop(key, None)
     if index is None:
-        index = mr.OrderedIndex.open(file.locate(), place.device, place.threads, fallback)
+        index = _open(file, place, fallback)
     _opened[key] = index
     while len(_opened) > MOST_OPEN:
         del _opened[next(iter(_opened))]

@@ -2,8 +2,8 @@
 
 Rows of the home side go to the one cell that their key lies in; rows of the other side to every cell that one of their
 ranges touches. So each pair meets in exactly one cell, the home row's, and a cell knows all partners of its home rows.
-A cell whose key is a heavy hitter is split in several *ways*: home rows go to one of them by a hash of the whole row,
-the others to all.
+A cell whose key is a heavy hitter is split in several *ways*: home rows go to one of them by a hash of the whole row
+and the number of their partition, the others to all.
 
 All is done in doubles by the JVM, without Python. To turn a key into a double keeps its order, so home rows need no
 care. Ends are searched a little wider than computed: by `SLACK` of the sum of all magnitudes that went into them, which
@@ -124,7 +124,7 @@ class Cells:
         return _tree(key, self.bounds, [fn.lit(n) for n in ends])
 
     def home(self, key: Column, row: Callable[[], Column]) -> Column:
-        """The place of a home row; `row` gives a hash of all of it, for cells with several ways."""
+        """The place of a home row; `row` gives a number to deal it by, for cells with several ways."""
         if max(self.ways) == 1:
             return self.first(key)
         number = row()

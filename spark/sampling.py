@@ -127,10 +127,18 @@ def as_split(given: Any, temporal: bool) -> float | None:
     if isinstance(given, bool):
         return None
     if not temporal:
-        return float(given) if isinstance(given, int | float | np.number) and math.isfinite(given) else None
+        return _finite(given) if isinstance(given, int | float | np.number) else None
     if isinstance(given, datetime):
         zoned = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
         return zoned.timestamp() * 1e6
     if isinstance(given, date):
         return datetime(given.year, given.month, given.day, tzinfo=UTC).timestamp() * 1e6
     return None
+
+
+def _finite(given: Any) -> float | None:
+    try:
+        value = float(given)
+    except (OverflowError, TypeError):  # an integer beyond all doubles; a complex number
+        return None
+    return value if math.isfinite(value) else None

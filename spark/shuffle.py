@@ -80,7 +80,9 @@ def spread(
 def _home_place(frame: DataFrame, route: Route | None, cells: Cells, lost: Column, keep_all: bool) -> Column:
     def row() -> Column:
         hashed = [cl.column(f.name) for f in frame.schema.fields if not _has(f.dataType, _NOT_HASHED)]
-        return fn.xxhash64(*hashed) if hashed else fn.lit(0).cast("bigint")
+        # Equal rows differ in their partition at most: a task that is run again sees the same ones, in any order.
+        partition = fn.spark_partition_id().cast("bigint")
+        return fn.xxhash64(*hashed).bitwiseXOR(partition) if hashed else partition
 
     anywhere = fn.pmod(row(), fn.lit(cells.places)).cast("int")
     if route is None:

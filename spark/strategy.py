@@ -4,8 +4,9 @@
 - *range*: the condition bounds a column of the home side on both ends: rows go to cells of that column.
 - *grid*: it does not: blocks of the home side meet the rows of the other that can match them.
 
-Home is r, whose rows each lie in one place, so that every `how` is right; an inner join may take s, and does where s
-has the heavier hitter. Sizes and cells come from samples; `splits` spares them.
+Home is r, whose rows each lie in one place, so that every `how` is right; an inner join may take s, and does where only
+s is bounded on both ends (`s.x BETWEEN r.lo AND r.hi`) or, both being alike in that, s has the heavier hitter. Sizes
+and cells come from samples; `splits` spares them.
 """
 
 from __future__ import annotations
@@ -133,10 +134,16 @@ def _by_cells(question: Question, samples: dict[str, Sample], asked: str) -> Str
 
 
 def _home(question: Question, samples: dict[str, Sample]) -> str:
-    """r, or s for an inner join whose s has the heavier hitter."""
-    if question.how != "inner" or question.route("s") is None or question.route("r") is None:
-        return "r" if question.how != "inner" or question.route("r") is not None else "s"
-    return max(("r", "s"), key=lambda side: (_heaviest(samples[side]), side == "r"))
+    """r; an inner join may take s, and does if only s is bounded on both ends, or else has the heavier hitter."""
+    routes = {side: question.route(side) for side in (("r", "s") if question.how == "inner" else ("r",))}
+
+    def worth(side: str) -> tuple[bool, bool, int, bool]:
+        route = routes[side]
+        if route is None:
+            return False, False, 0, side == "r"
+        return True, route.bounded, _heaviest(samples[side]), side == "r"
+
+    return max(routes, key=worth)
 
 
 def _heaviest(given: Sample) -> int:

@@ -31,8 +31,8 @@ class Workers:
     tasks: int
 
 
-def _question(path: str | None, size: int, describe: bool) -> Callable[[Iterator[pa.RecordBatch]], Any]:
-    """The function that workers run: one line of JSON each."""
+def _question(path: str | None, known: tuple[int, str] | None) -> Callable[[Iterator[pa.RecordBatch]], Any]:
+    """The function that workers run: one line of JSON each. A file of which nothing is `known` is described."""
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import json as _json
@@ -49,12 +49,12 @@ def _question(path: str | None, size: int, describe: bool) -> Callable[[Iterator
             if path is not None:
                 from millrace.spark.files import Shipped as _Shipped
 
-                where = path if size < 0 and _os.path.exists(path) else _Shipped(path, size).visible()
-                told["sees"] = where is not None
-                if where is not None and describe:
+                if known is not None:
+                    told["sees"] = _Shipped(path, *known).visible() is not None
+                elif _os.path.exists(path):
                     from millrace.spark.index_lookup import describe_index as _describe
 
-                    told["index"] = _describe(where)
+                    told["index"] = _describe(path)
         except Exception as error:
             told["error"] = f"{type(error).__name__}: {error}"
         for _ in batches:
@@ -64,9 +64,9 @@ def _question(path: str | None, size: int, describe: bool) -> Callable[[Iterator
     return answer
 
 
-def _ask(spark: SparkSession, path: str | None, size: int, describe: bool = False) -> list[dict[str, Any]]:
+def _ask(spark: SparkSession, path: str | None, known: tuple[int, str] | None = None) -> list[dict[str, Any]]:
     """What each task's worker says."""
-    asked = spark.range(_MOST_TASKS).mapInArrow(_question(path, size, describe), "told string")
+    asked = spark.range(_MOST_TASKS).mapInArrow(_question(path, known), "told string")
     return [json.loads(row.told) for row in asked.collect()]
 
 
@@ -86,7 +86,7 @@ def _check_versions(answers: list[dict[str, Any]]) -> None:
 def check_workers(spark: SparkSession) -> Workers:
     """Raise a `StateError` if a worker's millrace is not the driver's; asked once per session."""
     if spark not in _known:
-        answers = _ask(spark, None, -1)
+        answers = _ask(spark, None)
         _check_versions(answers)
         _known[spark] = Workers(len(answers))
     return _known[spark]
@@ -97,10 +97,11 @@ def deliver(spark: SparkSession, file: Shipped) -> None:
     check_workers(spark)
     if str(spark.conf.get("spark.master", "") or "").startswith("local["):
         return  # workers are this machine's
-    if all(told.get("sees") for told in _ask(spark, file.path, file.size)):
+    known = file.size, file.head
+    if all(told.get("sees") for told in _ask(spark, file.path, known)):
         return
     bring(spark, file)
-    answers = _ask(spark, file.path, file.size)
+    answers = _ask(spark, file.path, known)
     blind = sorted({told["host"] for told in answers if not told.get("sees")})
     if blind:
         raise StateError(
@@ -112,11 +113,11 @@ def deliver(spark: SparkSession, file: Shipped) -> None:
 def describe_remote(spark: SparkSession, path: str) -> dict[str, Any]:
     """What workers say of an index file that only they see."""
     check_workers(spark)
-    answers = _ask(spark, path, -1, describe=True)
+    answers = _ask(spark, path)
     for told in answers:
         if "error" in told:
             raise _as_error(told)
-        if not told.get("sees"):
+        if "index" not in told:
             raise ArgumentError(
                 f"index {path!r}: neither the driver nor the worker on {told['host']} has such a file: put it on a "
                 f"file system that all workers share, or give the index itself instead of its path"

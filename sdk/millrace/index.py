@@ -103,6 +103,7 @@ class OrderedIndex:
         self._device_name, self._pid = self._device.name, os.getpid()
         self._on_cpu = isinstance(self._device, CpuDevice)
         self._fell_back: str | None = None
+        self._left: Device | None = None
         self._runner: LookupRunner | None = None
         self._engaging, self._gate, self._updating = Turns(), Gate(), Turns()
         # For reading batches: the memory that sorting takes is kept from one to the next.
@@ -118,7 +119,11 @@ class OrderedIndex:
         """The first rows of an index; they go to the device."""
         self._rows = rows
         if not self._on_cpu:
-            self._runner = self._engaged(rows)
+            try:
+                self._runner = self._engaged(rows)
+            except BaseException:
+                self.close()  # nobody gets this index, nor its device
+                raise
 
     def _engaged(self, rows: PackedRows | LooseRows) -> LookupRunner | None:
         """A runner for rows, on a device opened in this process; nothing where the CPU is to go on alone."""
@@ -133,8 +138,9 @@ class OrderedIndex:
             return None
 
     def _give_up(self, error: Exception) -> None:
-        """Leave the device for good."""
+        """Leave the device for good; others may be at work on it, so it stays open."""
         self._fell_back = f"from {self._device_name} to cpu: {error}"
+        self._left = self._device or self._left
         self._runner, self._device, self._updater = None, None, None
 
     # Questions.
@@ -412,6 +418,24 @@ class OrderedIndex:
         index._set_up(stored.layout, stored.duplicates, device, threads, fallback)
         index._hold(stored.rows(not index._on_cpu, index._threads))
         return index
+
+    def close(self) -> None:
+        """Give the device back when whoever is asking has finished; from then on the CPU answers, alone.
+
+        >>> import millrace as mr
+        >>> with_device = mr.OrderedIndex([5, 3])
+        >>> with_device.close()
+        >>> with_device.lookup([3]).to_pylist()
+        [1]
+        """
+        with self._updating, self._gate.change():
+            if self._on_cpu:
+                return
+            if self._fell_back is None:
+                self._give_up(StateError("the index was closed"))
+            left, self._left = self._left, None
+            if left is not None and self._pid == os.getpid():
+                left.close()
 
     def __len__(self) -> int:
         """How many keys, equal ones counted each, null ones not."""

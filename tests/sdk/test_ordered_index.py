@@ -215,6 +215,42 @@ def test_fallback_goes_on_with_the_call_in_hand(faulty: None, layout: str) -> No
         assert "lost its launch" in ix.stats["fell_back"]
 
 
+@pytest.fixture
+def closed(faulty: None, monkeypatch: pytest.MonkeyPatch) -> list[faults.FaultyDevice]:
+    """The faulty devices that were closed."""
+    found: list[faults.FaultyDevice] = []
+    monkeypatch.setattr(faults.FaultyDevice, "close", lambda device: found.append(device))
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_close_gives_the_device_back_once(closed: list[faults.FaultyDevice], layout: str) -> None:
+    ix = mr.OrderedIndex(np.arange(100) * 2, device="faulty", layout=layout)
+    assert ix.lookup([4, 5]).to_pylist() == [2, None]
+    assert not closed
+    ix.close()
+    ix.close()
+    assert len(closed) == 1
+    faults.arm("launch", 1)
+    assert ix.lookup([4, 5]).to_pylist() == [2, None]
+    assert ix.range(4, 7).to_pylist() == [[2, 3]]
+    assert faults.disarm(), "the device is not used any more"
+    assert "the index was closed" in ix.stats["fell_back"]
+
+
+def test_a_device_that_failed_is_given_back_too(closed: list[faults.FaultyDevice]) -> None:
+    ix = mr.OrderedIndex(np.arange(100), device="faulty")
+    faults.arm("launch", 1)
+    with pytest.raises(mr.DeviceFault):
+        ix.lookup([4])
+    ix.close()
+    assert len(closed) == 1
+    faults.arm("alloc", 1)
+    with pytest.raises(mr.DeviceFault):
+        mr.OrderedIndex(np.arange(100), device="faulty")
+    assert len(closed) == 2, "an index that was never made keeps no device"
+
+
 def test_an_index_too_large_for_the_device(faulty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults.FaultyDevice, "memory", 100, raising=False)
     keys = np.arange(10_000)

@@ -78,6 +78,12 @@ def holders(log: str) -> tuple[int, int]:
     return len(everyone), most
 
 
+def left_open(log: str) -> int:
+    """How many handles have been opened and not closed."""
+    notes = [line.split()[1] for line in log.splitlines()]
+    return notes.count("open") - notes.count("close")
+
+
 def probe() -> list[DeviceInfo]:
     """Always there."""
     return [DeviceInfo("card:0", "card", True, "a card for tests")]

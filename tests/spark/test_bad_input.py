@@ -31,10 +31,17 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
     "key type": (mr.KeyTypeError, "column name of type string", lambda d: _look(d, key="name")),
     "key kind": (mr.KeyTypeError, "column ts of type timestamp", lambda d: _look(d, key="ts")),
     "taken": (mr.SchemaError, "into='name'", lambda d: _look(d, key="k", into="name")),
+    "taken in another case": (mr.SchemaError, "a column 'name'", lambda d: _look(d, key="k", into="Name")),
+    "one name twice": (
+        mr.SchemaError,
+        "a column 'a'",
+        lambda d: ms.lookup(d, dict.fromkeys(("a", "A"), (mr.OrderedIndex(INDEX), "k"))),
+    ),
     "no index": (mr.ArgumentError, "is a int; allowed are", lambda d: ms.lookup(d, 5, key="k")),  # type: ignore[arg-type]
     "no frame": (mr.ArgumentError, "df is a list", lambda d: ms.lookup([1], INDEX, key="k")),  # type: ignore[arg-type]
     "pair": (mr.ArgumentError, "pairs of an index", lambda d: ms.lookup(d, {"v": INDEX})),
     "file": (mr.ArgumentError, "neither the driver nor the worker", lambda d: ms.lookup(d, "/nowhere/x", key="k")),
+    "folder": (mr.ArgumentError, "cannot open /: Is a directory", lambda d: ms.lookup(d, "/", key="k")),
     "unsigned values": (
         mr.SchemaError,
         "has the Arrow type uint64, which Spark has no type for",
@@ -55,6 +62,7 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
         lambda d: ms.join(d, d, on="r.k < s.k", strategy="range"),
     ),
     "splits": (mr.ArgumentError, "splits: 'a' is no value", lambda d: ms.join(d, d, on="r.k = s.k", splits=[1, "a"])),
+    "vast splits": (mr.ArgumentError, "is no value of r.k", lambda d: ms.join(d, d, on="r.k = s.k", splits=[10**400])),
     "splits of times": (mr.ArgumentError, "dates or timestamps", lambda d: ms.join(d, d, on="r.ts = s.ts", splits=[5])),
     "useless splits": (
         mr.ArgumentError,
@@ -80,6 +88,14 @@ def test_bad_input_is_told_early(df: DataFrame, name: str) -> None:
     with pytest.raises(kind) as told:
         call(df)
     assert words in str(told.value)
+
+
+def test_case_counts_where_spark_says_so(spark: SparkSession, df: DataFrame) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert _look(df, key="k", into="Name").columns == [*df.columns, "Name"]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_doubled_names(spark: SparkSession) -> None:

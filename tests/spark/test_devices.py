@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,6 +159,19 @@ def test_a_card_has_so_many_slots_and_a_dead_process_holds_none(slots: int, tmp_
         holder.communicate()
 
 
+def test_locks_are_for_all_users_whatever_the_mask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "locks"
+    monkeypatch.setenv("MILLRACE_LOCK_DIR", str(folder))
+    before = os.umask(0o077)
+    try:
+        with card_lock("cuda:0", 2):
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {"cuda_0.0": 0o666, "cuda_0.1": 0o666}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+
+
 def test_a_slot_has_its_share_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILLRACE_LOCK_DIR", str(tmp_path))
     monkeypatch.delenv("MILLRACE_DEVICE_SHARE", raising=False)
@@ -180,6 +194,13 @@ def test_two_operators_of_a_stage_do_not_wait_for_each_other_s_card(chained: dic
         told = chained[f"lookup, {strategy} told"]
         assert (told["asked"], told["pairs"], told["fallbacks"]) == (rows, pairs, 0)
         assert told["device_rows"] >= rows
+
+
+def test_a_card_is_closed_before_it_is_given_back(chained: dict[str, Any]) -> None:
+    everyone, at_once = chained["holders"]
+    assert everyone >= 2
+    assert at_once == 1, "no process had a handle while another worked"
+    assert chained["left open"] == 0
 
 
 # Discovery.

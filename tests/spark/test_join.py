@@ -15,6 +15,7 @@ from pyspark.sql import functions as fn
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark import shuffle
 from millrace.spark.batch_join import ask
 from millrace.spark.strategy import choose
 from tests.spark.cases import Drawn, draw, found, frames
@@ -116,6 +117,43 @@ def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
     rows = ms.join(s, r, on=drawn.on, strategy="range", device="cpu")
     wanted = Counter((b, a) for a, b in drawn.wanted("inner").elements())
     assert found(rows) == wanted
+
+
+def test_equal_rows_of_a_heavy_hitter_are_dealt_out(spark: SparkSession) -> None:
+    r = spark.range(0, 4000, 1, 8).selectExpr("IF(id % 10 = 0, id, 5L) AS x")
+    s = spark.range(10).selectExpr("id AS x")
+    question = ask(r, s, "r.x = s.x", "inner", None, "range")
+    chosen = choose(question)
+    assert chosen.home == "r"
+    assert chosen.cells is not None
+    ways = max(chosen.cells.ways)
+    assert ways > 2
+    rows, _ = shuffle.spread(question.frames, question.outline, chosen.route, chosen.cells, chosen.home, False)
+    heavy = rows.where(f"NOT {shuffle.SIDE} AND c0 = 5").groupBy(fn.spark_partition_id()).count().collect()
+    assert len(heavy) == ways
+    assert max(row["count"] for row in heavy) <= 2 * 3600 / ways
+    assert ms.join(r, s, on="r.x = s.x", strategy="range", device="cpu").count() == 3600 + 1
+
+
+def test_points_in_intervals_go_by_range(spark: SparkSession) -> None:
+    rng = np.random.default_rng(11)
+    low = rng.integers(0, 900, 300)
+    intervals = pa.table({"lo": low, "hi": low + rng.integers(-1, 20, 300), "row number": range(300)})
+    points = pa.table({"x": rng.integers(0, 900, 400), "row number": range(400)})
+    inside = [[j for j, x in enumerate(points["x"].to_pylist()) if lo <= x <= hi] for lo, hi in _pairs(intervals)]
+    drawn = Drawn("points in intervals", "s.x BETWEEN r.lo AND r.hi", intervals, points, inside)
+    chosen = choose(ask(*frames(spark, drawn), drawn.on, "inner", None, "range"))
+    assert (chosen.name, chosen.home) == ("range", "s")
+    assert "range: the condition bounds s.x on both ends" in chosen.describe()
+    check(spark, drawn, "inner", "range")
+    left = ask(*frames(spark, drawn), drawn.on, "left", None, "range")
+    with pytest.raises(mr.ArgumentError, match="bounds a column of r on both ends"):
+        choose(left)
+    check(spark, drawn, "left", "grid")
+
+
+def _pairs(intervals: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(intervals["lo"].to_pylist(), intervals["hi"].to_pylist(), strict=True))
 
 
 def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,9 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark.files import shipped
+from millrace.spark.index_lookup import _index
+from millrace.spark.task import Place
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
@@ -54,6 +58,42 @@ def test_several_indexes_in_one_pass(spark: SparkSession, tmp_path: Path) -> Non
     for row in both.collect():
         assert row.twice == (2 * row.a if row.a < 100 else None)
         assert row.name == (f"n{row.b}" if row.b < 100 and row.b % 3 == 0 else None)
+
+
+def test_an_index_saved_again_in_its_place_is_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    path, keys = tmp_path / "again.index", pa.array(range(100))
+    sizes = set()
+    for step in (1, 2, 3):
+        mr.OrderedIndex(keys, pa.array([step * i for i in range(100)])).save(path)
+        sizes.add(path.stat().st_size)
+        os.utime(path, ns=(0, 0))  # a clock may be too coarse to tell
+        rows = ms.lookup(spark.range(0, 100, 1, 2), path, key="id", device="cpu").collect()
+        assert {row.id: row.value for row in rows} == {i: step * i for i in range(100)}
+    assert len(sizes) == 1, "the files differ in nothing but what they hold"
+
+
+def test_a_file_is_told_by_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "one.index"
+    mr.OrderedIndex(pa.array([1, 2]), pa.array([3, 4])).save(path)
+    before = shipped(path)
+    assert before == shipped(path)
+    assert before.visible() == str(path)
+    mr.OrderedIndex(pa.array([1, 2]), pa.array([3, 5])).save(path)
+    after = shipped(path)
+    assert (after.path, after.size) == (before.path, before.size)
+    assert after != before
+    assert before.visible() is None
+    with pytest.raises(mr.StateError, match="as it was when the call was made"):
+        before.locate()
+
+
+def test_a_worker_keeps_an_index_for_each_fallback(tmp_path: Path) -> None:
+    path = tmp_path / "one.index"
+    mr.OrderedIndex(pa.array([1, 2])).save(path)
+    place = Place("cpu", False, 1, 1)
+    strict, lenient = (_index(shipped(path), place, fallback) for fallback in (None, "cpu"))
+    assert strict is not lenient
+    assert strict is _index(shipped(path), place, None)
 
 
 def test_values_of_any_type_and_row_numbers(spark: SparkSession) -> None:

@@ -37,6 +37,8 @@ def main() -> None:
         told[f"lookup, {strategy} told"] = metrics.get
         after = ms.lookup(ms.join(frame, frame, on=on, strategy=strategy, device="card"), index, "r_x", device="card")
         told[f"{strategy}, lookup"] = after.where("value = r_x").count()
+    told["holders"] = card.holders((folder / "log").read_text())
+    told["left open"] = card.left_open((folder / "log").read_text())
     spark.stop()
     print(json.dumps(told))  # noqa: T201 - what the test reads
 

@@ -428,7 +428,7 @@ class OrderedIndex:
         >>> with_device.lookup([3]).to_pylist()
         [1]
         """
-        with self._updating, self._gate.change():
+        with self._updating.taken(), self._gate.change():
             if self._on_cpu:
                 return
             if self._fell_back is None:

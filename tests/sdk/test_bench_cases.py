@@ -349,6 +349,9 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
         for peer in ("numpy", "numpy-sorted", "random-reads", "implicit on cpu", "implicit at uniform", "copy"):
             yield index, peer, "cpu"
         yield index, "keys and values", "cpu"
+        for peer in ("rebuild", "multimap", "one thread", "fresh build"):
+            yield index, peer, "cpu"
+    yield "auto", "best fixed index", "paced"
     for strategy in STRATEGIES:
         yield strategy, "max(T2, T4)", "paced"
     for called in ("lookup", "broadcast", "range"):

@@ -78,7 +78,7 @@ class Case:
     The answers of the first `check_steps` steps are compared. Every contender does `warm_work` before it is timed, so
     that whatever adapts has settled. A slice ends only after whole rounds of `round` steps, for steps that differ by
     turns. Where there are many cases, each takes a `slice_share` of the usual slice. Our indexes in `rivals` are peers
-    of our others.
+    of our others. `prepare` is called before anybody starts.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Case:
     warm_work: float = 0.0
     slice_share: float = 1.0
     rivals: frozenset[str] = frozenset()
+    prepare: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,8 @@ def measure(case: Case, effort: Effort, progress: Progress) -> Result:
     runners: dict[str, Runner] = {}
     missing: dict[str, str] = {}
     try:
+        if case.prepare is not None:
+            case.prepare()
         for contender in case.contenders:
             progress(f"{case.name}: preparing {contender.name}", 0.0)
             try:

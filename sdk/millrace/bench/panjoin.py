@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from millrace.bench.entrants import Entrant, ours, yardstick
@@ -47,8 +48,6 @@ CHECKED_TUPLES = 128
 def cases(options: Options, everyone: Sequence[Entrant]) -> Iterator[Case]:
     """All of them, on the CPU alone."""
     on_cpu = [entrant for entrant in everyone if entrant.device == "cpu"]
-    if not options.quick:
-        calibration.ensure(pool.cores())
     yield from _counts(options.quick, on_cpu)
     yield from _small(options.quick, on_cpu)
     yield from _grid(options.quick, on_cpu)
@@ -86,7 +85,8 @@ def _grid(quick: bool, everyone: Sequence[Entrant]) -> Iterator[Case]:
                 rate,
                 distribution=distribution,
             )
-            yield _case(f"grid-{_shape(workload)}-{distribution}", workload, everyone, slice_share=GRID_SLICE_SHARE)
+            case = _case(f"grid-{_shape(workload)}-{distribution}", workload, everyone, slice_share=GRID_SLICE_SHARE)
+            yield case if quick else replace(case, prepare=partial(calibration.ensure, pool.cores()))
 
 
 def _grid_window(batch: int) -> int:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from importlib import import_module
+from typing import Any
 
 import typer
 
 from millrace.cli.screen import print_table, progress, remark
 from millrace.host.errors import ArgumentError
-from millrace.hw import synth
-from millrace.hw.resources import DOCUMENT, RECORD, Resources, bars, write
 
 
 def show_synthesis(as_json: bool, keep: bool, targets: list[str], timing: bool) -> int:
     """Map and time everything; with `keep` write record and documents. The exit code is 1 where a bar is missed."""
+    synth, resources = import_module("millrace.hw.synth"), import_module("millrace.hw.resources")
     unknown = sorted(set(targets) - set(synth.TARGETS))
     if unknown:
         raise ArgumentError(f"no target {', '.join(unknown)}; allowed are {', '.join(synth.TARGETS)}")
     with progress() as report:
         found = synth.measure(targets or list(synth.TARGETS), timing, report)
     if keep:
-        write(found)
-        remark(f"written: {RECORD} and {DOCUMENT}")
-    held = bars(found)
+        resources.write(found)
+        remark(f"written: {resources.RECORD} and {resources.DOCUMENT}")
+    held = resources.bars(found)
     if as_json:
         typer.echo(json.dumps({**asdict(found), "bars": [asdict(bar) for bar in held]}, indent=2))
     else:
@@ -33,7 +34,7 @@ def show_synthesis(as_json: bool, keep: bool, targets: list[str], timing: bool) 
     return 0 if all(bar.met for bar in held) else 1
 
 
-def _print(found: Resources) -> None:
+def _print(found: Any) -> None:
     rows = [(c.design, c.target, f"{c.luts:,}", f"{c.registers:,}", f"{c.brams:,.1f}") for c in found.costs]
     numbers = ("LUTs or ALMs", "registers", "block RAM")
     print_table(("design", "target", *numbers), rows, right=frozenset(numbers))

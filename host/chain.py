@@ -8,6 +8,7 @@ one batch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ class Chain:
         self._trims = False
         self.subwindows: list[Subwindow] = []
         self.boundaries = 0
+        self._past: Counter[str] = Counter()
 
     def append(self, first: int, span: int, words: Array, numbers: Ids) -> None:
         """Put in the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
@@ -122,7 +124,9 @@ class Chain:
         """Forget subwindows that lie wholly below a position."""
         self._oldest = max(self._oldest, oldest)
         while self.subwindows and self.subwindows[0].end <= oldest and len(self.subwindows) > 1:
-            self.subwindows.pop(0).structure.release()
+            structure = self.subwindows.pop(0).structure
+            self._past.update(structure.counters())
+            structure.release()
             self.boundaries += 1
 
     def probe(self, questions: Questions, reach: Intervals, want: bool) -> list[Records]:
@@ -153,12 +157,11 @@ class Chain:
         return sub.structure.probe(questions, None if covered else reach, want)
 
     def counters(self) -> dict[str, int]:
-        """What the structures that are there have done."""
-        total: dict[str, int] = {}
+        """What all structures have done, those that expired included: counters never go back."""
+        total = self._past.copy()
         for sub in self.subwindows:
-            for name, amount in sub.structure.counters().items():
-                total[name] = total.get(name, 0) + amount
-        return total
+            total.update(sub.structure.counters())
+        return dict(total)
 
 
 def _named(records: list[Records]) -> int:

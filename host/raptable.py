@@ -81,6 +81,7 @@ class RapTable(LlatStructure):
         super().__init__(site, first)
         self.partitions = max(1, site.capacity // PARTITION)
         self._enough = _SAMPLE if splitters is None else -1
+        self._past_full = 0
         self._build(even(self.partitions, site.word) if splitters is None else splitters)
 
     @property
@@ -136,6 +137,7 @@ class RapTable(LlatStructure):
         splitters[len(before) : len(before) + inner] = words[np.arange(inner) * len(words) // inner]
         splitters[len(before) + inner :] = after
         splitters[0] = 0
+        self._past_full += self._full()
         self._build(splitters)
         self._reserve(len(words))
         order = np.argsort(own_words)
@@ -197,5 +199,8 @@ class RapTable(LlatStructure):
         return rk.probe32 if self.site.word.itemsize == 4 else rk.probe64
 
     def counters(self) -> dict[str, int]:
-        """Entries that became full and got another."""
-        return {"boundaries": int(self.llat.table[POINTER]) - self.partitions}
+        """Entries that became full and got another, before and after each new split."""
+        return {"boundaries": self._past_full + self._full()}
+
+    def _full(self) -> int:
+        return int(self.llat.table[POINTER]) - self.partitions

@@ -58,6 +58,21 @@ def test_the_chain_spans_the_window_one_subwindow_and_one_batch(index: str) -> N
     assert join.stats["boundaries"] > 4
 
 
+@pytest.mark.parametrize("index", [*STRUCTURES, "auto"])
+def test_counted_boundaries_never_go_back(index: str) -> None:
+    """Not when subwindows expire with what they counted, and not when the index is given up and built anew."""
+    join = mr.WindowJoin(on=ON, window="6000 rows", index=index, output="count")
+    rng, counted = np.random.default_rng(5), [0]
+    for number in range(60):
+        join.push("rs"[number % 2], rows(rng.integers(0, 10**6, 1_000)))
+        if number == 30:
+            assert join._matcher is not None
+            join._matcher.forget()
+        counted.append(join.stats["boundaries"])
+    assert counted == sorted(counted)
+    assert counted[-1] > counted[len(counted) // 2] > 0
+
+
 @pytest.mark.parametrize("device", ["cpu", "opencl"])
 def test_bytes_sent_do_not_grow_with_the_window(device: str) -> None:
     sent = []

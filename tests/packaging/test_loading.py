@@ -57,11 +57,11 @@ def python(code: str, cwd: Path) -> dict[str, object]:
 
 
 def loaded_twice(files: Mapping[str, str], root: Path) -> dict[str, list[str]]:
-    """The files below root that are loaded under more than one module name."""
+    """Our files below root (not those of its environment) that are loaded under more than one module name."""
     names = defaultdict(list)
     for name, file in files.items():
         real = os.path.realpath(file)
-        if real.startswith(f"{root}{os.sep}"):
+        if real.startswith(f"{root}{os.sep}") and "site-packages" not in Path(real).parts:
             names[real].append(name)
     return {real: sorted(found) for real, found in names.items() if len(found) > 1}
 

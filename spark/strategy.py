@@ -94,10 +94,15 @@ def choose(question: Question) -> Strategy:
 
 
 def _small(question: Question, sizes: dict[str, int]) -> str | None:
-    """The side to hold: s, or r where that may be and is smaller."""
+    """The side to hold: s, or r where that may be and is smaller; sizes that were guessed are measured first."""
     allowed = ("r", "s") if question.how == "inner" else ("s",)
-    best = min(allowed, key=lambda side: (sizes[side], side != "s"))
-    return best if sizes[best] <= BROADCAST_BYTES else None
+    for side in sorted(allowed, key=lambda side: (sizes[side], side != "s")):
+        frame = question.frames[side]
+        if sizes[side] <= BROADCAST_BYTES and not cl.has_fixed_rows(frame.schema):
+            sizes[side] = cl.measured_bytes(frame)
+        if sizes[side] <= BROADCAST_BYTES:
+            return side
+    return None
 
 
 def _to_sample(question: Question, side: str) -> list[Column]:

@@ -173,6 +173,17 @@ def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatc
     assert np.all(np.abs(bounds - np.linspace(0, 100_000, len(bounds) + 2)[1:-1]) < 6_000), "cells are even"
 
 
+@pytest.mark.parametrize("wide", ["repeat('x', 5000)", "array_repeat(7L, 3000)", "CAST(repeat('x', 5000) AS BINARY)"])
+def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text and the like are measured before a side is brought to the driver; what else is small enough is."""
+    monkeypatch.setattr("millrace.spark.strategy.BROADCAST_BYTES", 100_000)
+    few, many = spark.range(100).selectExpr("id AS x", f"{wide} AS y"), spark.range(1000).selectExpr("id AS x")
+    band = "abs(r.x - s.x) <= 1"
+    assert "range: " in ms.explain(many, few, on=band, how="left")
+    assert "r has about 1,000 rows" in ms.explain(many, few, on=band)
+    assert "s has about 100 rows" in ms.explain(many, few.drop("y"), on=band, how="left")
+
+
 def test_a_join_is_lazy_and_composes(spark: SparkSession) -> None:
     r = spark.range(1000).selectExpr("id AS x", "id % 7 AS g")
     s = spark.range(500).selectExpr("2 * id AS x")

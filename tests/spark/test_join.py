@@ -105,6 +105,22 @@ def test_splits_of_times(spark: SparkSession) -> None:
     check(spark, drawn, "anti", "range")
 
 
+@pytest.mark.parametrize("strategy", ["broadcast", "range"])
+def test_times_without_a_zone(spark: SparkSession, strategy: str) -> None:
+    """Through the hour that the session's zone leaves out, every seven minutes and some microseconds."""
+    assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    start = dt.datetime(2024, 3, 31)
+    times = [start + dt.timedelta(minutes=7 * i, microseconds=i) for i in range(60)]
+    seconds = spark.createDataFrame([(i, time.isoformat()) for i, time in enumerate(times)], "n long, text string")
+    frame = seconds.selectExpr("n", "to_timestamp_ntz(text) AS ts")
+    assert frame.schema["ts"].dataType.simpleString() == "timestamp_ntz"
+    on = "abs(r.ts - s.ts) <= INTERVAL '14' MINUTE"
+    rows = ms.join(frame, frame, on=on, strategy=strategy, device="cpu").toArrow()
+    wanted = {(i, j) for i in range(60) for j in range(60) if abs(times[i] - times[j]) <= dt.timedelta(minutes=14)}
+    assert Counter(zip(rows["r_n"].to_pylist(), rows["s_n"].to_pylist(), strict=True)) == Counter(wanted)
+    assert rows["r_ts"].to_pylist() == [times[n] for n in rows["r_n"].to_pylist()]
+
+
 def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["equality"], pa.int64(), 5)
     r, s = frames(spark, drawn)

@@ -9,8 +9,8 @@ import pytest
 
 from millrace.host.errors import DeviceFault
 from millrace.hw import registers as reg
+from millrace.hw.driver import Engine, IndexAt, RunAt
 from millrace.sim import build
-from millrace.sim.driver import Engine, IndexAt, RunAt
 from tests.sim.commands import BAD, command, good_merge, good_probe
 from tests.sim.engines import Board, check_merge, check_probe
 

@@ -2,14 +2,15 @@
 
 A card is a board that an image was deployed to (`millrace board deploy`, `hw/deploy.py`); `fpga` alone means the only
 one there is. Opening takes the card's lock, repeats a deploy that was interrupted, and reads the engine's identity
-back. Limits: one process, and in it one opened device, per card; nothing here has met a real board yet.
+back. Devices that one process opens on one card share its engine. Limits: one process per card; nothing here has met
+a real board yet.
 """
 
 from __future__ import annotations
 
 from millrace.host.device import DeviceInfo
 from millrace.host.errors import ArgumentError, DeviceUnavailable
-from millrace.hw import cards, deploy
+from millrace.hw import cards, deploy, station
 from millrace.hw.board_device import BoardDevice
 
 FAMILY = "fpga"
@@ -31,13 +32,7 @@ def probe() -> list[DeviceInfo]:
 def open_device(name: str, threads: int | None) -> BoardDevice:
     """Open `fpga:<card>`, or `fpga` where there is one card."""
     chosen = _card(name)
-    link, release = deploy.opened(chosen)
-    try:
-        return BoardDevice(f"{FAMILY}:{chosen}", link, release)
-    except BaseException:
-        link.close()
-        release()
-        raise
+    return BoardDevice(station.shared(f"{FAMILY}:{chosen}", lambda: deploy.opened(chosen)))
 
 
 def _card(name: str) -> str:

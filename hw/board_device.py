@@ -10,9 +10,7 @@ engine indexes or merges them, not at each probe. PanJoin, section IV.
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
@@ -25,12 +23,9 @@ from millrace.host.errors import DeviceFault
 from millrace.host.unit_table import Work, check
 from millrace.host.words import Array
 from millrace.hw.crc import sum_of
-from millrace.hw.driver import IDS, Batch, Engine, IndexAt, RunAt
-from millrace.hw.link import Link
-from millrace.hw.pieces import PIECE, Piece, Probed
-
-BYTES_PER_ROW = 32
-"""Of a scarce memory: word, id and sample (13 bytes), twice, since a merge writes another run, and some room around."""
+from millrace.hw.driver import IDS, Batch, IndexAt, RunAt
+from millrace.hw.pieces import PIECE, Probed
+from millrace.hw.station import Job, Station, leave
 
 
 class BoardBuffer:
@@ -48,24 +43,11 @@ class BoardBuffer:
 
 
 class BoardLaunch:
-    """A unit that has been launched; its counters once it has run."""
+    """A unit that has been launched."""
 
-    def __init__(
-        self, unit: str, work: Callable[[], dict[str, int]], needs: Sequence[tuple[BoardBuffer, bool]]
-    ) -> None:
-        """`needs`: buffers that the unit reads, and whether they hold words."""
-        self.unit, self.work, self.needs = unit, work, needs
-        self.ended = threading.Event()
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        """Work it off."""
-        try:
-            self.result = self.work()
-        except BaseException as error:
-            self.error = error
-        self.ended.set()
+    def __init__(self, unit: str, job: Job) -> None:
+        """Under way."""
+        self.unit, self.job = unit, job
 
 
 class BoardDevice(Device):
@@ -74,28 +56,24 @@ class BoardDevice(Device):
     kind = "fpga"
     units = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober", "bisort_band_prober"})
 
-    def __init__(self, name: str, link: Link, release: Callable[[], None]) -> None:
-        """The engine must be the right one already; `release` gives the card back."""
-        self.name, self._link, self._release = name, link, release
-        self._engine = Engine(link)
-        depth, word = self._engine.shape.index_depth, self._engine.word
-        self._engine.use_scratch(link.alloc(depth * word.itemsize), depth)
-        self._pieces = [Piece(link, word) for _ in range(2)] if link.streams else []
-        self.most_rows = link.room // BYTES_PER_ROW if link.room is not None else None
+    def __init__(self, station: Station) -> None:
+        """One of the station's users."""
+        self.name, self.most_rows = station.name, station.most_rows
+        self._station, self._engine, self._link = station, station.engine, station.link
+        self._pieces = station.pieces
         self._tally, self._counted = Tally(), dict[str, int]()
-        self._jobs: deque[BoardLaunch] = deque()
-        self._bell = threading.Condition()
+        self._past = dict(station.do(self._engine.counters))
+        self._buffers: set[BoardBuffer] = set()
         self._open = True
-        link.meanwhile = self._look_ahead
-        self._thread = threading.Thread(target=self._serve, name=f"millrace-{name}", daemon=True)
-        self._thread.start()
 
     # Buffers.
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> BoardBuffer:
         """A place on the board is taken when a unit first uses it."""
         self._check_open()
-        return BoardBuffer(self, size, np.dtype(dtype))
+        buffer = BoardBuffer(self, size, np.dtype(dtype))
+        self._buffers.add(buffer)
+        return buffer
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
         """Copy in, after all that was launched before."""
@@ -104,7 +82,7 @@ class BoardDevice(Device):
         if data.dtype != into.dtype:
             raise DeviceFault(f"device {self.name!r}: write of {data.dtype} into a buffer of {into.dtype}")
         kept = data.copy()
-        self._do(lambda: self._put(into, offset, kept))
+        self._station.do(lambda: self._put(into, offset, kept))
         self._tally.add(bytes_in=data.nbytes)
 
     def adopt(self, data: Array, spare: int = 0) -> BoardBuffer:
@@ -118,7 +96,7 @@ class BoardDevice(Device):
         """Copy out, after all that was launched before."""
         source = self._mine(buffer)
         self._check_range("read", source, offset, size)
-        data: Array = self._do(lambda: self._get(source, offset, size))
+        data: Array = self._station.do(lambda: self._get(source, offset, size))
         self._tally.add(bytes_out=data.nbytes)
         return data
 
@@ -128,7 +106,8 @@ class BoardDevice(Device):
             return
         mine = self._mine(buffer)
         mine.freed = True
-        self._post(BoardLaunch("free", lambda: self._drop(mine), ()))
+        self._buffers.discard(mine)
+        self._station.post(Job(lambda: self._drop(mine)))
 
     # Launches.
 
@@ -143,76 +122,41 @@ class BoardDevice(Device):
             for slot, buffer in zip(work.unit.slots, mine, strict=True)
             if not slot.written and not (self._pieces and slot.name in ("low", "high", "keys"))
         ]
-        launch = BoardLaunch(unit, lambda: self._work(unit, work, mine), reads if work.rows else ())
-        self._post(launch)
-        return launch
+        job = Job(lambda: self._work(unit, work, mine), (lambda: self._send(reads)) if work.rows else None)
+        self._station.post(job)
+        return BoardLaunch(unit, job)
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
         """Wait for a launch: its rows and the time they took."""
         assert isinstance(launch, BoardLaunch)
-        launch.ended.wait()
-        if launch.error is not None:
-            raise launch.error
-        result: dict[str, int] = launch.result
+        result: dict[str, int] = launch.job.wait()
         return result
 
     def counters(self) -> dict[str, int]:
-        """Bytes in and out, rows and time per unit, and all that the engine counts."""
+        """Bytes in and out, rows and time per unit, and what the engine counted since this device was opened."""
         if self._open:
             with suppress(DeviceFault):  # a board that has gone counts no more
-                self._counted = self._do(self._engine.counters)
-        return self._tally.as_dict() | {f"fpga_{name}": value for name, value in self._counted.items()}
+                self._counted = self._station.do(self._engine.counters)
+        counted = {f"fpga_{name}": value - self._past.get(name, 0) for name, value in self._counted.items()}
+        return self._tally.as_dict() | counted
 
     def close(self) -> None:
-        """Stop, and give the card back; counters can still be read."""
+        """Give everything back; counters can still be read."""
         if not self._open:
             return
         self.counters()
-        with self._bell:
-            self._open = False
-            self._bell.notify_all()
-        self._thread.join(self._link.seconds)
-        self._link.close()
-        self._release()
+        left, self._buffers = self._buffers, set()
+        if self._station.users > 1:  # another device of this process goes on with the same memory
+            with suppress(DeviceFault):
+                self._station.do(lambda: [self._drop(buffer) for buffer in left])
+        self._open = False
+        leave(self._station)
 
-    # The thread.
-
-    def _do(self, work: Callable[[], Any]) -> Any:
-        """Done by the thread, in its turn."""
-        job = BoardLaunch("", work, ())
-        self._post(job)
-        job.ended.wait()
-        if job.error is not None:
-            raise job.error
-        return job.result
-
-    def _post(self, job: BoardLaunch) -> None:
-        with self._bell:
-            self._check_open()
-            self._jobs.append(job)
-            self._bell.notify_all()
-
-    def _serve(self) -> None:
-        while True:
-            with self._bell:
-                self._bell.wait_for(lambda: self._jobs or not self._open)
-                if not self._jobs:
-                    return
-                job = self._jobs.popleft()
-            if self._open:
-                job.run()
-            else:
-                job.error = DeviceFault(f"device {self.name!r} was closed")
-                job.ended.set()
-
-    def _look_ahead(self) -> None:
-        """While the engine works: send what the next launch reads."""
-        with self._bell:
-            job = next((job for job in self._jobs if job.needs), None)
-        if job is not None:
-            for buffer, words in job.needs:
-                if buffer.address is None and buffer.here is not None and not buffer.freed:
-                    self._place(buffer, words)
+    def _send(self, reads: Sequence[tuple[BoardBuffer, bool]]) -> None:
+        """Before its turn: what a launch reads."""
+        for buffer, words in reads:
+            if buffer.address is None and buffer.here is not None and not buffer.freed:
+                self._place(buffer, words)
 
     # Work, by the thread alone.
 

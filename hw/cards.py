@@ -137,13 +137,26 @@ def lock(link: str) -> Callable[[], None]:
         ) from None
     os.ftruncate(file, 0)
     os.write(file, f"{os.getpid()}\n".encode())
-    let_go = [file]
+    _held.add(file)
 
     def release() -> None:
-        if let_go:
-            os.close(let_go.pop())
+        if file in _held:
+            _held.discard(file)
+            os.close(file)
 
     return release
+
+
+_held: set[int] = set()
+
+
+def _let_go_in_child() -> None:
+    """A forked child holds no card; else its parent's would be taken until the child ends."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -44,6 +44,11 @@ class Link(ABC):
     """Whether memory is scarce, so that bounds should pass through it in pieces."""
 
     @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether it can be used: no fault yet, and not closed."""
+
+    @property
     def room(self) -> int | None:
         """Bytes that are free, where that is known."""
         return None

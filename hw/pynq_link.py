@@ -67,6 +67,11 @@ class PynqLink(Link):
             raise
         self.board: str = found["board"]
 
+    @property
+    def alive(self) -> bool:
+        """The child is there."""
+        return self._child is not None
+
     def load(self, bitstream: Path, engine: str, download: bool) -> None:
         """Load a bitstream, or only read its description, which lies beside it."""
         request = {"do": "load", "bitstream": str(bitstream), "engine": engine, "download": download}
@@ -169,6 +174,7 @@ class PynqLink(Link):
                 start_new_session=True,
             )
         except OSError as error:
+            self._line.close()
             raise DeviceUnavailable(f"{PYTHON}={python!r} cannot be started: {error.strerror}") from error
         finally:
             theirs.close()

@@ -46,6 +46,11 @@ class SerialLink(Link):
         self._line: int | None = _opened(path, board.baud)
 
     @property
+    def alive(self) -> bool:
+        """The line is open."""
+        return self._line is not None
+
+    @property
     def room(self) -> int:
         """Of the memory on the chip."""
         return self._shelf.room

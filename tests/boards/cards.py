@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -13,9 +14,14 @@ import pytest
 
 import millrace as mr
 from millrace.host import bisort
+from millrace.host.errors import DeviceUnavailable
 from millrace.hw import cards, catalog
 from millrace.hw import image as images
 from millrace.hw.image import Image
+from tests.conformance.cases import build as build_case
+from tests.conformance.cases import random_shape
+from tests.conformance.check import check_case
+from tests.conformance.expected import expect
 from tests.packaging.project import ROOT
 
 PYNQ_PYTHON = ROOT / ".venv-pynq" / "bin" / "python"
@@ -61,3 +67,19 @@ def _joined(
             parts.append(join.push(side, pa.table({"x": column})))
     parts.append(join.close())
     return pa.concat_tables(parts), dict(join.stats)
+
+
+def conforming(device: str, count: int) -> int:
+    """Conformance cases for `bisort`, as all devices run them; how many were served.
+
+    A window that could not fit into a scarce memory is refused, which is what a user would see too.
+    """
+    served = 0
+    for number in range(count):
+        case = build_case(random_shape(Random(number)))
+        try:
+            served += check_case(case, expect(case), "bisort", device, 1, split_seed=number).served
+        except DeviceUnavailable as refusal:
+            if "rows of both sides together" not in str(refusal):
+                raise
+    return served

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.hw import deploy
+from millrace.hw.link import TIMEOUT_VARIABLE
 from millrace.hw.pynq_link import PYTHON
 from millrace.sim.loopback import LoopbackBoard, image
 from millrace.sim.serial_board import SerialBoard
@@ -19,6 +20,7 @@ from tests.boards.cards import PYNQ_PYTHON, own_folder, small_image
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this test's cards are."""
     own_folder(monkeypatch, tmp_path / "cards")
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "60")  # a simulation on a busy machine
     if PYTHON not in os.environ:
         monkeypatch.setenv(PYTHON, str(PYNQ_PYTHON))
     return tmp_path / "cards"

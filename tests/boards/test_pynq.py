@@ -17,8 +17,7 @@ from millrace.hw.board_device import BoardDevice
 from millrace.hw.catalog import board
 from millrace.hw.pynq_link import PYTHON, interpreter
 from millrace.sim.loopback import SERVER, LoopbackBoard, image
-from tests.boards.cards import joined
-from tests.sim.mutants import run_cases
+from tests.boards.cards import conforming, joined
 
 CASES = 20
 
@@ -30,7 +29,7 @@ def opened(name: str) -> BoardDevice:
 
 
 def test_bisort_conforms(kria: str) -> None:
-    assert run_cases(kria, CASES) > CASES // 3
+    assert conforming(kria, CASES) > CASES // 3
 
 
 def test_every_row_goes_through_the_engine(kria: str) -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
+import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.host import bisort
 from millrace.host.errors import BitstreamError, DeviceFault, DeviceUnavailable
 from millrace.hw import cards, catalog, deploy, exercise
 from millrace.hw import registers as reg
 from millrace.hw.board_device import BoardDevice
 from millrace.hw.serial_link import SerialLink
 from millrace.sim.serial_board import SerialBoard
-from tests.boards.cards import joined, small_image
-from tests.sim.mutants import run_cases
+from tests.boards.cards import conforming, joined, small_image
 
 CASES = 30
 TIMEOUT = "0.6"
@@ -31,7 +36,7 @@ def opened(name: str) -> BoardDevice:
 
 
 def test_bisort_conforms(card: str) -> None:
-    assert run_cases(card, CASES) > CASES // 3
+    assert conforming(card, CASES) > CASES // 3
 
 
 def test_every_row_goes_through_the_engine(card: str) -> None:
@@ -59,32 +64,70 @@ def test_the_line_at_the_boards_own_speed(tmp_path: Path, monkeypatch: pytest.Mo
         shape = deploy.deploy("slow", path, f"serial:{board.path}")
         assert f"{shape.build:016x}" == chosen.build_hash()
         device = opened("fpga:slow")
-        data = np.arange(600, dtype=np.uint64) * 7919
+        data = np.arange(64, dtype=np.uint64) * 7919
         buffer = device.adopt(data)
-        index = device.alloc(75, np.dtype(np.uint64))
-        device.wait(device.launch("bisort_indexer", [buffer, index], (600, 8)))
-        assert (device.read(index, 0, 75) == data[::8]).all()
-        assert (device.read(buffer, 0, 600) == data).all()
+        index = device.alloc(8, np.dtype(np.uint64))
+        device.wait(device.launch("bisort_indexer", [buffer, index], (64, 8)))
+        assert (device.read(index, 0, 8) == data[::8]).all()
+        assert (device.read(buffer, 0, 64) == data).all()
         device.close()
 
 
 def test_a_window_beyond_the_chips_memory_is_refused(card: str) -> None:
     with pytest.raises(DeviceUnavailable, match="rows of both sides together"):
         mr.WindowJoin(on="r.x = s.x", window="100000 rows", index="bisort", device=card)
+    device = opened(card)
+    device._link.alloc((device._link.room or 0) - 2000)  # little is left, so that little must be pushed
     join = mr.WindowJoin(on="r.x = s.x", window="1000 days", time="t", index="bisort", device=card)
-    times = pa.array(range(9000), pa.timestamp("s"))
-    join.push("r", pa.table({"x": pa.array(range(9000), pa.int64()), "t": times}))
-    with pytest.raises(DeviceFault, match="do not fit into the board's memory"):
-        join.push("s", pa.table({"x": pa.array(range(0, 90000, 10), pa.int64()), "t": times}))
+    table = pa.table({"x": pa.array(range(400), pa.int64()), "t": pa.array(range(400), pa.timestamp("s"))})
+    with patch.object(bisort, "BUFFER", 3), pytest.raises(DeviceFault, match="do not fit into the board's memory"):
+        _push_both(join, table)
     join.close()
+    device.close()
+
+
+def _push_both(join: mr.WindowJoin, table: pa.Table) -> None:
+    join.push("r", table)
+    join.push("s", table)
 
 
 def test_one_process_at_a_time(card: str) -> None:
     device = opened(card)
-    with pytest.raises(DeviceUnavailable, match=f"in use by process {os.getpid()}"):
-        mr.device(card)
+    code = f"import millrace as mr; mr.device({card!r}).close()"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"in use by process {os.getpid()}" in other.stderr
+    device.close()
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_two_devices_of_one_process_share_the_engine(card: str) -> None:
+    first, second = opened(card), opened(card)
+    left = first._link.room
+    data = np.arange(64, dtype=np.uint64)
+    for device in (first, second):
+        index = device.alloc(8, np.dtype(np.uint64))
+        device.wait(device.launch("bisort_indexer", [device.adopt(data), index], (64, 8)))
+        assert (device.read(index, 0, 8) == data[::8]).all()
+    assert first.counters()["fpga_indexer_rows"] == 128
+    first.close()
+    second.close()
+    again = opened(card)
+    assert again._link.room == left
+    again.close()
+
+
+def test_a_forked_child_holds_no_card(card: str) -> None:
+    device = opened(card)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads
+        child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
     device.close()
     opened(card).close()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 # Faults.

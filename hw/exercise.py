@@ -18,7 +18,7 @@ from millrace.host.words import Array
 from millrace.hw.board_device import BoardDevice
 
 ROWS = 2000
-FEW = 300
+FEW = 200
 
 
 @dataclass(frozen=True)

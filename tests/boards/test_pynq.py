@@ -19,7 +19,7 @@ from millrace.hw.pynq_link import PYTHON, interpreter
 from millrace.sim.loopback import SERVER, LoopbackBoard, image
 from tests.boards.cards import conforming, joined
 
-CASES = 20
+CASES = 16
 
 
 def opened(name: str) -> BoardDevice:

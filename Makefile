@@ -9,8 +9,10 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 # The tests of the hardware: those of the folders that are there.
 HW := $(wildcard tests/hw tests/hls tests/formal)
+# Those of boards, which need pynq's environment too.
+BOARDS := $(wildcard tests/boards)
 
-.PHONY: help setup demo test check pytest hw others bench plots lock pynq clean
+.PHONY: help setup demo test check pytest hw boards others bench plots lock pynq pynqenv clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -29,14 +31,17 @@ check: setup ## lint, format and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-pytest: setup ## the tests alone
+pytest: setup pynqenv ## the tests alone
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 hw: setup ## the hardware alone: benches, coverage, proofs, synthesis, HLS
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HW) $(ARGS)
 
-others: setup ## the tests that `make hw` leaves out
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HW:%=--ignore=%) $(ARGS)
+boards: setup pynqenv ## boards: images, deploys, joins on simulated and loopback boards, a real bitstream
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(BOARDS) $(ARGS)
+
+others: setup ## the tests that `make hw` and `make boards` leave out
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(patsubst %,--ignore=%,$(HW) $(BOARDS)) $(ARGS)
 
 bench: setup ## measure our work and its peers side by side
 	@$(BIN)/millrace bench $(ARGS)
@@ -47,8 +52,10 @@ plots: setup ## draw docs/images/panjoin-*.svg from benchmarks/results
 lock: ## renew constraints/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@bash tools/lock.sh
 
-pynq: ## make .venv-pynq, for boards driven through PYNQ
+pynqenv:
 	@bash tools/setup.sh pynq
+
+pynq: pynqenv ## make .venv-pynq, for boards driven through PYNQ
 	@.venv-pynq/bin/python -c 'import grpc, pynq; print("pynq", pynq.__version__, "grpcio", grpc.__version__)'
 
 clean: ## remove builds and caches (the environments stay)

@@ -54,6 +54,8 @@ class Device(ABC):
     name: str
     kind: str
     units: frozenset[str]
+    most_rows: int | None = None
+    """The most rows that count windows may hold, both together, where memory is scarce."""
 
     @abstractmethod
     def alloc(self, size: int, dtype: np.dtype[Any]) -> Buffer:

@@ -96,7 +96,7 @@ def library(config: Config, report: Report | None = None) -> Path:
 
 def digest(config: Config, rtl: Path) -> str:
     """A hash of all that goes into a library."""
-    made = hashlib.sha256(repr((asdict(config), VERILATE, COMPILE, OPTIMISE, _versions())).encode())
+    made = hashlib.sha256(repr((asdict(config), VERILATE, COMPILE, OPTIMISE, versions())).encode())
     for path in [*sources(rtl), *sorted(rtl.glob("*.svh")), *(SIM / f"model.{kind}" for kind in ("cpp", "h", "vlt"))]:
         made.update(path.name.encode() + b"\0" + path.read_bytes())
     return made.hexdigest()[:24]
@@ -116,7 +116,7 @@ def _verilator() -> Path | None:
 
 
 @cache
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
     """Of the two compilers."""
     verilator = _verilator()
     if verilator is None or shutil.which(tools.CXX) is None:
@@ -174,7 +174,7 @@ def link(units: Sequence[Path], objects: Sequence[Path], work: Path, into: Path,
 
 def runtime(report: Report) -> list[Path]:
     """Verilator's own objects, built once for all models."""
-    key = hashlib.sha256(repr((COMPILE, OPTIMISE, _versions())).encode()).hexdigest()[:24]
+    key = hashlib.sha256(repr((COMPILE, OPTIMISE, versions())).encode()).hexdigest()[:24]
     home = cache_dir() / "rtl" / f"runtime-{key}"
 
     def make(work: Path, made: Path) -> None:

@@ -19,7 +19,7 @@ from millrace.host.device import Buffer, Device, Launch, Tally
 from millrace.host.errors import DeviceFault
 from millrace.host.unit_table import Work, check
 from millrace.host.words import Array
-from millrace.sim.driver import Batch, Engine, IndexAt, RunAt
+from millrace.hw.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim.memory import Memory
 from millrace.sim.model import Model
 

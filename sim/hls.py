@@ -12,9 +12,9 @@ import re
 
 from millrace.host.device import DeviceInfo
 from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.hw.driver import Engine
 from millrace.sim import hls_build
 from millrace.sim.device import SimDevice
-from millrace.sim.driver import Engine
 from millrace.sim.hls_build import Shape
 from millrace.sim.memory import Memory
 from millrace.sim.model import Model, timing

@@ -36,7 +36,7 @@ SEQUENCER = 20
 """Cycles of a command that has nothing to do: checks, start, the end seen, the result."""
 LEAST_BOUNDS = 64
 LEAST_BEATS = 16
-"""Of `sim/driver.py`: slices of fewer bounds, or of fewer beats of tuples, are not worth a slot."""
+"""Of `hw/driver.py`: slices of fewer bounds, or of fewer beats of tuples, are not worth a slot."""
 
 
 @dataclass(frozen=True)
@@ -170,5 +170,5 @@ def engine(device: str, key_bits: int) -> Engine:
 
 
 def _slices(size: int, parts: int, least: int) -> int:
-    """As `sim/driver.py` cuts."""
+    """As `hw/driver.py` cuts."""
     return max(1, min(parts, size // least))

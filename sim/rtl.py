@@ -12,10 +12,10 @@ import re
 
 from millrace.host.device import DeviceInfo
 from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.hw.driver import Engine
 from millrace.sim import build
 from millrace.sim.build import Config
 from millrace.sim.device import SimDevice
-from millrace.sim.driver import Engine
 from millrace.sim.memory import Memory
 from millrace.sim.model import IDLE_CYCLES, TIMINGS, Model, timing
 

@@ -39,8 +39,10 @@ python_ok() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/n
 python_makes_venvs() { python_ok "$1" && "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 
 find_python() { # find_python TEST: the first candidate that passes the test
-    local candidate
-    for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3.14 python3}; do
+    local candidate candidates=${PYTHON:-python3.11 python3.12 python3.13 python3.14 python3}
+    # What pynq pins has wheels for these alone.
+    if [ "$FLAVOUR" = pynq ]; then candidates="python3.11 python3.12 $candidates"; fi
+    for candidate in $candidates; do
         if "$1" "$candidate"; then command -v "$candidate" && return 0; fi
     done
     return 1

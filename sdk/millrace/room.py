@@ -1,4 +1,4 @@
-"""Whether a count window fits in memory: a window that never could is refused when the join is made, with the sum."""
+"""Whether a count window fits in memory, the machine's and a device's: one that never could is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from millrace.host.errors import ArgumentError
+from millrace.host.device import Device
+from millrace.host.errors import ArgumentError, DeviceUnavailable
 from millrace.spans import WindowSpec
 
 BYTES_PER_ROW = 25
@@ -27,6 +28,17 @@ def check_room(window: WindowSpec, given: Any) -> None:
             f"windows of up to {most // BYTES_PER_ROW // 2:,} rows each (fewer with payload): take a smaller one, or a "
             f"length of time with time="
         )
+
+
+def check_device_room(window: WindowSpec, given: Any, device: Device) -> None:
+    """Raise a `DeviceUnavailable` if the windows' rows do not fit into a device whose memory is scarce."""
+    most = device.most_rows
+    if most is None or not window.counts or window.r.length + window.s.length <= most:
+        return
+    raise DeviceUnavailable(
+        f"window={given!r} does not fit on device {device.name!r}, which holds {most:,} rows of both sides together: "
+        f"take a window of up to {most // 2:,} rows each, or another device, as device='cpu'"
+    )
 
 
 def memory() -> int:

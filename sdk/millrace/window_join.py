@@ -21,7 +21,7 @@ from millrace import output as out
 from millrace.arguments import MAX_PENDING, WindowArguments, describe_arguments, parse_window_arguments
 from millrace.door import as_schema, as_table, check_schema
 from millrace.host.condition import SIDES, Side
-from millrace.host.errors import ArgumentError, SchemaError, StateError
+from millrace.host.errors import ArgumentError, DeviceUnavailable, SchemaError, StateError
 from millrace.host.exact import INT64_MAX, INT64_MIN
 from millrace.host.intake import Intake, make_intake
 from millrace.host.matcher import Matcher
@@ -35,6 +35,7 @@ from millrace.host.tuples import Tuples
 from millrace.host.window import Window
 from millrace.host.words import all_true, both, count_true
 from millrace.instants import parse_instant
+from millrace.room import check_device_room
 from millrace.state import Snapshot, StateDelta, StateWriter, Totals, read_state
 
 
@@ -118,6 +119,11 @@ class WindowJoin:
     def _open_engine(self) -> None:
         """Open the devices in this process; the index follows with the first match."""
         opened = self._args.engine.open()
+        try:
+            check_device_room(self._args.window, self._args.given["window"], opened.device)
+        except DeviceUnavailable:
+            opened.close()
+            raise
         self._index, self._device, self._spare = opened.index, opened.device, opened.spare
         self._pid = os.getpid()
         self._matcher: Matcher | None = None

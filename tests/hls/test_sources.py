@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from millrace.hw.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim import hls_build
-from millrace.sim.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim.hls_build import FLAGS, HLS, UNITS, Shape
 from millrace.sim.memory import Memory
 from millrace.sim.model import Model, timing

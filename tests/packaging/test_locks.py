@@ -75,7 +75,7 @@ def test_a_place_is_seen(line: str) -> None:
 def test_main_covers_all_but_fpga() -> None:
     optional = project()["optional-dependencies"]
     assert isinstance(optional, dict)
-    assert set(optional) == {"opencl", "cuda", "spark", "sim", "hw", "fpga", "bench", "dev"}
+    assert set(optional) == {"opencl", "cuda", "spark", "sim", "hw", "board", "fpga", "bench", "dev"}
     assert uncovered(requirements(*sorted(set(optional) - {"fpga"})), locked("main")) == []
 
 

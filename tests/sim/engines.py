@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from millrace.host.words import Array
+from millrace.hw.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim import build, hls_build
 from millrace.sim.build import Config
-from millrace.sim.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim.hls_build import Shape
 from millrace.sim.memory import Memory
 from millrace.sim.model import IDLE_CYCLES, Model, timing

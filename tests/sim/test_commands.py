@@ -9,8 +9,8 @@ import pytest
 
 from millrace.host.errors import DeviceFault
 from millrace.hw import registers as reg
+from millrace.hw.driver import Engine, IndexAt, RunAt
 from millrace.sim import build
-from millrace.sim.driver import Engine, IndexAt, RunAt
 from tests.sim.commands import BAD, check_bad_command, good_merge
 from tests.sim.engines import Board, check_merge
 

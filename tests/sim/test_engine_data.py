@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from millrace.hw import registers as reg
-from millrace.sim.driver import Batch, IndexAt, RunAt
+from millrace.hw.driver import Batch, IndexAt, RunAt
 from tests.sim.engines import ENGINES, SHAPES, U32, Board, check_merge, check_probe
 
 SIZES = [(1, 0), (0, 1), (1, 1), (3, 2), (7, 9), (64, 64), (100, 1), (1, 300), (129, 517), (1000, 900), (20, 3000)]

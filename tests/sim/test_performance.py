@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from millrace.host.errors import ArgumentError
+from millrace.hw.driver import Batch, IndexAt, RunAt
 from millrace.sim import performance
-from millrace.sim.driver import Batch, IndexAt, RunAt
 from millrace.sim.performance import Engine
 from tests.sim.engines import SHAPES, U32, Board
 

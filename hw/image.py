@@ -1,0 +1,225 @@
+"""Images: one file `*.mri` with a bitstream, what PYNQ needs beside it, and a manifest that says what it is.
+
+An image is a zip without compression, in which every byte is settled by its contents, so the same input gives the same
+file; one that is not exactly what `pack` makes is refused. The manifest names board, part, design, build hash, ABI,
+parameters, clock and tools, and the SHA-256 of each member and of itself. A signature (Ed25519, over the manifest)
+says who made it. Whatever does not fit is a `BitstreamError`, before a board sees a byte. Limits: `MOST` bytes each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from millrace.host.errors import BitstreamError
+from millrace.hw import registers as reg
+from millrace.hw import signing
+from millrace.hw.catalog import Board, boards
+from millrace.hw.signing import Signature
+
+FORMAT = 1
+MANIFEST, SIGNATURE = "manifest.json", "signature.json"
+MOST = {MANIFEST: 1 << 16, SIGNATURE: 1 << 12}
+MOST_OTHERS = 1 << 26
+"""Bytes of a member: a bitstream of the largest known board has a quarter of this."""
+MOST_MEMBERS = 8
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[a-z0-9]{1,8})")
+ABI = f"{reg.VERSION_VALUE >> 16}.{reg.VERSION_VALUE & 0xFFFF}"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_BUILD = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an image says of itself; `members` are names, sizes and hashes of all other files in it."""
+
+    board: str
+    part: str
+    design: str
+    build: str
+    abi: str
+    parameters: Mapping[str, int]
+    clock_hz: int
+    tools: Mapping[str, str]
+    report: Mapping[str, float] = field(default_factory=dict)
+    """What the tools said of the build: the clock it reaches in MHz, and what it takes of the part."""
+    members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def text(self) -> bytes:
+        """The one way to write it down, its own hash included."""
+        fields = asdict(self)
+        digest = hashlib.sha256(_canonical(fields)).hexdigest()
+        return _canonical({**fields, "digest": digest})
+
+
+@dataclass(frozen=True)
+class Image:
+    """A manifest, the members it names, and perhaps a signature."""
+
+    manifest: Manifest
+    members: Mapping[str, bytes]
+    signature: Signature | None = None
+
+    def pack(self) -> bytes:
+        """The file."""
+        made = io.BytesIO()
+        files = {MANIFEST: self.manifest.text(), **dict(sorted(self.members.items()))}
+        if self.signature is not None:
+            files[SIGNATURE] = _canonical(asdict(self.signature))
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in files.items():
+                info = zipfile.ZipInfo(name, _EPOCH)
+                info.create_system, info.external_attr = 3, 0o644 << 16
+                archive.writestr(info, data)
+        return made.getvalue()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the file."""
+        return hashlib.sha256(self.pack()).hexdigest()
+
+    @property
+    def bitstream(self) -> str:
+        """The name of the member that is loaded."""
+        return next(name for name in self.members if name.endswith((".bit", ".bin")))
+
+    def signed(self, private_key: bytes) -> Image:
+        """The same with a signature of the manifest."""
+        return replace(self, signature=signing.sign(self.manifest.text(), private_key))
+
+
+def make(
+    board: Board, files: Mapping[str, bytes], tools: Mapping[str, str], report: Mapping[str, float], build: str = ""
+) -> Image:
+    """An image for a board; `build`: the build hash of engines that were not built from the board's own folder."""
+    members = {
+        name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in sorted(files.items())
+    }
+    manifest = Manifest(
+        board.name,
+        board.part,
+        board.design,
+        build or board.build_hash(),
+        ABI,
+        dict(sorted(board.parameters.items())),
+        board.clock_hz,
+        dict(sorted(tools.items())),
+        dict(sorted(report.items())),
+        members,
+    )
+    return unpack(Image(manifest, dict(files)).pack(), "the new image")
+
+
+def read(path: Path) -> Image:
+    """A file, checked for damage."""
+    try:
+        if path.stat().st_size > MOST_OTHERS * 2:
+            raise BitstreamError(f"{path}: {path.stat().st_size} bytes, an image has at most {MOST_OTHERS * 2}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise BitstreamError(f"{path} cannot be read: {error.strerror}; give the path of a *.mri file") from error
+    return unpack(data, str(path))
+
+
+def unpack(data: bytes, name: str) -> Image:
+    """An image out of a file's bytes, checked for damage; `name` is for messages."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            files = {info.filename: archive.read(info) for info in _looked_at(archive, name)}
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError) as error:
+        raise BitstreamError(f"{name} is no image, or a damaged one ({error}): copy or build it again") from error
+    if MANIFEST not in files:
+        raise BitstreamError(f"{name}: there is no {MANIFEST} in it; make images with `millrace image build`")
+    manifest = _manifest(files.pop(MANIFEST), name)
+    signature = _signature(files.pop(SIGNATURE), name) if SIGNATURE in files else None
+    _check_members(manifest, files, name)
+    image = Image(manifest, files, signature)
+    if image.pack() != data:
+        raise BitstreamError(f"{name} holds more than its members, or in another order: build it again")
+    return image
+
+
+def check(image: Image, board: Board | None = None, public_key: bytes | None = None) -> None:
+    """Refuse an image of another ABI or board, or, where a key is given, one that was not signed with it."""
+    said = image.manifest
+    if said.abi.partition(".")[0] != ABI.partition(".")[0]:
+        raise BitstreamError(f"the image speaks ABI {said.abi}, this version of millrace {ABI}: build it again")
+    known = board or boards().get(said.board)
+    if known is None or said.board != known.name:
+        wanted = board.name if board else f"one of {', '.join(boards())}"
+        raise BitstreamError(f"the image is for board {said.board!r}, not for {wanted}: take the image of your board")
+    if said.part != known.part:
+        raise BitstreamError(
+            f"the image is for part {said.part!r}, but {known.name} has {known.part!r}: build it again"
+        )
+    if public_key is not None:
+        if image.signature is None:
+            raise BitstreamError("the image is not signed, and a key is configured: `millrace image sign` it")
+        signing.verify(image.signature, said.text(), public_key)
+
+
+# What is looked at before anything is read.
+
+
+def _looked_at(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:
+    """The members, none of them larger or named otherwise than allowed."""
+    found = archive.infolist()
+    if len(found) > MOST_MEMBERS:
+        raise BitstreamError(f"{name} holds {len(found)} members, at most {MOST_MEMBERS} are allowed")
+    for info in found:
+        if NAME.fullmatch(info.filename) is None:
+            raise BitstreamError(f"{name}: {info.filename!r} is not a plain file name; such an image is not opened")
+        most = MOST.get(info.filename, MOST_OTHERS)
+        if max(info.file_size, info.compress_size) > most:
+            raise BitstreamError(f"{name}: {info.filename} has {info.file_size} bytes, at most {most} are allowed")
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise BitstreamError(f"{name}: {info.filename} is compressed; members of an image are not")
+    if len({info.filename for info in found}) != len(found):
+        raise BitstreamError(f"{name} holds a member twice")
+    return found
+
+
+def _manifest(text: bytes, name: str) -> Manifest:
+    try:
+        fields = json.loads(text)
+        digest = fields.pop("digest")
+        if fields.get("format") != FORMAT:
+            raise BitstreamError(f"{name}: format {fields.get('format')!r}, this version of millrace reads {FORMAT}")
+        manifest = Manifest(**fields)
+        sound = hashlib.sha256(_canonical(fields)).hexdigest() == digest and _BUILD.fullmatch(manifest.build)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BitstreamError(f"{name}: its manifest cannot be read ({error}): copy or build it again") from error
+    if not sound:
+        raise BitstreamError(f"{name}: its manifest was changed after it was written: copy or build it again")
+    return manifest
+
+
+def _signature(text: bytes, name: str) -> Signature:
+    try:
+        return Signature(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise BitstreamError(f"{name}: its signature cannot be read ({error}): sign it again") from error
+
+
+def _check_members(manifest: Manifest, files: Mapping[str, bytes], name: str) -> None:
+    if set(files) != set(manifest.members):
+        told = ", ".join(sorted(set(files) ^ set(manifest.members)))
+        raise BitstreamError(f"{name}: manifest and members differ in {told}: build it again")
+    for member, data in files.items():
+        said = manifest.members[member]
+        if len(data) != said.get("size") or hashlib.sha256(data).hexdigest() != said.get("sha256"):
+            raise BitstreamError(f"{name}: {member} is not what the manifest says (SHA-256): copy or build it again")
+    if sum(member.endswith((".bit", ".bin")) for member in files) != 1:
+        raise BitstreamError(f"{name}: an image holds one bitstream (*.bit or *.bin), this one {sorted(files)}")
+
+
+def _canonical(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, indent=1).encode() + b"\n"

@@ -1,0 +1,83 @@
+"""`millrace board list|deploy|verify|bench|reset`: boards, and the cards that images were deployed to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from millrace.cli.screen import print_table
+from millrace.registry import device
+
+
+def list_boards(as_json: bool) -> None:
+    """Boards that images can be built for, then cards."""
+    boards, known = import_module("millrace.hw.catalog").boards(), import_module("millrace.hw.cards").cards()
+    if as_json:
+        rows = [{"name": b.name, "title": b.title, "part": b.part, "link": b.link} for b in boards.values()]
+        typer.echo(json.dumps({"boards": rows, "cards": [asdict(card) for card in known]}, indent=2))
+        return
+    print_table(
+        ("board", "what", "part", "link", "to build it"),
+        [(b.name, b.title, b.part, b.link, b.needs) for b in boards.values()],
+    )
+    typer.echo("")
+    if known:
+        headings = ("card", "board", "link", "image", "state")
+        print_table(headings, [(c.name, c.board, c.link, c.image[:12], c.state) for c in known])
+    else:
+        typer.echo("no cards yet: `millrace board deploy NAME IMAGE.mri --link LINK`")
+
+
+def deploy_image(name: str, path: Path, link: str | None) -> None:
+    """Bring an image to a card."""
+    shape = import_module("millrace.hw.deploy").deploy(name, path, link)
+    typer.echo(f"{name}: loaded; {_described(shape)}")
+    typer.echo(f"use it as device='fpga:{name}'")
+
+
+def reset_board(name: str) -> None:
+    """A fresh engine."""
+    typer.echo(f"{name}: reset; {_described(import_module('millrace.hw.deploy').reset(name))}")
+
+
+def verify_board(name: str) -> int:
+    """Read the identity back, and have the engine merge, index and probe; the exit code is 1 where that is wrong."""
+    exercise = import_module("millrace.hw.exercise")
+    opened: Any = device(f"fpga:{name}")
+    try:
+        found = exercise.verify(opened)
+    finally:
+        opened.close()
+    for what, right in found.items():
+        typer.echo(f"{'right' if right else 'WRONG'}  {what}")
+    return 0 if all(found.values()) else 1
+
+
+def bench_board(name: str, rows: int | None, as_json: bool) -> None:
+    """How fast rows go to the board, through it, and back."""
+    exercise = import_module("millrace.hw.exercise")
+    opened: Any = device(f"fpga:{name}")
+    try:
+        found = exercise.measure(opened, rows)
+    finally:
+        opened.close()
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in found], indent=2))
+        return
+    print_table(
+        ("stage", "rows", "ms", "rows/s", "engine cycles"),
+        [(r.stage, f"{r.rows:,}", f"{r.ms:,.1f}", f"{r.rows_per_second:,.0f}", f"{r.cycles:,}") for r in found],
+        right=frozenset({"rows", "ms", "rows/s", "engine cycles"}),
+    )
+
+
+def _described(shape: Any) -> str:
+    return (
+        f"build {shape.build:016x}, keys of {shape.key_bits} bits, {shape.lanes} lanes, "
+        f"{shape.clusters} mergers, {2 * shape.pairs} probers"
+    )

@@ -1,0 +1,99 @@
+"""`millrace image build|show|verify|sign`: makes images for boards, and looks at them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from millrace.cli.screen import progress, remark
+from millrace.host.errors import ArgumentError, BitstreamError
+
+
+def build_image(board: str, out: Path | None, bitstream: Path | None, hwh: Path | None, keep: bool) -> None:
+    """Build a bitstream and pack it, or pack one that was built elsewhere."""
+    catalog, images = import_module("millrace.hw.catalog"), import_module("millrace.hw.image")
+    chosen = catalog.board(board)
+    if bitstream is not None:
+        image = images.make(chosen, _given(chosen, bitstream, hwh), {}, {})
+    else:
+        image = images.make(chosen, *_built(chosen))
+    path = out or Path(f"{board}.mri")
+    path.write_bytes(image.pack())
+    if keep:
+        records = import_module("millrace.hw.records")
+        records.write(chosen, image)
+        remark(f"written: {records.path(chosen)} and {records.DOCUMENT}")
+    _print(image, path)
+
+
+def show_image(path: Path, as_json: bool) -> None:
+    """What an image says of itself."""
+    image = import_module("millrace.hw.image").read(path)
+    if as_json:
+        signature = image.signature and asdict(image.signature)
+        typer.echo(json.dumps({**asdict(image.manifest), "digest": image.digest, "signature": signature}, indent=2))
+    else:
+        _print(image, path)
+
+
+def verify_image(path: Path, board: str | None, key: Path | None) -> None:
+    """All checks that a deploy makes before it begins."""
+    images, catalog = import_module("millrace.hw.image"), import_module("millrace.hw.catalog")
+    signing = import_module("millrace.hw.signing")
+    image = images.read(path)
+    public = signing.read_key(key) if key else signing.configured_key()
+    images.check(image, catalog.board(board) if board else None, public)
+    signed = "signature right" if public else "not checked for a signature: no key is configured"
+    own = catalog.board(image.manifest.board).build_hash() == image.manifest.build
+    typer.echo(f"{path}: sound, for {image.manifest.board}; {signed}")
+    typer.echo(f"built from {'these' if own else 'other'} sources (build {image.manifest.build})")
+
+
+def sign_image(path: Path, key: Path, out: Path | None) -> None:
+    """Sign with a private key."""
+    images, signing = import_module("millrace.hw.image"), import_module("millrace.hw.signing")
+    signed = images.read(path).signed(signing.read_key(key))
+    target = out or path
+    target.write_bytes(signed.pack())
+    typer.echo(f"{target}: signed with key {signed.signature.key[:16]}…")
+
+
+def _built(chosen: Any) -> tuple[dict[str, bytes], dict[str, str], dict[str, float]]:
+    with progress() as report:
+        if chosen.link == "serial":
+            made = import_module("millrace.hw.ecp5").build(chosen, report)
+            return {f"{chosen.design}.bit": made.bitstream}, made.tools, made.report
+        with tempfile.TemporaryDirectory(prefix="millrace-vivado-") as scratch:
+            files, tools = import_module("millrace.hw.vivado").build(chosen, Path(scratch), report)
+            return files, tools, {}
+
+
+def _given(chosen: Any, bitstream: Path, hwh: Path | None) -> dict[str, bytes]:
+    if chosen.link == "pynq" and hwh is None:
+        raise ArgumentError(f"PYNQ needs the hardware description of {chosen.name} too: give it with --hwh")
+    if bitstream.suffix not in (".bit", ".bin"):
+        raise ArgumentError(f"{bitstream} is no bitstream: allowed are *.bit and *.bin")
+    paths = [bitstream, *([hwh] if hwh else [])]
+    try:
+        return {f"{chosen.design}{path.suffix}": path.read_bytes() for path in paths}
+    except OSError as error:
+        raise BitstreamError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _print(image: Any, path: Path) -> None:
+    said = image.manifest
+    typer.echo(f"image     {path} (SHA-256 {image.digest[:16]}…)")
+    typer.echo(f"board     {said.board}, part {said.part}, {said.clock_hz / 1e6:g} MHz")
+    parameters = " ".join(f"{name}={value}" for name, value in said.parameters.items())
+    typer.echo(f"design    {said.design}, build {said.build}, ABI {said.abi}: {parameters}")
+    typer.echo(f"members   {', '.join(f'{name} ({len(data):,} bytes)' for name, data in image.members.items())}")
+    typer.echo(f"tools     {', '.join(f'{name} {version}' for name, version in said.tools.items()) or 'not told'}")
+    if said.report:
+        typer.echo(f"report    {', '.join(f'{name} {value:g}' for name, value in said.report.items())}")
+    typer.echo(f"signed    {f'by key {image.signature.key[:16]}…' if image.signature else 'no'}")

@@ -1,0 +1,85 @@
+"""What tests of boards share: images, cards in a folder of their own, and joins that say which rows they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.host import bisort
+from millrace.host.errors import DeviceUnavailable
+from millrace.hw import cards, catalog
+from millrace.hw import image as images
+from millrace.hw.image import Image
+from tests.conformance.cases import build as build_case
+from tests.conformance.cases import random_shape
+from tests.conformance.check import check_case
+from tests.conformance.expected import expect
+from tests.packaging.project import ROOT
+
+PYNQ_PYTHON = ROOT / ".venv-pynq" / "bin" / "python"
+HEAD = b"\xff\x00Part: LFE5U-85F-6CABGA381\x00\xff" + b"\xff\xff\xbd\xb3" + bytes(64)
+"""As much of an ECP5 bitstream as a loader looks at."""
+
+
+@cache
+def small_image() -> Image:
+    """For the ULX3S, with the right build hash and a bitstream that is none."""
+    return images.make(catalog.board("ulx3s"), {"ulx3s_top.bit": HEAD}, {"test": "1"}, {"fmax_mhz": 30.0})
+
+
+def own_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Cards of this test alone, and no key from outside."""
+    monkeypatch.setenv(cards.VARIABLE, str(folder))
+    monkeypatch.delenv("MILLRACE_IMAGE_KEY", raising=False)
+
+
+def joined(
+    device: str, rows: int = 300, fallback: str | None = None, breaks: Callable[[], object] | None = None
+) -> tuple[pa.Table, dict[str, Any]]:
+    """A band join over some pushes, and its stats; `breaks` is called before the last ones.
+
+    There is no insertion buffer, so that every row goes to the device.
+    """
+    with patch.object(bisort, "BUFFER", 3):
+        return _joined(device, rows, fallback, breaks)
+
+
+def _joined(
+    device: str, rows: int, fallback: str | None, breaks: Callable[[], object] | None
+) -> tuple[pa.Table, dict[str, Any]]:
+    join = mr.WindowJoin(
+        on="abs(r.x - s.x) <= 3", window="400 rows", index="bisort", device=device, fallback=fallback, output="seqs"
+    )
+    parts = []
+    for turn in range(4):
+        if turn == 3 and breaks is not None:
+            breaks()
+        for side, factor in (("r", 37), ("s", 53)):
+            column = pa.array([(i * factor + turn * 11) % 1009 for i in range(rows)], pa.int64())
+            parts.append(join.push(side, pa.table({"x": column})))
+    parts.append(join.close())
+    return pa.concat_tables(parts), dict(join.stats)
+
+
+def conforming(device: str, count: int) -> int:
+    """Conformance cases for `bisort`, as all devices run them; how many were served.
+
+    A window that could not fit into a scarce memory is refused, which is what a user would see too.
+    """
+    served = 0
+    for number in range(count):
+        case = build_case(random_shape(Random(number)))
+        try:
+            served += check_case(case, expect(case), "bisort", device, 1, split_seed=number).served
+        except DeviceUnavailable as refusal:
+            if "rows of both sides together" not in str(refusal):
+                raise
+    return served

@@ -1,0 +1,60 @@
+"""Fixtures of boards: cards in a folder of their own, a simulated ULX3S and a loopback PYNQ board."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.hw import deploy
+from millrace.hw.link import TIMEOUT_VARIABLE
+from millrace.hw.pynq_link import PYTHON
+from millrace.sim.loopback import LoopbackBoard, image
+from millrace.sim.serial_board import SerialBoard
+from tests.boards.cards import PYNQ_PYTHON, own_folder, small_image
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's cards are."""
+    own_folder(monkeypatch, tmp_path / "cards")
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "60")  # a simulation on a busy machine
+    if PYTHON not in os.environ:
+        monkeypatch.setenv(PYTHON, str(PYNQ_PYTHON))
+    return tmp_path / "cards"
+
+
+@pytest.fixture
+def ulx3s(monkeypatch: pytest.MonkeyPatch) -> Iterator[SerialBoard]:
+    """A simulated ULX3S that nothing was loaded into."""
+    with SerialBoard() as board:
+        monkeypatch.setenv(deploy.LOADER, board.loader)
+        yield board
+
+
+@pytest.fixture
+def card(ulx3s: SerialBoard, tmp_path: Path) -> str:
+    """Its card, deployed; the device's name."""
+    path = tmp_path / "small.mri"
+    path.write_bytes(small_image().pack())
+    deploy.deploy("lab", path, f"serial:{ulx3s.path}")
+    return "fpga:lab"
+
+
+@pytest.fixture
+def kv260() -> Iterator[LoopbackBoard]:
+    """A loopback board on an address of this process' own."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    with LoopbackBoard("kv260", f"127.0.{os.getpid() % 250 + 1}.{number + 2}") as board:
+        yield board
+
+
+@pytest.fixture
+def kria(kv260: LoopbackBoard, tmp_path: Path) -> str:
+    """Its card, deployed; the device's name."""
+    path = tmp_path / "kv260.mri"
+    path.write_bytes(image("kv260").pack())
+    deploy.deploy("kria", path, kv260.link)
+    return "fpga:kria"

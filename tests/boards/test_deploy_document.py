@@ -1,0 +1,77 @@
+"""docs/deploy.md tells the truth: its commands run against the simulated board and print what it says.
+
+`python -m tests.boards.test_deploy_document` writes what they print now into the document. Numbers, hashes and paths
+may differ; the lines around them may not. The first command, the set-up, is not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from millrace.hw import cards, deploy, records
+from millrace.hw import image as images
+from millrace.hw.catalog import board
+from millrace.sim.serial_board import SerialBoard
+from tests.packaging.project import ROOT
+
+DOCUMENT = ROOT / "docs" / "deploy.md"
+BLOCK = re.compile(r"```console\n\$ ([^\n]+)\n(.*?)```", re.DOTALL)
+VARIABLE = re.compile(r"\b[0-9a-f]{12,}…?|[\d][\d,.]*|(?<= ) +")
+LINE = "/dev/ttyUSB0"
+NOT_RUN = ("make setup",)
+
+
+def same_shape(text: str) -> str:
+    """Without what may differ."""
+    return VARIABLE.sub("#", text).strip()
+
+
+def run(command: str, simulated: SerialBoard, folder: Path) -> str:
+    """What a command prints, errors included."""
+    text = command.replace(LINE, simulated.path).replace("examples/", f"{ROOT}/examples/")
+    path = os.pathsep.join([str(Path(simulated.loader).parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "sdk"), cards.VARIABLE: str(folder / "cards")}
+    environment.pop(deploy.LOADER, None)
+    done = subprocess.run(
+        text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout.replace(simulated.path, LINE)
+
+
+def test_the_document_has_ten_commands() -> None:
+    assert len(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))) == 10
+
+
+def test_each_command_prints_what_the_document_says(ulx3s: SerialBoard, tmp_path: Path) -> None:
+    """One of them builds the bitstream from scratch: it meets its clock, is what the record says, and deploys."""
+    for command, expected in BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
+        if command not in NOT_RUN:
+            assert same_shape(run(command, ulx3s, tmp_path)) == same_shape(expected), command
+    said = images.read(tmp_path / "ulx3s.mri").manifest
+    assert said.report["fmax_mhz"] >= said.clock_hz / 1e6 == 25
+    assert dict(said.report) == records.read(board("ulx3s"))["report"], "run `millrace image build ulx3s --write`"
+
+
+def test_the_table_of_builds_is_what_the_record_says() -> None:
+    text = records.DOCUMENT.read_text(encoding="utf-8")
+    assert records.spliced(text) == text
+
+
+def _write() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    with SerialBoard() as simulated, tempfile.TemporaryDirectory() as folder:
+        for command, expected in BLOCK.findall(text):
+            if command not in NOT_RUN:
+                said = run(command, simulated, Path(folder))
+                text = text.replace(f"$ {command}\n{expected}```", f"$ {command}\n{said}```", 1)
+    DOCUMENT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _write()

@@ -5,7 +5,8 @@ in thousandths of a degree; events (s) are alarms and calibrations. A reading me
 ten minutes. Both come as files, a micro-batch each; some rows are late, some have no temperature or no time. `cpu`
 and the GPUs do all of it; simulators join a slice of both streams, the lookup being done by the CPU. A device passes if
 its rows are those of the CPU, and if the counts account for all of it: every row that came was counted, as many pairs
-were found as came out, and no fewer rows went through the device's probers than asked.
+were found as came out, and no fewer rows went through the device's probers than asked. (On the CPU, small runs are
+asked by structures without probers.)
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def run(rows: int, progress: Progress) -> Outcome:
     progress("starting Spark", 0.0)
     given, names = sources(rows), usable_devices()
     folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
-    spark = local_session(spark__sql__shuffle__partitions=str(PLACES))
+    spark = local_session(log=folder / "spark.log", spark__sql__shuffle__partitions=str(PLACES))
     try:
         _write(given, folder)
         runs: list[Run] = []
@@ -217,7 +218,7 @@ def _judged(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> Run:
     accounted = (
         rows == counts["given"]
         and counts["pairs"] == table.num_rows
-        and counts["device_rows"] >= counts["asked"]
+        and (counts["device_rows"] >= counts["asked"] > 0 or (counts["device"] == "cpu" and counts["asked"] > 0))
         and not counts["fallbacks"]
     )
     return Run(

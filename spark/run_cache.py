@@ -30,9 +30,9 @@ MOST_BYTES = 1 << 30
 class Held:
     """A run's rows, their times and, once asked, a probe of them."""
 
-    def __init__(self, plan: StreamPlan, run: Run, table: pa.Table) -> None:
-        """Rows as they were stored: every one has a time and its keys."""
-        self.run, self.table = run, table
+    def __init__(self, plan: StreamPlan, run: Run, table: pa.Table, passing: bool = False) -> None:
+        """Rows as they were stored: every one has a time and its keys. `passing`: for one question, not to be kept."""
+        self.run, self.table, self.passing = run, table, passing
         self.times: Longs = plan.side(run.side).times(table)[0]
         self._plan = plan
         self._probe: tuple[str, TableProbe] | None = None

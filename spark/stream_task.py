@@ -41,6 +41,8 @@ COUNTS = (
 T = TypeVar("T")
 LEAST_CUT = 1 << 14
 """Rows of a batch are not cut by time into parts smaller than this."""
+TOGETHER = 1 << 19
+"""So many rows in several runs are ordered anew by each batch, rather than asked run by run: that is faster."""
 
 
 class Store(Protocol):
@@ -243,7 +245,7 @@ class Batch:
         waiting: list[pa.Table] = []
         for part in self._cut(rows):
             near = [run for run in runs if self._plan.touches(*_in_order(side, part.span, run.span))]
-            for held, own, partners in self._ask(side, part, [self._held(run) for run in near]):
+            for held, own, partners in self._ask(side, part, self._askable(near)):
                 for start in range(0, len(own), OUT_ROWS):
                     stop = start + OUT_ROWS
                     waiting.append(_paired(side, part.table, own[start:stop], held.table, partners[start:stop]))
@@ -252,6 +254,16 @@ class Batch:
                         waiting = []
         if waiting:
             yield pa.concat_tables(waiting).combine_chunks()
+
+    def _askable(self, near: list[Run]) -> list[Held]:
+        """The runs to ask: each by itself, with the order that this worker knows, or a few rows ordered anew as one."""
+        held = [self._held(run) for run in near]
+        rows = sum(run.rows for run in near)
+        if len(held) <= 1 or rows > TOGETHER:
+            return held
+        span = min(run.low for run in near), max(run.high for run in near)
+        table = pa.concat_tables([one.table for one in held]).combine_chunks()
+        return [Held(self._plan, Run("", near[0].side, rows, *span), table, passing=True)]
 
     def _ask(self, side: str, rows: Rows, near: list[Held]) -> list[tuple[Held, Longs, Longs]]:
         """Row numbers of pairs, for each run; a card is held while they are all asked."""
@@ -266,7 +278,7 @@ class Batch:
                 after.subtract(before)
                 for name in ("asked", "device_rows", "device_cycles", "device_ns", "fallbacks"):
                     self._counts[name] += after[name]
-                if self._place.card:
+                if self._place.card or held.passing:
                     held.close()
                 answers.append((held, *self._within(side, rows, held, found.rows, found.partners)))
         return answers

@@ -77,7 +77,7 @@ def steady(session: SparkSession, batches: int, folder: Path) -> list[dict[str, 
         source("a"), source("b"), on="abs(r.x - s.x) <= 5", window="100 seconds", time="ts", places=2
     )
     query = (
-        pairs.writeStream.foreachBatch(lambda rows, number: memory.append(worker_memory()))
+        pairs.writeStream.foreachBatch(lambda rows, number: memory.append(worker_memory() if rows.count() else 0))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )

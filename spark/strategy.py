@@ -83,7 +83,7 @@ def choose(question: Question) -> Strategy:
         return _by_splits(question)
     if name == "broadcast":
         return Strategy("broadcast", "asked for; s is held by every worker", held="s")
-    samples = sample(question.frames, {side: _to_sample(question, side) for side in ("r", "s")})
+    samples = sample(question.frames, {side: to_sample(question, side) for side in ("r", "s")})
     sizes = {side: samples[side].rows * cl.row_bytes(question.frames[side].schema) for side in samples}
     if name == "auto":
         small = _small(question, sizes)
@@ -105,7 +105,7 @@ def _small(question: Question, sizes: dict[str, int]) -> str | None:
     return None
 
 
-def _to_sample(question: Question, side: str) -> list[Column]:
+def to_sample(question: Question, side: str) -> list[Column]:
     """A side's key in its own route, and the ends of its rows' ranges in the other's."""
     frame = question.frames[side]
     own, across = question.route(side), question.route("s" if side == "r" else "r")

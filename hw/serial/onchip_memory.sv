@@ -1,7 +1,7 @@
 // Block RAM behind an AXI4 port of 128 bits, with a second way in for words of 32 bits: the memory of boards that have no other.
 //
 // The AXI4 port takes INCR bursts of full beats, one read and one write at a time, a beat per cycle each. Addresses beyond the end are
-// answered with an error. The second way takes turns that the port leaves free. Strobes are looked at by words of 32 bits, which
+// answered with an error, up to 16 MiB. The second way takes turns that the port leaves free. Strobes are looked at by words of 32 bits, which
 // is the smallest element of the engine (hw/abi.toml, layouts).
 
 `default_nettype none
@@ -54,6 +54,8 @@ module onchip_memory #(
 
     localparam PLACE_W = SIZE_LOG2 - 4;
     localparam LANES = 4;
+    // Bits of an address that are looked at: of those above nothing is built, in the engine either.
+    localparam SEEN_W = 24;
 
     param_check #(.OK(SIZE_LOG2 >= 12 && SIZE_LOG2 <= 20), .MESSAGE("SIZE_LOG2 must be 12 to 20")) size_check ();
 
@@ -89,7 +91,7 @@ module onchip_memory #(
             r_id_reg <= s_axi_arid;
             r_place_reg <= s_axi_araddr[SIZE_LOG2-1:4];
             r_left_reg <= s_axi_arlen;
-            r_fault_reg <= |s_axi_araddr[63:SIZE_LOG2];
+            r_fault_reg <= |s_axi_araddr[SEEN_W-1:SIZE_LOG2];
         end
         if (rst) begin
             r_active_reg <= 1'b0;
@@ -148,7 +150,7 @@ module onchip_memory #(
             w_active_reg <= 1'b1;
             w_id_reg <= s_axi_awid;
             w_place_reg <= s_axi_awaddr[SIZE_LOG2-1:4];
-            w_fault_reg <= |s_axi_awaddr[63:SIZE_LOG2];
+            w_fault_reg <= |s_axi_awaddr[SEEN_W-1:SIZE_LOG2];
         end
         if (rst) begin
             w_active_reg <= 1'b0;

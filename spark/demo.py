@@ -218,7 +218,8 @@ def _judged(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> Run:
     accounted = (
         rows == counts["given"]
         and counts["pairs"] == table.num_rows
-        and (counts["device_rows"] >= counts["asked"] > 0 or (counts["device"] == "cpu" and counts["asked"] > 0))
+        and counts["asked"] > 0
+        and (counts["device_rows"] >= counts["asked"] or counts["device"] == "cpu")
         and not counts["fallbacks"]
     )
     return Run(

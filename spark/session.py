@@ -60,19 +60,3 @@ def _errors_to(log: Path | None) -> Iterator[None]:
     finally:
         os.dup2(own, 2)
         os.close(own)
-
-
-@contextmanager
-def _errors_to(log: Path | None) -> Iterator[None]:
-    """Processes that are started meanwhile write to a file what they would write to stderr; this one is as before."""
-    if log is None:
-        yield
-        return
-    own = os.dup(2)
-    try:
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(own, 2)
-        os.close(own)

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import spark as ms
+from tests.recovery.kills import descendants, processes
 from tests.spark import stream_cases as sc
 from tests.spark.conftest import spark  # noqa: F401 - the session is a fixture
 from tests.spark.sessions import GROUP, run_script
@@ -92,12 +93,10 @@ def steady(session: SparkSession, batches: int, folder: Path) -> list[dict[str, 
 
 def worker_memory() -> int:
     """The most private memory of any Python worker below this process, in bytes."""
-    from tests.recovery.kills import processes
-
     everyone = processes()
-    ours = {pid for pid, (_, line) in everyone.items() if "pyspark.daemon" in line or "pyspark/daemon" in line}
+    workers = [pid for pid in descendants(everyone) if "pyspark.daemon" in everyone.get(pid, (0, ""))[1]]
     sizes = [0]
-    for pid in ours:
+    for pid in workers:
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:  # it has ended meanwhile
@@ -109,6 +108,7 @@ def worker_memory() -> int:
 def check_flat(told: list[dict[str, int]]) -> None:
     third = len(told) // 3
     early, late = told[third : 2 * third], told[2 * third :]
+    assert min(one["memory"] for one in told if one["memory"]) > 1 << 20, "no worker was seen"
     for name in ("r_held", "s_held", "runs"):
         assert max(one[name] for one in late) <= 1.5 * max(one[name] for one in early), name
     assert max(one["r_held"] for one in late) <= 2.5 * 5 * 2000

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from millrace.hw import cards, deploy, records
 from millrace.hw import image as images
 from millrace.hw.catalog import board
@@ -48,6 +50,7 @@ def test_the_document_has_ten_commands() -> None:
     assert len(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))) == 10
 
 
+@pytest.mark.long  # place and route of the whole engine takes a quarter of an hour
 def test_each_command_prints_what_the_document_says(ulx3s: SerialBoard, tmp_path: Path) -> None:
     """One of them builds the bitstream from scratch: it meets its clock, is what the record says, and deploys."""
     for command, expected in BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):

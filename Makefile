@@ -37,7 +37,7 @@ pytest: setup pynqenv ## the tests alone
 hw: setup ## the hardware alone: benches, coverage, proofs, synthesis, HLS
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HW) $(ARGS)
 
-boards: setup pynqenv ## boards: images, deploys, joins on simulated and loopback boards, a real bitstream
+boards: setup pynqenv ## boards: images, deploys, joins on simulated and loopback boards
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(BOARDS) $(ARGS)
 
 others: setup ## the tests that `make hw` and `make boards` leave out

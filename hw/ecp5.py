@@ -1,8 +1,7 @@
 """Builds a real bitstream for an ECP5 board from PyPI packages alone: Yosys, nextpnr and ecppack.
 
-Same sources, parameters, seed and versions give the same bytes. A design that misses its clock gives no bitstream.
-Needs `pip install 'millrace[hw]'`. Limits: nextpnr's timing model is Project Trellis', not the vendor's; nothing
-built here has run on a board yet.
+The seed is fixed. A design that misses its clock gives no bitstream. Needs `pip install 'millrace[hw]'`. Limits:
+nextpnr's timing model is Project Trellis', not the vendor's; nothing built here has run on a board yet.
 """
 
 from __future__ import annotations

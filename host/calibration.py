@@ -28,7 +28,7 @@ FEW, MANY = 4, 4096
 """Tuples of the batches that are timed: a fixed cost and a cost per tuple follow from two."""
 SPARSE, DENSE = 2, 130
 """Partners per question of the probes that are timed."""
-_REPEATS = 5
+_REPEATS = 25
 _DOMAIN = 1 << 32
 
 
@@ -114,8 +114,8 @@ def _fitted(name: str, device: CpuDevice) -> Costs:
     inserts = {size: _insert_time(name, device, size) for size in (FEW, MANY)}
     full, _ = _filled(name, device, CAPACITY, MANY)
     full.seal()
-    probes = {size: _best(lambda size=size: _probe(full, size, SPARSE)) for size in (FEW, MANY)}  # type: ignore[misc]
-    dense = _best(lambda: _probe(full, MANY // 4, DENSE))
+    probes = {size: _probe_time(full, size, SPARSE) for size in (FEW, MANY)}
+    dense = _probe_time(full, MANY // 4, DENSE)
     insert_tuple = (inserts[MANY] - inserts[FEW]) / (MANY - FEW)
     question = (probes[MANY] - probes[FEW]) / (MANY - FEW)
     insert_call, probe_call = inserts[FEW] - FEW * insert_tuple, probes[FEW] - FEW * question
@@ -126,7 +126,7 @@ def _fitted(name: str, device: CpuDevice) -> Costs:
 def _insert_time(name: str, device: CpuDevice, size: int) -> float:
     """Nanoseconds that a batch takes, on the average over a subwindow."""
     batches = min(CAPACITY // size, 256)
-    return min(_filled(name, device, batches * size, size)[1] for _ in range(3)) / batches
+    return min(_filled(name, device, batches * size, size)[1] for _ in range(_REPEATS // 3)) / batches
 
 
 def _filled(name: str, device: CpuDevice, rows: int, size: int) -> tuple[Structure, int]:
@@ -144,25 +144,24 @@ def _filled(name: str, device: CpuDevice, rows: int, size: int) -> tuple[Structu
     return structure, took
 
 
-def _probe(structure: Structure, size: int, partners: int) -> None:
-    """Look up questions with so many partners each, and find those."""
+def _probe_time(structure: Structure, size: int, partners: int) -> float:
+    """Nanoseconds to look up questions with so many partners each, and to find those: the quickest of many runs.
+
+    The first of all compiles; others may meet whatever else the machine does.
+    """
     rng = np.random.default_rng(size)
     low = np.sort(rng.integers(0, _DOMAIN - 1, size, dtype=np.uint64))
     high = low + np.uint64(_DOMAIN // CAPACITY * partners)
     who = np.arange(size, dtype=np.uint32)
     asked = Questions(low, high, who, True, who)
     every = Intervals(np.zeros(1, np.int64), np.full(1, CAPACITY))
-    records = structure.probe(asked, None, want=True)
-    find_partners(size, asked, records, every, 0, structure.site.team)
-    for one in records:
-        one.release()
-
-
-def _best(task: Callable[[], None]) -> float:
-    """The quickest of a few runs, in nanoseconds; the first of all compiles."""
     times = []
     for _ in range(_REPEATS):
+        structure.site.team.rouse()
         start = time.perf_counter_ns()
-        task()
+        records = structure.probe(asked, None, want=True)
+        find_partners(size, asked, records, every, 0, structure.site.team)
         times.append(time.perf_counter_ns() - start)
+        for one in records:
+            one.release()
     return float(min(times))

@@ -4,7 +4,7 @@ The paper's rule: BI-Sort for large batches or many partners, RaP-Table for smal
 Here the rule is a sum of costs per tuple, whose constants are measured once per machine (`millrace.host.calibration`),
 put to what the join has seen of its stream: tuples per step, partners per tuple, keys beyond those of the subwindow
 before. While it runs, the time each structure really took corrects its estimate. The choice is made anew whenever a
-subwindow begins.
+subwindow begins. Whole tables, which are put in order once and asked in large batches, always get BI-Sort.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ class AutoIndex(PanJoinIndex):
         self._reason = ""
 
     def _next(self, side: Side, before: Structure | None, site: Site, first: int) -> Structure:
-        name, self._reason = self._strategy.choose(self._seen[side], None if before is None else before.name)
+        if self.setting.whole:
+            name, self._reason = "bisort", "bisort for whole tables: put in order once, asked in large batches"
+        else:
+            name, self._reason = self._strategy.choose(self._seen[side], None if before is None else before.name)
         if before is not None and before.name == name:
             return before.successor(site, first)
         return structure_class(name)(site, first)

@@ -194,18 +194,34 @@ def _manifest(text: bytes, name: str) -> Manifest:
         if fields.get("format") != FORMAT:
             raise BitstreamError(f"{name}: format {fields.get('format')!r}, this version of millrace reads {FORMAT}")
         manifest = Manifest(**fields)
+        _check_types(manifest)
         sound = hashlib.sha256(_canonical(fields)).hexdigest() == digest and _BUILD.fullmatch(manifest.build)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BitstreamError(f"{name}: its manifest cannot be read ({error}): copy or build it again") from error
     if not sound:
         raise BitstreamError(f"{name}: its manifest was changed after it was written: copy or build it again")
     return manifest
 
 
+def _check_types(manifest: Manifest) -> None:
+    """A manifest with a sound hash may still say anything: fields of other types are a `TypeError`."""
+    words = (manifest.board, manifest.part, manifest.design, manifest.build, manifest.abi, *manifest.tools.values())
+    numbers = (manifest.clock_hz, *manifest.parameters.values())
+    members = manifest.members.values()
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError("a name or a version is no text")
+    if not all(type(number) is int for number in numbers):
+        raise TypeError("the clock or a parameter is no whole number")
+    if not all(isinstance(value, int | float) for value in manifest.report.values()):
+        raise TypeError("the report holds something other than numbers")
+    if not all(isinstance(member, dict) for member in members):
+        raise TypeError("a member is not described")
+
+
 def _signature(text: bytes, name: str) -> Signature:
     try:
         return Signature(**json.loads(text))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise BitstreamError(f"{name}: its signature cannot be read ({error}): sign it again") from error
 
 

@@ -3,10 +3,11 @@
     from millrace import spark as ms
     ms.lookup(df, index, key="k", into="value")           # batch or streaming
     ms.join(r, s, on="abs(r.x - s.x) <= 5", how="inner")  # batch
+    ms.window_join(r, s, on="abs(r.x - s.x) <= 5", window="10 minutes", time="ts")  # streaming
     ms.explain(r, s, on="abs(r.x - s.x) <= 5")            # what that would do, and why
 
-Spark Classic and Spark Connect alike; see docs/spark.md. Names are loaded when first used, so that importing this room
-loads no pyspark.
+Spark Classic and Spark Connect alike; see docs/spark.md and docs/streaming.md. Names are loaded when first used, so
+that importing this room loads no pyspark.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from millrace.spark.index_lookup import lookup
     from millrace.spark.metrics import Metrics
     from millrace.spark.resources import discovery_script
+    from millrace.spark.splitting import splits
+    from millrace.spark.stream_join import window_join
 
 _LAZY = {
     "Metrics": "metrics",
@@ -27,8 +30,10 @@ _LAZY = {
     "explain": "explaining",
     "join": "batch_join",
     "lookup": "index_lookup",
+    "splits": "splitting",
+    "window_join": "stream_join",
 }
-__all__ = ["Metrics", "discovery_script", "explain", "join", "lookup"]
+__all__ = ["Metrics", "discovery_script", "explain", "join", "lookup", "splits", "window_join"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_
 from millrace.errors import ArgumentError, SchemaError
 
 FLOATS = (ty.FloatType, ty.DoubleType)
+FIXED = (ty.NumericType, ty.DatetimeType, ty.BooleanType)
 
 
 def check_frame(given: Any, label: str) -> DataFrame:
@@ -103,10 +104,31 @@ def unusable(schema: ty.StructType, names: Iterable[str]) -> Column:
 
 def row_bytes(schema: ty.StructType) -> int:
     """About how many bytes a row takes: 8 a number, 32 anything else."""
-    sizes = [
-        8 if isinstance(f.dataType, ty.NumericType | ty.DatetimeType | ty.BooleanType) else 32 for f in schema.fields
-    ]
-    return max(8, sum(sizes))
+    return max(8, sum(8 if isinstance(f.dataType, FIXED) else 32 for f in schema.fields))
+
+
+def has_fixed_rows(schema: ty.StructType) -> bool:
+    """Whether all rows take the same."""
+    return all(isinstance(f.dataType, FIXED) for f in schema.fields)
+
+
+def measured_bytes(frame: DataFrame) -> int:
+    """About how many bytes a frame takes, by looking at all of its rows: text and the like by their length."""
+    size = fn.lit(0)
+    for field in frame.schema.fields:
+        size = size + (fn.lit(8) if isinstance(field.dataType, FIXED) else _length(field))
+    row = frame.select(fn.sum(size.cast("bigint"))).first()
+    return int(row[0] or 0) if row is not None else 0
+
+
+def _length(field: ty.StructField) -> Column:
+    """Bytes of a value that is no number; of a nested one, as JSON, which is about what Arrow takes."""
+    value = column(field.name)
+    if isinstance(field.dataType, ty.ArrayType | ty.MapType | ty.StructType):
+        value = fn.to_json(fn.struct(value))
+    elif not isinstance(field.dataType, ty.StringType | ty.BinaryType):
+        value = value.cast("string")
+    return 8 + fn.coalesce(fn.octet_length(value), fn.lit(0))
 
 
 def _first_line(error: Exception) -> str:

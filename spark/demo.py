@@ -1,16 +1,22 @@
-"""The main job in Spark, on every device here: readings get their site by a lookup, and meet limits in a band.
+"""The main job, a stream in Spark on every device here: readings get their site, and meet events in a band and window.
 
-Readings (r) have a serial number, whose site is looked up in an ordered index of all serial numbers, and a
-temperature in thousandths of a degree, which is band-joined with a table of limits (s). `cpu` and the GPUs do all of
-it; simulators do a slice of the join, the lookup being done by the CPU. A device passes if its rows are those of the
-CPU, and if its own counters account for every row that it joined: no fewer went through its probers than readings
-with a temperature, and it found as many pairs as came out.
+Readings (r) have a serial number, whose site is looked up in an ordered index of all serial numbers, and a temperature
+in thousandths of a degree; events (s) are alarms and calibrations. A reading meets an event within two thousandths and
+ten minutes. Both come as files, a micro-batch each; some rows are late, some have no temperature or no time. `cpu`
+and the GPUs do all of it; simulators join a slice of both streams, the lookup being done by the CPU. A device passes if
+its rows are those of the CPU, and if the counts account for all of it: every row that came was counted, as many pairs
+were found as came out, and no fewer rows went through the device's probers than asked. (On the CPU, small runs are
+asked by structures without probers.)
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,25 +25,31 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
 from millrace.errors import ArgumentError
 from millrace.registry import join_pairs
-from millrace.spark.batch_join import join
 from millrace.spark.index_lookup import lookup
-from millrace.spark.metrics import Metrics
 from millrace.spark.session import local_session
+from millrace.spark.stream_join import window_join
+from millrace.spark.stream_task import COUNTS
 
 ON = "abs(r.x - s.x) <= 2"
+WINDOW, LATENESS = "10 minutes", "30 seconds"
 SERIALS = 1 << 18
+BATCHES = 4
+PLACES = 2
 SEED = 11
 SLICED = ("rtl", "hls")
 """Families that are simulated: they do a slice."""
 SLICE = 20
-"""One reading in so many is in the slice."""
+"""One row in so many is in the slice."""
 LOOKUPS = ("cpu", "opencl", "cuda")
 """Families that do the lookup too."""
+_START, _HOUR = 1_700_000_000_000_000, 3_600_000_000
+PATIENCE = 600
 Progress = Callable[[str, float], None]
 
 
@@ -47,10 +59,11 @@ class Run:
 
     device: str
     rows: int
-    usable: int
+    late: int
     pairs: int
     seconds: float
     rows_per_second: int
+    asked: int
     device_rows: int
     device_cycles: int
     accounted: bool
@@ -68,32 +81,44 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """What is joined."""
+class Sources:
+    """The two streams, and the index of sites."""
 
     readings: pa.Table
-    limits: pa.Table
+    events: pa.Table
     sites: mr.OrderedIndex
 
 
-def tables(rows: int) -> Tables:
+def sources(rows: int) -> Sources:
     """The same for the same number of rows; one temperature in two hundred is missing."""
     rng = np.random.default_rng(SEED)
     serials = np.sort(rng.choice(1 << 40, SERIALS, replace=False))
-    readings = pa.table(
-        {
-            "n": np.arange(rows),
-            "serial": serials[rng.integers(0, SERIALS, rows)],
-            "x": _temperatures(rng, rows),
-        }
-    )
-    limits = pa.table({"kind": pa.array(rng.integers(0, 5, rows, dtype=np.int32)), "x": _temperatures(rng, rows)})
+    readings = {"n": np.arange(rows), "ts": _times(rng, rows), "serial": serials[rng.integers(0, SERIALS, rows)]}
+    kinds = np.array(["alarm", "calibration"])[rng.integers(0, 2, rows)]
+    events = {"n": np.arange(rows), "ts": _times(rng, rows), "kind": kinds}
     sites = mr.OrderedIndex(serials, pa.array(rng.integers(0, 900, SERIALS, dtype=np.int32)), device="cpu")
-    return Tables(readings, limits, sites)
+    r, s = (pa.table({**columns, "x": _temperatures(rng, rows)}) for columns in (readings, events))
+    return Sources(r, s, sites)
+
+
+def _times(rng: np.random.Generator, rows: int) -> pa.Array:
+    """Spread over an hour; one in a hundred held up by as much as an hour, one in a thousand without a time.
+
+    The last row of each micro-batch, which is in the slice too, is neither: it sets the watermark, the same for all.
+    """
+    times = _START + np.arange(rows) * _HOUR // max(rows, 1)
+    steady = np.arange(rows) % _batch_rows(rows) == _batch_rows(rows) - 1
+    times -= np.where((rng.random(rows) < 0.01) & ~steady, rng.integers(0, _HOUR, rows), 0)
+    return pa.array(times, pa.timestamp("us", "UTC"), mask=(rng.random(rows) < 0.001) & ~steady)
+
+
+def _batch_rows(rows: int) -> int:
+    """Rows of a micro-batch: whole slices."""
+    return max(1, -(-rows // (BATCHES * SLICE))) * SLICE
 
 
 def _temperatures(rng: np.random.Generator, rows: int) -> pa.Array:
-    return pa.array(rng.integers(-20_000, 2_000_000, rows, dtype=np.int32), mask=rng.random(rows) < 0.005)
+    return pa.array(rng.integers(-20_000, 400_000, rows, dtype=np.int32), mask=rng.random(rows) < 0.005)
 
 
 def usable_devices() -> list[str]:
@@ -105,65 +130,106 @@ def usable_devices() -> list[str]:
 def run(rows: int, progress: Progress) -> Outcome:
     """Every device, the CPU's rows as what the others must give."""
     progress("starting Spark", 0.0)
-    given, names = tables(rows), usable_devices()
-    spark = local_session()
+    given, names = sources(rows), usable_devices()
+    folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
+    spark = local_session(log=folder / "spark.log", spark__sql__shuffle__partitions=str(PLACES))
     try:
-        readings = spark.createDataFrame(given.readings).repartition(4).cache()
-        limits = spark.createDataFrame(given.limits).cache()
+        _write(given, folder)
         runs: list[Run] = []
         whole = sliced = pa.table({})
         for number, name in enumerate(names):
-            progress(f"the job on {name}", number / len(names))
+            progress(f"the stream on {name}", number / len(names))
             small = name.partition(":")[0] in SLICED
-            done, table = _run_one(given, readings, limits, name, small)
+            done, table = _run_one(spark, given, folder, name, small)
             if name == "cpu":
                 whole = table
-                sliced = table.filter(_in_slice(table["r_n"])).combine_chunks()
+                sliced = table.filter(_in_slice(table["r_n"]) & _in_slice(table["s_n"])).combine_chunks()
             runs.append(_judged(done, table, sliced if small else whole))
     finally:
         spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
     return Outcome(rows, runs, whole, [fault for one in runs for fault in _faults(one)])
 
 
-def _in_slice(numbers: pa.ChunkedArray) -> pa.Array:
-    return pa.array(numbers.to_numpy() % SLICE == 0)
+def _in_slice(numbers: pa.ChunkedArray) -> Any:
+    return numbers.to_numpy() % SLICE == SLICE - 1
+
+
+def _write(given: Sources, folder: Path) -> None:
+    """A file for each micro-batch and side, in the order in which they come."""
+    for name, table in (("readings", given.readings), ("events", given.events)):
+        (folder / name).mkdir()
+        size = _batch_rows(table.num_rows)
+        for number, start in enumerate(range(0, table.num_rows, size)):
+            path = folder / name / f"{number}.parquet"
+            pq.write_table(table.slice(start, size), path)
+            os.utime(path, (number, number))
+
+
+def _read(spark: SparkSession, path: Path, small: bool) -> DataFrame:
+    schema = spark.read.parquet(str(path)).schema
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(path))
+    return stream.where(f"n % {SLICE} = {SLICE - 1}") if small else stream
 
 
 def _run_one(
-    given: Tables, readings: DataFrame, limits: DataFrame, name: str, small: bool
+    spark: SparkSession, given: Sources, folder: Path, name: str, small: bool
 ) -> tuple[dict[str, Any], pa.Table]:
-    """The job on one device: warmed up on a few rows, then timed."""
+    """The stream on one device, from the first file to the last."""
     looks = name if name.partition(":")[0] in LOOKUPS else "cpu"
-    chosen = readings.where(f"n % {SLICE} = 0") if small else readings
-
-    def job(source: DataFrame, metrics: Metrics) -> pa.Table:
-        looked = lookup(source, given.sites, key="serial", into="site", device=looks)
-        # The limits are held, so that it is the readings that must go through the probers.
-        return join(looked, limits, on=ON, strategy="broadcast", device=name, metrics=metrics).toArrow()
-
-    job(readings.where("n < 1000"), Metrics())
-    metrics = Metrics()
+    readings, events = (_read(spark, folder / side, small) for side in ("readings", "events"))
+    looked = lookup(readings, given.sites, key="serial", into="site", device=looks)
+    pairs = window_join(looked, events, on=ON, window=WINDOW, time="ts", lateness=LATENESS, places=PLACES, device=name)
+    sink = folder / f"pairs-{name.replace(':', '-')}"
     start = time.perf_counter()
-    table = job(chosen, metrics)
-    counts = metrics.get | {"seconds": time.perf_counter() - start, "device": name}
-    return counts, _in_order(table)
+    query = (
+        pairs.writeStream.format("parquet")
+        .option("path", str(sink / "rows"))
+        .option("checkpointLocation", str(sink / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(PATIENCE)
+    error = query.exception()
+    if error is not None:
+        raise error
+    counts = counted(query) | {"seconds": time.perf_counter() - start, "device": name}
+    counts["given"] = sum(t.num_rows // SLICE if small else t.num_rows for t in (given.readings, given.events))
+    return counts, _in_order(pq.read_table(sink / "rows", partitioning=None))
+
+
+def counted(query: StreamingQuery) -> dict[str, Any]:
+    """What all batches of a query counted, summed up."""
+    total: Counter[str] = Counter()
+    for progress in query.recentProgress:
+        for name, values in progress.observedMetrics.items():
+            if name.startswith("millrace_window_join"):
+                total.update({key: int(value or 0) for key, value in values.asDict().items()})
+    return {**dict.fromkeys(COUNTS, 0), **total}
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Spark's rows have no order: by reading, then by limit."""
-    return table.sort_by([("r_n", "ascending"), ("s_x", "ascending"), ("s_kind", "ascending")]).combine_chunks()
+    """Spark's rows have no order: by reading, then by event."""
+    return table.sort_by([("r_n", "ascending"), ("s_n", "ascending")]).combine_chunks()
 
 
 def _judged(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> Run:
-    usable = counts["r_rows"] - counts["r_null_keys"]
-    accounted = counts["device_rows"] >= usable and counts["pairs"] == table.num_rows and not counts["fallbacks"]
+    rows = counts["r_rows"] + counts["s_rows"]
+    accounted = (
+        rows == counts["given"]
+        and counts["pairs"] == table.num_rows
+        and counts["asked"] > 0
+        and (counts["device_rows"] >= counts["asked"] or counts["device"] == "cpu")
+        and not counts["fallbacks"]
+    )
     return Run(
         counts["device"],
-        counts["r_rows"],
-        usable,
+        rows,
+        counts["r_late"] + counts["s_late"],
         table.num_rows,
         round(counts["seconds"], 3),
-        round(counts["r_rows"] / counts["seconds"]),
+        round(rows / counts["seconds"]),
+        counts["asked"],
         counts["device_rows"],
         counts["device_cycles"],
         bool(accounted),
@@ -177,8 +243,8 @@ def _faults(one: Run) -> list[str]:
         found.append(f"{one.device} gives other rows than cpu")
     if not one.accounted:
         found.append(
-            f"{one.device} reports {one.pairs:,} pairs of {one.usable:,} readings, but its counters tell of "
-            f"{one.device_rows:,} rows through its probers"
+            f"{one.device} reports {one.pairs:,} pairs of {one.rows:,} rows, which asked {one.asked:,} times, but its "
+            f"counters tell of {one.device_rows:,} rows through its probers"
         )
     return found
 
@@ -187,8 +253,11 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     """What was run and what came of it, for programs."""
     return {
         "on": ON,
+        "window": WINDOW,
+        "lateness": LATENESS,
         "rows": outcome.rows,
         "serials": SERIALS,
+        "batches": BATCHES,
         "identical": all(one.identical for one in outcome.runs),
         "accounted": all(one.accounted for one in outcome.runs),
         "faults": outcome.faults,

@@ -9,12 +9,15 @@ from pyspark.sql import DataFrame
 from millrace.spark.batch_join import ask
 from millrace.spark.index_lookup import plan_lookup
 from millrace.spark.strategy import choose
+from millrace.spark.stream_join import read_call
 
 
 def explain(*arguments: Any, **named: Any) -> str:
-    """What `ms.join` or `ms.lookup` would do with these arguments; two frames mean a join."""
+    """What a call would do: two frames mean `ms.join`, with `window=` too `ms.window_join`, one means `ms.lookup`."""
     second = arguments[1] if len(arguments) > 1 else named.get("s")
-    return _join(*arguments, **named) if isinstance(second, DataFrame) else plan_lookup(*arguments, **named)
+    if not isinstance(second, DataFrame):
+        return plan_lookup(*arguments, **named)
+    return read_call(*arguments, **named).describe() if "window" in named else _join(*arguments, **named)
 
 
 def _join(

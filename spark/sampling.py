@@ -24,9 +24,8 @@ from millrace.spark.routing import Cells
 
 ROWS = 4096
 """Rows of a sample."""
-EARLY, LIKELY = 1 << 16, 1 / 16
-"""Beyond the first rows of a partition, only numbers below this are looked at; so many rows have enough of them."""
 SEED = 7
+_DRAWN, _PLACE = "__millrace_drawn", "__millrace_place"
 HEAVY = 1.5
 """A key is a heavy hitter if it has this many times the home rows of an even cell."""
 Doubles = npt.NDArray[np.float64]
@@ -46,16 +45,25 @@ def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[Column
     drawn: DataFrame | None = None
     for name, frame in frames.items():
         values = [*wanted[name], *[fn.lit(None).cast("double")] * (width - len(wanted[name]))]
-        place = fn.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
-        columns = [fn.rand(SEED).alias("u"), place.alias("place")]
-        columns += [value.alias(f"c{i}") for i, value in enumerate(values)]
-        every = frame.select(fn.lit(name).alias("of"), *columns)
-        # Of a large frame only rows with a small number can be among the smallest: the others need not be sorted.
-        some = every.where((fn.col("place") < EARLY) | (fn.col("u") < LIKELY)).orderBy("u").limit(ROWS)
-        drawn = some if drawn is None else drawn.union(some)
+        few = _smallest(frame).select(
+            fn.lit(name).alias("of"),
+            fn.col(_DRAWN).alias("u"),
+            *(value.alias(f"c{i}") for i, value in enumerate(values)),
+        )
+        drawn = few if drawn is None else drawn.union(few)
     assert drawn is not None
     table = drawn.toArrow()
     return {name: _sample(table.filter(pc.equal(table["of"], name)), len(wanted[name])) for name in frames}
+
+
+def _smallest(frame: DataFrame) -> DataFrame:
+    """The rows with the smallest numbers drawn; what is computed of rows is computed of these alone."""
+    place = fn.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
+    every = frame.select("*", fn.rand(SEED).alias(_DRAWN), place.alias(_PLACE))
+    # Where so many rows came before in its partition alone, a larger number is not among the smallest, all but surely:
+    # there would have to be half as many below it as are to be expected. So it need not be sorted.
+    some = every.where(fn.col(_DRAWN) * fn.col(_PLACE) < 2 * ROWS)
+    return some.orderBy(_DRAWN).limit(ROWS)
 
 
 def _sample(drawn: pa.Table, width: int) -> Sample:

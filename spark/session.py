@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -13,8 +15,11 @@ import millrace
 from millrace.errors import DeviceUnavailable
 
 
-def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
-    """A session; dots in a setting's name are written as two underscores."""
+def local_session(master: str = "local[2]", log: Path | None = None, **settings: str) -> SparkSession:
+    """A session; dots in a setting's name are written as two underscores.
+
+    `log`: a file for what a Java process that is started here, and the Python workers below it, would write to stderr.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     here = str(Path(millrace.__file__).parents[1])
@@ -35,6 +40,23 @@ def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
     for name, value in given.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        with _errors_to(log):
+            return builder.getOrCreate()
     except Exception as error:  # pyspark raises whatever Java's absence makes
         raise DeviceUnavailable(f"Spark does not start ({error}): it needs Java 17; see `millrace doctor`") from error
+
+
+@contextmanager
+def _errors_to(log: Path | None) -> Iterator[None]:
+    """Processes that are started meanwhile write to a file what they would write to stderr; this one is as before."""
+    if log is None:
+        yield
+        return
+    own = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)

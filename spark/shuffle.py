@@ -77,18 +77,22 @@ def spread(
     return together.repartitionById(cells.places, fn.col(PLACE)).drop(PLACE), shared
 
 
-def _home_place(frame: DataFrame, route: Route | None, cells: Cells, lost: Column, keep_all: bool) -> Column:
-    def row() -> Column:
-        hashed = [cl.column(f.name) for f in frame.schema.fields if not _has(f.dataType, _NOT_HASHED)]
-        # Equal rows differ in their partition at most: a task that is run again sees the same ones, in any order.
-        partition = fn.spark_partition_id().cast("bigint")
-        return fn.xxhash64(*hashed).bitwiseXOR(partition) if hashed else partition
+def row_number(frame: DataFrame) -> Column:
+    """A number to deal a row out by: a hash of all its columns, and of its partition.
 
-    anywhere = fn.pmod(row(), fn.lit(cells.places)).cast("int")
+    Equal rows differ in their partition at most: a task that is run again sees the same ones, in any order.
+    """
+    hashed = [cl.column(f.name) for f in frame.schema.fields if not _has(f.dataType, _NOT_HASHED)]
+    partition = fn.spark_partition_id().cast("bigint")
+    return fn.xxhash64(*hashed).bitwiseXOR(partition) if hashed else partition
+
+
+def _home_place(frame: DataFrame, route: Route | None, cells: Cells, lost: Column, keep_all: bool) -> Column:
+    anywhere = fn.pmod(row_number(frame), fn.lit(cells.places)).cast("int")
     if route is None:
         return anywhere
     key = as_double(route.column, frame.schema[route.column].dataType)
-    place = cells.home(key, row)
+    place = cells.home(key, lambda: row_number(frame))
     return fn.when(lost, anywhere).otherwise(place) if keep_all else place
 
 

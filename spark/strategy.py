@@ -83,7 +83,7 @@ def choose(question: Question) -> Strategy:
         return _by_splits(question)
     if name == "broadcast":
         return Strategy("broadcast", "asked for; s is held by every worker", held="s")
-    samples = sample(question.frames, {side: _to_sample(question, side) for side in ("r", "s")})
+    samples = sample(question.frames, {side: to_sample(question, side) for side in ("r", "s")})
     sizes = {side: samples[side].rows * cl.row_bytes(question.frames[side].schema) for side in samples}
     if name == "auto":
         small = _small(question, sizes)
@@ -94,13 +94,18 @@ def choose(question: Question) -> Strategy:
 
 
 def _small(question: Question, sizes: dict[str, int]) -> str | None:
-    """The side to hold: s, or r where that may be and is smaller."""
+    """The side to hold: s, or r where that may be and is smaller; sizes that were guessed are measured first."""
     allowed = ("r", "s") if question.how == "inner" else ("s",)
-    best = min(allowed, key=lambda side: (sizes[side], side != "s"))
-    return best if sizes[best] <= BROADCAST_BYTES else None
+    for side in sorted(allowed, key=lambda side: (sizes[side], side != "s")):
+        frame = question.frames[side]
+        if sizes[side] <= BROADCAST_BYTES and not cl.has_fixed_rows(frame.schema):
+            sizes[side] = cl.measured_bytes(frame)
+        if sizes[side] <= BROADCAST_BYTES:
+            return side
+    return None
 
 
-def _to_sample(question: Question, side: str) -> list[Column]:
+def to_sample(question: Question, side: str) -> list[Column]:
     """A side's key in its own route, and the ends of its rows' ranges in the other's."""
     frame = question.frames[side]
     own, across = question.route(side), question.route("s" if side == "r" else "r")

@@ -1,7 +1,8 @@
 """What a task does first, on its executor: check the version, find its device, wait for its card.
 
 A device's name may come from Spark: with `spark.task.resource.gpu.amount` set, `device="cuda"` or `"opencl"` means
-the card whose address Spark gave this task, and with `…fpga.amount`, `device="fpga"` the board of that name. Handles
+the card whose address Spark gave this task, and with `…fpga.amount`, `device="fpga"` the board of that name; so does
+`"auto"`, where it takes a device of that family. Handles
 are opened here, in the Python worker, after it was forked, and belong to its process. What runs on the processor (the
 CPU, OpenCL on it, the simulators) needs no lock; everything else is a card, and so is whatever Spark handed out as a
 resource.
@@ -56,16 +57,14 @@ def place_of(asked: Asked) -> Place:
         )
     context = TaskContext.get()
     threads = max(1, context.cpus()) if context is not None else 1
-    name, resource = asked.device, None
-    if name != "auto":
-        resource = RESOURCES.get(check_name(name))
+    name = _automatic() if asked.device == "auto" else asked.device
+    family = check_name(name)
+    resource = RESOURCES.get(family)
+    slots = dict(asked.slots).get(resource or "", 1)
     given = {} if context is None else context.resources()
-    if resource in given and ":" not in name:
-        name = f"{name}:{given[resource].addresses[0]}"
-        return Place(name, True, dict(asked.slots).get(resource or "", 1), threads)
-    if name == "auto":
-        name = _automatic()
-    return Place(name, _is_card(name), dict(asked.slots).get(resource or "", 1), threads)
+    if resource in given and (":" not in name or asked.device == "auto"):
+        return Place(f"{family}:{given[resource].addresses[0]}", True, slots, threads)
+    return Place(name, _is_card(name), slots, threads)
 
 
 @cache

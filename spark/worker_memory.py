@@ -34,9 +34,11 @@ def held(spark: SparkSession, keys: int, file: Shipped | None) -> int:
     asked = Asked("cpu", None, mr.__version__)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from millrace import OrderedIndex  # noqa: F401 - what a lookup imports
+        from millrace import OrderedIndex
         from millrace.spark.index_lookup import find
 
+        # Numba imports some 400 modules with its first call: a lookup in a tiny index has either worker import them.
+        OrderedIndex([1], [1], device="cpu").lookup([1])
         for batch in batches:
             if file is not None:
                 find(file, asked, batch.column(0))

@@ -45,6 +45,18 @@ def timing_lines(seconds: Mapping[str, float]) -> list[str]:
     return lines
 
 
+def kill_lines(reports: Iterable[object]) -> list[str]:
+    """A table of the processes that tests killed (their property `kill`), and what came of it."""
+    kills = [
+        value
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == "kill" and isinstance(value, dict)
+    ]
+    return ["  ".join(f"{name}: {value}" for name, value in one.items()) for one in kills]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Writes the tables below pytest's own summary, and what the conformance cases cover."""
     # Under xdist the main process does not load tests/conformance/conftest.py, so its summary is asked for here.
@@ -57,3 +69,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("time")
     for line in timing_lines(seconds):
         terminalreporter.write_line(line)
+    killed = kill_lines(report for kind in terminalreporter.stats.values() for report in kind)
+    if killed:
+        terminalreporter.section("processes killed")
+        for line in killed:
+            terminalreporter.write_line(line)

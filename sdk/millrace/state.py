@@ -2,7 +2,7 @@
 
 A run is an Arrow IPC stream: seq, source, then the side's own columns. Runs are the chunks that windows and waiting
 rows are held in anyway, so a call of `state()` writes what is new since the last one and names what is no longer
-needed. The manifest is JSON behind its own checksum. Times, keys and words are not stored: they are read from the
+needed. The manifest is sealed (`sealed.py`). Times, keys and words are not stored: they are read from the
 rows again.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -26,8 +25,9 @@ from millrace.host.timescale import TimeScale
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
 from millrace.host.words import Array
+from millrace.sealed import check_same, seal, unseal
 
-FORMAT = 1
+KIND, FORMAT = "millrace_state", 1
 """The version of this layout; a state of another version is refused."""
 
 
@@ -102,7 +102,7 @@ class StateWriter:
         names = frozenset(name for w in layout.values() for name, _ in w["runs"]) | frozenset(
             name for side in SIDES for name in queued[side]
         )
-        manifest = _encode({"snapshot": _packed(snapshot), "windows": layout, "waiting": queued})
+        manifest = seal(KIND, FORMAT, {"snapshot": _packed(snapshot), "windows": layout, "waiting": queued})
         added = {name: data for name, data in written.items() if name not in self._names}
         removed = tuple(sorted(self._names - names))
         self._names = names
@@ -173,42 +173,18 @@ def _unpacked(stored: dict[str, Any]) -> Snapshot:
     )
 
 
-def _encode(content: dict[str, Any]) -> bytes:
-    body = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
-    head = {"millrace_state": FORMAT, "sha256": hashlib.sha256(body).hexdigest()}
-    return json.dumps(head).encode() + b"\n" + body
-
-
-def _decode(manifest: bytes) -> dict[str, Any]:
-    try:
-        head, _, body = bytes(manifest).partition(b"\n")
-        about = json.loads(head)
-        version, checksum = about["millrace_state"], about["sha256"]
-    except (TypeError, ValueError, KeyError, RecursionError) as error:
-        raise StateError(f"this is not a manifest of a millrace join: {error}") from error
-    if version != FORMAT:
-        raise StateError(f"the state has format {version}; this version of millrace reads format {FORMAT}")
-    if hashlib.sha256(body).hexdigest() != checksum:
-        raise StateError("the manifest was altered: its checksum does not fit. Restore it from a copy")
-    content: dict[str, Any] = json.loads(body)
-    return content
-
-
 def read_state(manifest: bytes, runs: Mapping[str, bytes], arguments: dict[str, str]) -> StoredState:
     """Check a stored state whole: format, checksum, arguments, and that every run is there and unaltered."""
     if not isinstance(runs, Mapping):
         raise StateError(f"runs is a {type(runs).__name__}; it must be a mapping from names of runs to their bytes")
-    content = _decode(manifest)
+    content = unseal(KIND, FORMAT, manifest)
     try:
         snapshot = _unpacked(content["snapshot"])
         stored = StoredState(snapshot, content["windows"], content["waiting"])
         names = stored.names()
     except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
         raise StateError(f"the manifest does not hold the state of a join: {type(error).__name__}: {error}") from error
-    differ = sorted(n for n in {**arguments, **snapshot.arguments} if arguments.get(n) != snapshot.arguments.get(n))
-    if differ:
-        parts = [f"{n} was {snapshot.arguments.get(n)}, now {arguments.get(n)}" for n in differ]
-        raise StateError(f"the state was made with other arguments: {'; '.join(parts)}")
+    check_same(snapshot.arguments, arguments)
     for name in names:
         if name not in runs:
             raise StateError(f"the run {name} that the manifest names is missing")

@@ -171,3 +171,35 @@ def test_a_changed_parameter_changes_the_build_hash() -> None:
     chosen = board("ulx3s")
     assert replace(chosen, parameters={**chosen.parameters, "QUEUE": 4}).build_hash() != chosen.build_hash()
     assert replace(chosen, line={"DIVISOR": 4}).build_hash() == chosen.build_hash()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"abi": 1},
+        {"part": ["x"]},
+        {"board": {}},
+        {"clock_hz": "fast"},
+        {"parameters": 7},
+        {"parameters": {"W": "4"}},
+        {"tools": None},
+        {"report": {"mhz": "many"}},
+        {"members": {"ulx3s.bit": 5}},
+        {"members": []},
+    ],
+    ids=str,
+)
+def test_a_manifest_of_other_types_is_refused_in_our_words(said: dict[str, Any]) -> None:
+    """Its own hash is right: whoever writes an image can write that."""
+    files = unzipped(small_image().pack())
+    fields = {**json.loads(files[MANIFEST]), **said}
+    del fields["digest"]
+    files[MANIFEST] = images._canonical({**fields, "digest": hashlib.sha256(images._canonical(fields)).hexdigest()})
+    with pytest.raises(BitstreamError):
+        images.unpack(zipped(files), "an image")
+
+
+def test_a_manifest_without_end_is_refused() -> None:
+    files = unzipped(small_image().pack())
+    with pytest.raises(BitstreamError, match="cannot be read"):
+        images.unpack(zipped({**files, MANIFEST: b"[" * 60_000}), "an image")

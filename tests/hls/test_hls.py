@@ -11,13 +11,10 @@ import pytest
 
 import millrace as mr
 from millrace.cli import health
-from millrace.host.device import Buffer, Device
-from millrace.host.run_engine import RunEngine
 from millrace.host.words import Array
 from millrace.registry import join_pairs
 from millrace.sim import hls, hls_build, tools
-
-U32 = np.dtype(np.uint32)
+from tests.sim.devices import U32, check_band, check_memory, check_run_engine, send
 
 
 @pytest.fixture
@@ -25,12 +22,6 @@ def device() -> Iterator[hls.HlsDevice]:
     opened = hls.open_device("hls", None)
     yield opened
     opened.close()
-
-
-def send(device: Device, array: Array) -> Buffer:
-    buffer = device.alloc(len(array), array.dtype)
-    device.write(buffer, 0, array)
-    return buffer
 
 
 def test_it_is_listed_as_what_it_is_and_runs_bisort() -> None:
@@ -66,44 +57,21 @@ def test_lanes_out_of_limits_say_what_is_allowed() -> None:
 def test_nothing_is_built_before_the_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hls_build, "library", lambda *_: pytest.fail("built"))
     opened = mr.device("hls")
-    buffer = send(opened, np.arange(9, dtype=np.uint64))
-    np.testing.assert_array_equal(opened.read(buffer, 3, 4), [3, 4, 5, 6])
+    check_memory(opened)
     opened.close()
 
 
 @pytest.mark.parametrize("name", ["hls", "hls:w1", "hls:w8"])
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 def test_the_run_engine_works(name: str, dtype: type) -> None:
-    opened = mr.device(name)
-    engine, rng = RunEngine(opened), np.random.default_rng(1)
-    runs = []
-    for size in (700, 900):
-        words: Array = np.sort(rng.integers(0, 500, size).astype(dtype))
-        runs.append((words, engine.run(words, np.arange(size, dtype=np.uint32))))
-    merged = engine.merge(runs[0][1], runs[1][1])
-    words = np.sort(np.concatenate([runs[0][0], runs[1][0]]))
-    bounds: Array = np.sort(rng.integers(0, 520, 80).astype(dtype))
-    starts, ends = engine.places(engine.probe(merged, engine.send(bounds), engine.send(bounds), 80))
-    np.testing.assert_array_equal(starts, np.searchsorted(words, bounds, "left"))
-    np.testing.assert_array_equal(ends, np.searchsorted(words, bounds, "right"))
-    counters = opened.counters()
-    assert counters["hls_merger_rows"] == counters["bisort_merger_rows"] == 1600
-    assert counters["hls_low_rows"] == counters["hls_high_rows"] == counters["bisort_prober_rows"] == 80
+    counters = check_run_engine(name, dtype, "hls")
     assert counters["bisort_merger_ns"] > 0
     # There is no clock, so nothing is said of cycles.
     assert not [counter for counter in counters if "cycles" in counter or "starved" in counter]
-    opened.close()
-    assert opened.counters() == counters
 
 
 def test_a_band_is_made_on_the_device(device: hls.HlsDevice) -> None:
-    words = np.arange(0, 1000, 3, dtype=np.uint64)
-    given, index = send(device, words), send(device, words[::8].copy())
-    keys, starts, ends = send(device, np.array([2, 500, 998], np.uint64)), device.alloc(3, U32), device.alloc(3, U32)
-    scalars = (len(words), 8, 3, 10, 20, 0, 2**64 - 1)
-    device.wait(device.launch("bisort_band_prober", [given, index, keys, starts, ends], scalars))
-    np.testing.assert_array_equal(device.read(starts, 0, 3), np.searchsorted(words, [0, 490, 988], "left"))
-    np.testing.assert_array_equal(device.read(ends, 0, 3), np.searchsorted(words, [22, 520, 1018], "right"))
+    check_band(device)
 
 
 def test_the_same_rows_as_on_the_cpu() -> None:

@@ -88,3 +88,11 @@ def test_a_spoilt_file_of_constants_is_as_none(content: str, tmp_path: Path, mon
     monkeypatch.setattr(calibration, "cache_dir", lambda: tmp_path / "kernels")
     calibration._path(1).write_text(content)
     assert calibration.costs(1) == calibration.DEFAULTS
+
+
+def test_whole_tables_get_bisort_whatever_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategy.Strategy, "choose", lambda *_: pytest.fail("costs of streams were asked"))
+    rng = np.random.default_rng(7)
+    r, s = (pa.table({"x": rng.integers(0, 900, 500)}) for _ in "rs")
+    joined = [mr.join(r, s, on="abs(r.x - s.x) <= 2", index=index) for index in ("auto", "scan")]
+    assert joined[0].equals(joined[1])

@@ -55,13 +55,19 @@ def processes() -> dict[int, tuple[int, str]]:
     return found
 
 
-def victims(kind: str) -> list[int]:
-    """Our own descendants of a kind: executors, or the workers that their daemons forked."""
-    everyone = processes()
+def descendants(everyone: dict[int, tuple[int, str]]) -> set[int]:
+    """This process and all that come of it."""
     ours, grown = {os.getpid()}, True
     while grown:
         more = {pid for pid, (parent, _) in everyone.items() if parent in ours} - ours
         ours, grown = ours | more, bool(more)
+    return ours
+
+
+def victims(kind: str) -> list[int]:
+    """Our own descendants of a kind: executors, or the workers that their daemons forked."""
+    everyone = processes()
+    ours = descendants(everyone)
     executors = {pid for pid in ours if "CoarseGrainedExecutorBackend" in everyone.get(pid, (0, ""))[1]}
     if kind == "executor":
         return sorted(pid for pid in executors if "java" in everyone[pid][1])

@@ -357,6 +357,9 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
     for called in ("lookup", "broadcast", "range"):
         for peer in ("identity", "identity-shuffle", "spark-buckets", "40 MB"):
             yield called, peer, "cpu"
+    for called in ("range", "store-one"):
+        for peer in (f"empty {called}", "spark-buckets", f"{called} at 256K", "6x the batch"):
+            yield called, peer, "cpu"
 
 
 def test_a_full_run_prints_its_bars(

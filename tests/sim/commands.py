@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from millrace.hw import registers as reg
-from tests.sim.engines import Board
+from tests.sim.engines import Board, check_merge, check_probe
 
 FAR = 1 << 40
 """An address beyond the memory."""
@@ -36,6 +38,19 @@ def command(board: Board, opcode: int, staged: dict[int, int]) -> int:
     assert result >> 31
     assert result >> 8 & 255 == opcode
     return result & 255
+
+
+def check_bad_command(board: Board, what: str, opcode: int, spoilt: dict[int, int], code: int) -> None:
+    """A command that is right but for `spoilt` gives this error, and leaves the engine usable."""
+    staged = good_probe(board) if opcode == reg.OP_PROBE else good_merge(board)
+    assert command(board, opcode, staged | spoilt) == code, what
+    assert board.model.read_regs([reg.REG_ERROR]) == [code]
+    board.model.write_regs([(reg.REG_ERROR, 0)])
+    assert board.model.read_regs([reg.REG_ERROR]) == [reg.ERR_OK]
+    rng = np.random.default_rng(1)
+    check_merge(board, board.run(rng, 90, 50), board.run(rng, 70, 50, 90))
+    words, _ = board.run(rng, 333, 80)
+    check_probe(board, words, words[::5].copy(), words[::5].copy())
 
 
 BAD: list[tuple[str, int, dict[int, int], int]] = [

@@ -11,8 +11,8 @@ from millrace.host.errors import DeviceFault
 from millrace.hw import registers as reg
 from millrace.hw.driver import Engine, IndexAt, RunAt
 from millrace.sim import build
-from tests.sim.commands import BAD, command, good_merge, good_probe
-from tests.sim.engines import Board, check_merge, check_probe
+from tests.sim.commands import BAD, check_bad_command, good_merge
+from tests.sim.engines import Board, check_merge
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +26,7 @@ def board() -> Iterator[Board]:
 def test_a_bad_command_says_why_and_leaves_the_engine_usable(
     board: Board, what: str, opcode: int, spoilt: dict[int, int], code: int
 ) -> None:
-    staged = good_probe(board) if opcode == reg.OP_PROBE else good_merge(board)
-    assert command(board, opcode, staged | spoilt) == code, what
-    assert board.model.read_regs([reg.REG_ERROR]) == [code]
-    board.model.write_regs([(reg.REG_ERROR, 0)])
-    assert board.model.read_regs([reg.REG_ERROR]) == [reg.ERR_OK]
-    rng = np.random.default_rng(1)
-    check_merge(board, board.run(rng, 90, 50), board.run(rng, 70, 50, 90))
-    words, _ = board.run(rng, 333, 80)
-    check_probe(board, words, words[::5].copy(), words[::5].copy())
+    check_bad_command(board, what, opcode, spoilt, code)
 
 
 def test_commands_queue_and_results_wait_in_order(board: Board) -> None:

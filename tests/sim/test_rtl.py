@@ -10,14 +10,13 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.device import Buffer, Device
+from millrace.host.device import Device
 from millrace.host.run_engine import RunEngine
 from millrace.host.words import Array
 from millrace.registry import join_pairs
 from millrace.sim import build, rtl
 from millrace.sim.build import Config
-
-U32 = np.dtype(np.uint32)
+from tests.sim.devices import U32, check_band, check_memory, check_run_engine, send
 
 
 @pytest.fixture
@@ -25,12 +24,6 @@ def device() -> Iterator[rtl.RtlDevice]:
     opened = rtl.open_device("rtl", None)
     yield opened
     opened.close()
-
-
-def send(device: Device, array: Array) -> Buffer:
-    buffer = device.alloc(len(array), array.dtype)
-    device.write(buffer, 0, array)
-    return buffer
 
 
 def probed(device: Device, words: Array, bounds: Array, step: int = 8) -> tuple[Array, Array]:
@@ -69,32 +62,15 @@ def test_options_choose_the_engine() -> None:
 def test_nothing_is_built_before_the_first_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "library", lambda *_: pytest.fail("built"))
     opened = mr.device("rtl")
-    buffer = send(opened, np.arange(9, dtype=np.uint64))
-    np.testing.assert_array_equal(opened.read(buffer, 3, 4), [3, 4, 5, 6])
+    check_memory(opened)
     opened.close()
 
 
 @pytest.mark.parametrize("name", ["rtl", "rtl:ddr3", "rtl:w1"])
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 def test_the_run_engine_works(name: str, dtype: type) -> None:
-    opened = mr.device(name)
-    engine, rng = RunEngine(opened), np.random.default_rng(1)
-    runs = []
-    for size in (700, 900):
-        words: Array = np.sort(rng.integers(0, 500, size).astype(dtype))
-        runs.append((words, engine.run(words, np.arange(size, dtype=np.uint32))))
-    merged = engine.merge(runs[0][1], runs[1][1])
-    words = np.sort(np.concatenate([runs[0][0], runs[1][0]]))
-    bounds: Array = np.sort(rng.integers(0, 520, 80).astype(dtype))
-    starts, ends = engine.places(engine.probe(merged, engine.send(bounds), engine.send(bounds), 80))
-    np.testing.assert_array_equal(starts, np.searchsorted(words, bounds, "left"))
-    np.testing.assert_array_equal(ends, np.searchsorted(words, bounds, "right"))
-    counters = opened.counters()
-    assert counters["rtl_merger_rows"] == counters["bisort_merger_rows"] == 1600
-    assert counters["rtl_low_rows"] == counters["rtl_high_rows"] == counters["bisort_prober_rows"] == 80
+    counters = check_run_engine(name, dtype, "rtl")
     assert 0 < counters["bisort_merger_cycles"] < counters["rtl_cycles"]
-    opened.close()
-    assert opened.counters() == counters
 
 
 def test_a_merge_may_give_the_index_too(device: rtl.RtlDevice) -> None:
@@ -107,13 +83,7 @@ def test_a_merge_may_give_the_index_too(device: rtl.RtlDevice) -> None:
 
 
 def test_a_band_is_made_on_the_device(device: rtl.RtlDevice) -> None:
-    words = np.arange(0, 1000, 3, dtype=np.uint64)
-    given, index = send(device, words), send(device, words[::8].copy())
-    keys, starts, ends = send(device, np.array([2, 500, 998], np.uint64)), device.alloc(3, U32), device.alloc(3, U32)
-    scalars = (len(words), 8, 3, 10, 20, 0, 2**64 - 1)
-    device.wait(device.launch("bisort_band_prober", [given, index, keys, starts, ends], scalars))
-    np.testing.assert_array_equal(device.read(starts, 0, 3), np.searchsorted(words, [0, 490, 988], "left"))
-    np.testing.assert_array_equal(device.read(ends, 0, 3), np.searchsorted(words, [22, 520, 1018], "right"))
+    check_band(device)
 
 
 def test_empty_launches_work(device: rtl.RtlDevice) -> None:

@@ -37,7 +37,9 @@ def set_up() -> None:
 def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
     """A classic session; dots of a setting's name are written as two underscores."""
     set_up()
-    return session.local_session(master, spark__sql__session__timeZone=ZONE, spark__driver__memory="1g", **settings)
+    return session.local_session(
+        master, None, spark__sql__session__timeZone=ZONE, spark__driver__memory="1g", **settings
+    )
 
 
 def connect_session() -> SparkSession:

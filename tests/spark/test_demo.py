@@ -29,17 +29,31 @@ def test_the_demo_runs_and_keeps_its_result(tmp_path: Path) -> None:
     runs = {run["device"].partition(":")[0]: run for run in told["runs"]}
     assert {"cpu", "opencl", "rtl"} <= set(runs)
     assert runs["rtl"]["device_cycles"] > 0
-    assert runs["rtl"]["rows"] == 5000 // demo.SLICE
-    for run in runs.values():
-        assert run["device_rows"] >= run["usable"] > 0
+    assert runs["rtl"]["rows"] == 2 * 5000 // demo.SLICE
+    assert runs["cpu"]["late"] > 0
+    for name, run in runs.items():
+        assert run["asked"] > 0
+        assert run["device_rows"] >= run["asked"] or name == "cpu"
         assert f"{run['pairs']:,}" in done.stdout
     rows = pq.read_table(tmp_path / "kept/demo.parquet")
     assert rows.num_rows == runs["cpu"]["pairs"] > 0
-    assert rows.column_names == ["r_n", "r_serial", "r_x", "r_site", "s_kind", "s_x"]
+    assert runs["rtl"]["pairs"] > 0
+    assert rows.column_names == ["r_n", "r_ts", "r_serial", "r_x", "r_site", "s_n", "s_ts", "s_kind", "s_x"]
     assert rows["r_site"].null_count == 0
 
 
-COUNTS = {"device": "opencl:0", "r_rows": 10, "r_null_keys": 1, "device_rows": 9, "device_cycles": 0, "seconds": 2.0}
+COUNTS = {
+    "device": "opencl:0",
+    "r_rows": 10,
+    "s_rows": 4,
+    "r_late": 1,
+    "s_late": 0,
+    "asked": 9,
+    "device_rows": 9,
+    "device_cycles": 0,
+    "seconds": 2.0,
+    "given": 14,
+}
 PAIRS = pa.table({"r_n": [1, 2]})
 
 
@@ -49,7 +63,8 @@ PAIRS = pa.table({"r_n": [1, 2]})
         ({}, PAIRS, None),
         ({}, PAIRS.slice(1), "gives other rows"),
         ({"device_rows": 8}, PAIRS, "its counters tell of 8 rows"),
-        ({"pairs": 1}, PAIRS, "reports 2 pairs of 9 readings"),
+        ({"pairs": 1}, PAIRS, "reports 2 pairs of 14 rows"),
+        ({"given": 15}, PAIRS, "reports 2 pairs of 14 rows"),
         ({"fallbacks": 1}, PAIRS, "its counters tell"),
     ],
 )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,27 @@ def test_every_device_gives_the_same_rows_and_counts_them(sides: tuple[DataFrame
         assert counts["device_rows"] >= ROWS - r["x"].null_count
         assert (counts["device_cycles"] > 0) == (device == "rtl")
         assert counts["fallbacks"] == 0
+
+
+@pytest.mark.parametrize(
+    ("device", "automatic", "wanted"),
+    [
+        ("auto", "opencl:0", "opencl:3"),
+        ("auto", "cuda:0", "cuda:3"),
+        ("auto", "cpu", "cpu"),
+        ("opencl", "cpu", "opencl:3"),
+        ("opencl:1", "cpu", "opencl:1"),
+    ],
+)
+def test_a_task_works_on_the_card_that_spark_gave_it(
+    device: str, automatic: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = SimpleNamespace(cpus=lambda: 1, resources=lambda: {"gpu": SimpleNamespace(addresses=["3"])})
+    monkeypatch.setattr("millrace.spark.task.TaskContext.get", lambda: given)
+    monkeypatch.setattr("millrace.spark.task._automatic", lambda: automatic)
+    place = place_of(Asked(device, None, mr.__version__, (("gpu", 2),)))
+    assert place.device == wanted
+    assert place.slots == (1 if wanted == "cpu" else 2)
 
 
 def test_named_devices_are_never_replaced(sides: tuple[DataFrame, DataFrame]) -> None:

@@ -21,6 +21,7 @@ def test_connect(tmp_path: Path) -> None:
     assert told["pairs"] == 28
     assert told["counted"]["pairs"] == 28
     assert told["stream"]
+    assert told["window_join"]
 
 
 @pytest.fixture(scope="module")

@@ -105,6 +105,22 @@ def test_splits_of_times(spark: SparkSession) -> None:
     check(spark, drawn, "anti", "range")
 
 
+@pytest.mark.parametrize("strategy", ["broadcast", "range"])
+def test_times_without_a_zone(spark: SparkSession, strategy: str) -> None:
+    """Through the hour that the session's zone leaves out, every seven minutes and some microseconds."""
+    assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    start = dt.datetime(2024, 3, 31)
+    times = [start + dt.timedelta(minutes=7 * i, microseconds=i) for i in range(60)]
+    seconds = spark.createDataFrame([(i, time.isoformat()) for i, time in enumerate(times)], "n long, text string")
+    frame = seconds.selectExpr("n", "to_timestamp_ntz(text) AS ts")
+    assert frame.schema["ts"].dataType.simpleString() == "timestamp_ntz"
+    on = "abs(r.ts - s.ts) <= INTERVAL '14' MINUTE"
+    rows = ms.join(frame, frame, on=on, strategy=strategy, device="cpu").toArrow()
+    wanted = {(i, j) for i in range(60) for j in range(60) if abs(times[i] - times[j]) <= dt.timedelta(minutes=14)}
+    assert Counter(zip(rows["r_n"].to_pylist(), rows["s_n"].to_pylist(), strict=True)) == Counter(wanted)
+    assert rows["r_ts"].to_pylist() == [times[n] for n in rows["r_n"].to_pylist()]
+
+
 def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["equality"], pa.int64(), 5)
     r, s = frames(spark, drawn)
@@ -171,6 +187,17 @@ def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatc
     assert sampled.cells.places >= 4
     bounds = np.array(sampled.cells.bounds)
     assert np.all(np.abs(bounds - np.linspace(0, 100_000, len(bounds) + 2)[1:-1]) < 6_000), "cells are even"
+
+
+@pytest.mark.parametrize("wide", ["repeat('x', 5000)", "array_repeat(7L, 3000)", "CAST(repeat('x', 5000) AS BINARY)"])
+def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text and the like are measured before a side is brought to the driver; what else is small enough is."""
+    monkeypatch.setattr("millrace.spark.strategy.BROADCAST_BYTES", 100_000)
+    few, many = spark.range(100).selectExpr("id AS x", f"{wide} AS y"), spark.range(1000).selectExpr("id AS x")
+    band = "abs(r.x - s.x) <= 1"
+    assert "range: " in ms.explain(many, few, on=band, how="left")
+    assert "r has about 1,000 rows" in ms.explain(many, few, on=band)
+    assert "s has about 100 rows" in ms.explain(many, few.drop("y"), on=band, how="left")
 
 
 def test_a_join_is_lazy_and_composes(spark: SparkSession) -> None:

@@ -54,7 +54,7 @@ class Verdict:
 
 
 _W, _SMALL, _BTREE = "window_join", r"small-2\^16-batch", "btree on cpu"
-_BUCKETS = "spark-buckets"
+_BUCKETS, _STREAM = "spark-buckets", "spark_stream"
 _L, _UNIFORM = "lookup", r"lookup-2\^(23|26)-uniform"
 BARS = (
     Bar("bisort 20x NumPy at 2^20", 20, _W, r"batches-2\^20-seqs", "bisort", "numpy"),
@@ -105,6 +105,12 @@ BARS = (
     Bar("range 0.6 of a shuffle", 0.6, "spark", "join-1M-band", "range", "identity-shuffle"),
     Bar("heavy hitter 10x the bucketed join", 10, "spark", "join-1M-heavy", "broadcast|range", _BUCKETS),
     Bar("40 MB a worker for 512 MB of index", 1, "spark", "memory-512MB", "lookup", "40 MB"),
+    Bar("stream 0.8 of an empty join", 0.8, _STREAM, "window-1M", "range", "empty range"),
+    Bar("stream, all places, 0.8 of an empty join", 0.8, _STREAM, "window-1M", "store-one", "empty store-one"),
+    Bar("stream 3x Spark's own", 3, _STREAM, "window-1M", "range|store-one", _BUCKETS),
+    Bar("window 4 M half of 256 K", 0.5, _STREAM, "window-4M", "range", "range at 256K"),
+    Bar("window 4 M, all places, half of 256 K", 0.5, _STREAM, "window-4M", "store-one", "store-one at 256K"),
+    Bar("6x the batch's bytes written", 1, _STREAM, "written-.*", "range|store-one", "6x the batch"),
 )
 
 

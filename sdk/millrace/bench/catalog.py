@@ -51,6 +51,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.spark.bench",
         "lookups and band joins called from Spark, against identity, a shuffle and the bucketed equi-join",
     ),
+    "spark_stream": Bench(
+        "millrace.spark.stream_bench",
+        "band joins of two streams in Spark, against the same query without a join and Spark's own stream-stream join",
+    ),
 }
 
 

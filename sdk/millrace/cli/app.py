@@ -59,7 +59,7 @@ def demo(
     rows: Annotated[int, typer.Option(min=1, help="Rows of each stream.")] = 200_000,
     out: Annotated[Path, typer.Option(help="Folder for demo.parquet and demo.json.")] = Path("out"),
     json: Json = False,
-    spark: Annotated[bool, typer.Option("--spark", help="The job in Spark: a lookup, then a band join.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="The streaming job in Spark.")] = False,
 ) -> None:
     """Join two sensor streams with every index on every device here, and check that all agree."""
     from millrace.cli.demo import show_demo, show_spark_demo

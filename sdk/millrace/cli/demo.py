@@ -15,13 +15,15 @@ from millrace import demo
 from millrace.cli.screen import print_table, progress, remark
 
 _FIRST_ROWS = 5
-_SPARK_NUMBERS = ("rows", "pairs", "seconds", "rows_per_second", "device_rows", "device_cycles")
+_SPARK_NUMBERS = ("rows", "late", "pairs", "seconds", "rows_per_second", "asked", "device_rows", "device_cycles")
 _SPARK_HEADINGS = (
     "device",
     "rows in",
+    "late",
     "pairs",
     "seconds",
     "rows/s",
+    "asked",
     "rows probed by device",
     "device cycles",
     "same rows",
@@ -57,8 +59,12 @@ def show_spark_demo(rows: int, out: Path, as_json: bool) -> int:
     if as_json:
         typer.echo(json.dumps(told, indent=2))
     else:
-        typer.echo(f"Spark: lookup among {told['serials']:,} serials, then {told['on']}, {rows:,} rows of each table")
-        print_table(_SPARK_HEADINGS, [_spark_line(run) for run in told["runs"]], frozenset(_SPARK_HEADINGS[1:7]))
+        typer.echo(
+            f"Spark: two streams of {rows:,} rows in {told['batches']} micro-batches; "
+            f"lookup among {told['serials']:,} serials, "
+            f"then {told['on']}, window {told['window']}"
+        )
+        print_table(_SPARK_HEADINGS, [_spark_line(run) for run in told["runs"]], frozenset(_SPARK_HEADINGS[1:9]))
     remark(f"result: {out / 'demo.parquet'}, table: {out / 'demo.json'}")
     for fault in outcome.faults:
         remark(f"error: {fault}")

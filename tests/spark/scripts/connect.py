@@ -7,13 +7,24 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace import spark as ms
+from tests.spark import stream_cases as sc
 from tests.spark.cases import draw, found
 from tests.spark.sessions import connect_session
 
 SEEDS = (3, 11)
+
+
+def window_join(spark: SparkSession, folder: Path) -> bool:
+    """Whether a stream gives what it must."""
+    streams = sc.draw(1, batches=2, rows=60)
+    sc.write(streams, folder)
+    r, s = (sc.read(spark, folder, side) for side in "rs")
+    sc.run(ms.window_join(r, s, **streams.arguments(), places=2, device="cpu"), folder)
+    return sc.found(folder) == streams.wanted()
 
 
 def main() -> None:
@@ -42,6 +53,7 @@ def main() -> None:
     told["pairs"], told["counted"] = band.count(), counted.get
     stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
     told["stream"] = ms.lookup(stream, index, key="value", into="found").isStreaming
+    told["window_join"] = window_join(spark, folder / "streams")
     spark.stop()
     print(json.dumps(told))  # noqa: T201 - what the test reads
 

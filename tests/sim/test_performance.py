@@ -17,6 +17,9 @@ from millrace.sim import performance
 from millrace.sim.performance import Engine
 from tests.sim.engines import SHAPES, U32, Board
 
+# Engines and their random rows are shared from test to test: in one worker, what is drawn does not depend on chance.
+pytestmark = pytest.mark.xdist_group("performance")
+
 WITHIN = 0.02
 WITHIN_CONTENDED = 0.06
 MERGES = [(16384, 16384, None), (50000, 50000, 8), (60000, 600, 64), (2048, 32768, None)]

@@ -57,6 +57,11 @@ def kill_lines(reports: Iterable[object]) -> list[str]:
     return ["  ".join(f"{name}: {value}" for name, value in one.items()) for one in kills]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a Spark session go first: one worker does them all, which takes longer than any other group."""
+    items.sort(key=lambda item: all("spark" not in mark.args for mark in item.iter_markers("xdist_group")))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Writes the tables below pytest's own summary, and what the conformance cases cover."""
     # Under xdist the main process does not load tests/conformance/conftest.py, so its summary is asked for here.

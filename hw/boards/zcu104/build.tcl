@@ -20,7 +20,4 @@ set settings {
 }
 dict set settings constraints [file join $here zcu104.xdc]
 
-if {[llength $argv] != 2} {
-    error "usage: vivado -mode batch -source build.tcl -tclargs OUT HASH"
-}
-millrace::build $settings [lindex $argv 0] [lindex $argv 1]
+millrace::main $settings $argv

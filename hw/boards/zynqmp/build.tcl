@@ -48,3 +48,11 @@ proc millrace::build {settings out hash} {
     report_utilization -file [file join $out utilization.rpt]
     report_timing_summary -file [file join $out timing.rpt]
 }
+
+# What a board's script does with its settings and what it was called with.
+proc millrace::main {settings arguments} {
+    if {[llength $arguments] != 2} {
+        error "usage: vivado -mode batch -source build.tcl -tclargs OUT HASH"
+    }
+    millrace::build $settings {*}$arguments
+}

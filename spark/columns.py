@@ -7,7 +7,7 @@ that their Arrow type names is the session's, which changes no value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -87,19 +87,22 @@ def arrow_type(spark: ty.DataType) -> pa.DataType:
     return to_arrow_type(spark, timezone="UTC")
 
 
+def quoted(name: str) -> str:
+    """A column by its very name, dots and all, in SQL."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def column(name: str) -> Column:
-    """A column by its very name, dots and all."""
-    return fn.col(f"`{name.replace('`', '``')}`")
+    """The same as a `Column`."""
+    return fn.col(quoted(name))
 
 
-def unusable(schema: ty.StructType, names: Iterable[str]) -> Column:
-    """Whether a row has a null or NaN in one of these columns, and so matches nothing."""
-    found = fn.lit(False)
-    for name in names:
-        found = found | column(name).isNull()
-        if isinstance(schema[name].dataType, FLOATS):
-            found = found | fn.isnan(column(name))
-    return found
+def unusable(schema: ty.StructType, names: Collection[str]) -> str:
+    """Whether a row has a null or NaN in one of these columns, and so matches nothing: SQL that is never null."""
+    terms = [f"{quoted(name)} IS NULL" for name in names]
+    # isnan(null) is false in Spark
+    terms += [f"isnan({quoted(name)})" for name in names if isinstance(schema[name].dataType, FLOATS)]
+    return f"({' OR '.join(terms)})" if terms else "false"
 
 
 def row_bytes(schema: ty.StructType) -> int:

@@ -68,7 +68,7 @@ def lookup(
     steps = [_prepare(frame, name, *pair) for name, pair in wanted.items()]
     if metrics is not None:
         metrics.start()
-    counts = {f"{step.into}_null_keys": fn.count_if(cl.unusable(frame.schema, [step.key])) for step in steps}
+    counts = {f"{step.into}_null_keys": fn.count_if(fn.expr(cl.unusable(frame.schema, [step.key]))) for step in steps}
     seen = watched(frame, {"rows": fn.count(fn.lit(1)), **counts}, "lookup", metrics)
     return seen.withColumns({step.into: _udf(step, asked)(cl.column(step.key)) for step in steps})
 

@@ -78,9 +78,9 @@ def _observe(frame: DataFrame, observation: Any, counts: dict[str, Column]) -> D
     return frame.observe(observation, *(value.alias(name) for name, value in counts.items()))
 
 
-def input_counts(side: str, unusable: Column) -> dict[str, Column]:
+def input_counts(side: str, unusable: str) -> dict[str, Column]:
     """Rows, and rows that cannot match, of an input."""
-    return {f"{side}_rows": fn.count(fn.lit(1)), f"{side}_null_keys": fn.count_if(unusable)}
+    return {f"{side}_rows": fn.count(fn.lit(1)), f"{side}_null_keys": fn.count_if(fn.expr(unusable))}
 
 
 def task_counts() -> dict[str, Column]:

@@ -68,49 +68,48 @@ def spread(
         lost = cl.unusable(frame.schema, outline.keys[side])
         if side == home:
             where = _home_place(frame, route, cells, lost, keep_all)
-            frame = frame if keep_all else frame.where(~lost)
+            frame = frame if keep_all else frame.where(f"NOT {lost}")
         else:
-            frame = frame.where(~lost)
-            where = fn.explode(_guest_places(frame, route, cells))
-        parts.append(frame.select(where.alias(PLACE), *_packed(side, shared)))
+            frame = frame.where(f"NOT {lost}")
+            where = f"explode({_guest_places(frame, route, cells)})"
+        parts.append(frame.select(fn.expr(where).alias(PLACE), *_packed(side, shared)))
     together = parts[0].union(parts[1])
     return together.repartitionById(cells.places, fn.col(PLACE)).drop(PLACE), shared
 
 
-def row_number(frame: DataFrame) -> Column:
+def row_number(frame: DataFrame) -> str:
     """A number to deal a row out by: a hash of all its columns, and of its partition.
 
     Equal rows differ in their partition at most: a task that is run again sees the same ones, in any order.
     """
-    hashed = [cl.column(f.name) for f in frame.schema.fields if not _has(f.dataType, _NOT_HASHED)]
-    partition = fn.spark_partition_id().cast("bigint")
-    return fn.xxhash64(*hashed).bitwiseXOR(partition) if hashed else partition
+    hashed = [cl.quoted(f.name) for f in frame.schema.fields if not _has(f.dataType, _NOT_HASHED)]
+    partition = "bigint(spark_partition_id())"
+    return f"(xxhash64({', '.join(hashed)}) ^ {partition})" if hashed else partition
 
 
-def _home_place(frame: DataFrame, route: Route | None, cells: Cells, lost: Column, keep_all: bool) -> Column:
-    anywhere = fn.pmod(row_number(frame), fn.lit(cells.places)).cast("int")
+def _home_place(frame: DataFrame, route: Route | None, cells: Cells, lost: str, keep_all: bool) -> str:
+    anywhere = f"int(pmod({row_number(frame)}, {cells.places}))"
     if route is None:
         return anywhere
     key = as_double(route.column, frame.schema[route.column].dataType)
     place = cells.home(key, lambda: row_number(frame))
-    return fn.when(lost, anywhere).otherwise(place) if keep_all else place
+    return f"CASE WHEN {lost} THEN {anywhere} ELSE {place} END" if keep_all else place
 
 
-def _guest_places(frame: DataFrame, route: Route | None, cells: Cells) -> Column:
+def _guest_places(frame: DataFrame, route: Route | None, cells: Cells) -> str:
     if route is None:
-        return fn.sequence(fn.lit(0), fn.lit(cells.places - 1))
+        return f"sequence(0, {cells.places - 1})"
     return cells.guests([range_of(one, frame.schema) for one in route.ranges])
 
 
 def _packed(side: str, shared: tuple[Slot, ...]) -> list[Column]:
     """A side's columns in their slots."""
-    flag = fn.lit(side == "s").alias(SIDE)
-    cells = []
+    packed = [fn.lit(side == "s").alias(SIDE)]
     for number, slot in enumerate(shared):
         name = slot.name(side)
         value = fn.lit(None).cast(slot.data_type) if name is None else cl.column(name)
-        cells.append(value.alias(f"c{number}"))
-    return [flag, *cells]
+        packed.append(value.alias(f"c{number}"))
+    return packed
 
 
 def _has(data_type: ty.DataType, kinds: tuple[type[ty.DataType], ...]) -> bool:

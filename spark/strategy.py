@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import types as ty
 
 from millrace.checks import choice
@@ -105,11 +105,11 @@ def _small(question: Question, sizes: dict[str, int]) -> str | None:
     return None
 
 
-def to_sample(question: Question, side: str) -> list[Column]:
+def to_sample(question: Question, side: str) -> list[str]:
     """A side's key in its own route, and the ends of its rows' ranges in the other's."""
     frame = question.frames[side]
     own, across = question.route(side), question.route("s" if side == "r" else "r")
-    wanted: list[Column] = []
+    wanted: list[str] = []
     if own is not None:
         wanted.append(as_double(own.column, frame.schema[own.column].dataType))
     if across is not None:

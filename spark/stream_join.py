@@ -242,7 +242,7 @@ def _parcels(call: Call, side: str) -> DataFrame:
     frame = call.frames[side]
     own = [cl.column(name) for name in frame.columns]
     if call.strategy is None:
-        place = fn.pmod(row_number(frame), fn.lit(len(call.keys))).cast("int")
+        place = fn.expr(f"int(pmod({row_number(frame)}, {len(call.keys)}))")
         placed = frame.select(place.alias(PLACE), fn.lit(True).alias(FIRST), *own)
     else:
         placed = _routed(call, side, frame, own)
@@ -259,14 +259,13 @@ def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataF
     lost = cl.unusable(frame.schema, call.outline.keys[side])  # type: ignore[index]
     if side == "r":
         key = as_double(route.column, frame.schema[route.column].dataType)
-        place = fn.when(lost, fn.lit(0)).otherwise(cells.first(key))
-        return frame.select(place.cast("int").alias(PLACE), fn.lit(True).alias(FIRST), *own)
-    nowhere = fn.array(fn.lit(0))
+        place = fn.expr(f"CASE WHEN {lost} THEN 0 ELSE {cells.first(key)} END")
+        return frame.select(place.alias(PLACE), fn.lit(True).alias(FIRST), *own)
     guests = cells.guests([range_of(one, frame.schema) for one in route.ranges])
-    places = fn.when(lost | (fn.size(guests) == 0), nowhere).otherwise(guests)
+    places = f"CASE WHEN {lost} OR size({guests}) = 0 THEN array(0) ELSE {guests} END"
     at = "__millrace_at"
-    spread = frame.select(fn.posexplode(places).alias(at, PLACE), *own)
-    return spread.select(fn.col(PLACE).cast("int").alias(PLACE), (fn.col(at) == 0).alias(FIRST), *own)
+    spread = frame.select(fn.expr(f"posexplode({places})").alias(at, PLACE), *own)
+    return spread.select(fn.col(PLACE), (fn.col(at) == 0).alias(FIRST), *own)
 
 
 def _watermarked(parcels: Frames, watermark: str, lateness_ms: int) -> DataFrame:

@@ -17,6 +17,7 @@ import millrace as mr
 from millrace import spark as ms
 from millrace.spark import shuffle
 from millrace.spark.batch_join import ask
+from millrace.spark.broadcast import in_key_order
 from millrace.spark.strategy import choose
 from tests.spark.cases import Drawn, draw, found, frames
 from tests.spark.sessions import GROUP
@@ -216,3 +217,23 @@ def test_empty_sides(spark: SparkSession, strategy: str) -> None:
     for how, wanted in {"inner": 0, "left": 5, "semi": 0, "anti": 5}.items():
         assert ms.join(some, none, on=on, how=how, strategy=strategy, device="cpu").count() == wanted
         assert ms.join(none, some, on=on, how=how, strategy=strategy, device="cpu").count() == 0
+
+
+def test_a_key_of_any_name_is_routed(spark: SparkSession) -> None:
+    """Names go into Spark's SQL as they are, with what SQL would read otherwise."""
+    table = pa.table({"x.y `z` 'q'": range(0, 400, 2), "row number": range(200)})
+    on = """abs(r."x.y `z` 'q'" - s."x.y `z` 'q'") <= 3"""
+    partners = [[j for j in range(200) if abs(i - j) <= 1] for i in range(200)]
+    check(spark, Drawn("names", on, table, table, partners), "left", "range")
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.float64(), pa.timestamp("us", "UTC")], ids=str)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_a_held_side_is_put_in_key_order(kind: pa.DataType, nulls: bool) -> None:
+    keys = pa.array([5, -3, None if nulls else 9, 0, 5, -7]).cast(kind)
+    table = pa.table({"x": pa.chunked_array([keys[:2], keys[2:]]), "n": range(6)})
+    ordered = in_key_order(table, "x")
+    assert ordered["n"].to_pylist()[:3] == [5, 1, 3]
+    known = ordered["x"].cast(pa.int64()).drop_null().to_pylist()
+    assert known == ([-7, -3, 0, 5, 5] if nulls else [-7, -3, 0, 5, 5, 9])
+    assert in_key_order(table, None) is table

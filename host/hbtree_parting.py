@@ -24,10 +24,10 @@ from millrace.host.memory import load_as, store_as, table
 from millrace.host.team import Team
 from millrace.host.words import Array
 
-PARTS = 256
+PARTS = 512
 """Parts of the tree: a part's inner nodes fit the nearest caches, and as many places to write to do."""
 LEAST_QUERIES = 1 << 17
-LEAST_BYTES = 1 << 28
+LEAST_BYTES = 1 << 26
 """Batches and trees from which on parting pays."""
 _SLICES = 8
 _KEPT: deque[Arena] = deque(maxlen=1)

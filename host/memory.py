@@ -70,7 +70,7 @@ def _store_as(typing_context: Any, where: Any, index: Any, value: Any) -> Any:
 
 
 def _prefetching(nearness: int) -> Any:
-    """An intrinsic: ask for the cache line at an address, without waiting; it goes to the nearest cache (3) or the next (2)."""
+    """An intrinsic: ask for the cache line at an address, for the nearest cache (3) or the next (2), and go on."""
 
     def prefetching(typing_context: Any, where: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.bisort_prober import BLOCK, fetch, seek, settle, size_of
+from millrace.host.bisort_prober import BLOCK, seek, settle, size_of
 from millrace.host.indexes import Matches
 from millrace.host.jit import Share, inline, share
-from millrace.host.memory import address, load_as, load_id, prefetch, store_as
+from millrace.host.memory import address, load_as, load_id, prefetch, store_as, touch
 from millrace.host.segments import sort_segment
 from millrace.host.subwindow import PAD, Intervals, Questions, Records
 from millrace.host.team import Team
@@ -100,18 +100,8 @@ def _open_span(given: int, first: int, count: int, local: int, like: Any) -> Non
 
 
 @inline
-def _ask_words(given: int, at: int, count: int, local: int, like: Any) -> None:
-    """Ask for the words of a block of questions, the span's from `at` on."""
-    records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
-    for k in range(records):
-        words = load_as(table, _LINE * k + _WORDS, 0)
-        if words:
-            fetch(words, load_as(table, _LINE * k + _STEP, 0), load_as(local, 2 * k, 0) + 4 * at, count, like)
-
-
-@inline
 def _make_records(given: int, first: int, at: int, count: int, local: int, like: Any) -> int:
-    """Make a block's records, and ask for their ids; how many those are."""
+    """Make a block's records, and bring their ids near; how many those are."""
     records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
     bounds = (first + at) * size_of(like)
     low, high = load_as(given, _LOW, 0) + bounds, load_as(given, _HIGH, 0) + bounds
@@ -127,7 +117,7 @@ def _make_records(given: int, first: int, at: int, count: int, local: int, like:
         for j in range(count):
             start, end = load_id(starts, j), load_id(ends, j)
             # Records are often empty: their ids are not worth a cache line, so the first ones stand for them.
-            prefetch(ids + 4 * start * (start < end))
+            touch(ids + 4 * start * (start < end))
             named += end - start
     return named
 
@@ -190,14 +180,12 @@ def _collect(given: int, part: int, parts: int, like: Any) -> None:
     for first in range(questions * part // parts, stop, SPAN):
         span = min(SPAN, stop - first)
         _open_span(given, first, span, local, like)
-        _ask_words(given, 0, min(BLOCK, span), local, like)
         for block in range(0, span, BLOCK):
-            after = min(block + BLOCK, span)
-            _ask_words(given, after, min(BLOCK, span - after), local, like)
-            named = _make_records(given, first, block, after - block, local, like)
+            count = min(BLOCK, span - block)
+            named = _make_records(given, first, block, count, local, like)
             needed += named
             if at + named + PAD <= limit:
-                at = _collect_block(given, first, block, after - block, local, scratch, at)
+                at = _collect_block(given, first, block, count, local, scratch, at)
     store_as(load_as(given, _TOTALS, 0), part + 1, needed)
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.bisort_prober import BLOCK, fetch, seek, settle, size_of
+from millrace.host.bisort_prober import BLOCK, seek, settle, size_of
 from millrace.host.indexes import Matches
 from millrace.host.jit import Share, inline, share
-from millrace.host.memory import address, load_as, load_id, prefetch, store_as
+from millrace.host.memory import address, copy_ids, load_as, load_id, prefetch, store_as, touch
 from millrace.host.segments import sort_segment
 from millrace.host.subwindow import PAD, Intervals, Questions, Records
 from millrace.host.team import Team
@@ -79,7 +79,13 @@ def _count(given: int, part: int, parts: int) -> None:
 
 
 # Collecting. A part's own memory begins with a pair of addresses per record: where starts and ends of the questions of
-# the present span are. Then come those that are made here, `SPAN` of each for every record.
+# the present span are. Then come those that are made here, `SPAN` of each for every record; then, for each question of
+# a block, how many partners it has or where the next goes, and where the first one is; then a spare place.
+
+
+@inline
+def _nexts(local: int, records: int) -> int:
+    return local + (16 + 8 * SPAN) * records
 
 
 @inline
@@ -100,22 +106,14 @@ def _open_span(given: int, first: int, count: int, local: int, like: Any) -> Non
 
 
 @inline
-def _ask_words(given: int, at: int, count: int, local: int, like: Any) -> None:
-    """Ask for the words of a block of questions, the span's from `at` on."""
-    records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
-    for k in range(records):
-        words = load_as(table, _LINE * k + _WORDS, 0)
-        if words:
-            fetch(words, load_as(table, _LINE * k + _STEP, 0), load_as(local, 2 * k, 0) + 4 * at, count, like)
-
-
-@inline
 def _make_records(given: int, first: int, at: int, count: int, local: int, like: Any) -> int:
-    """Make a block's records, and ask for their ids; how many those are."""
+    """Make a block's records, and bring their ids near; how many those are."""
     records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
     bounds = (first + at) * size_of(like)
     low, high = load_as(given, _LOW, 0) + bounds, load_as(given, _HIGH, 0) + bounds
-    named = 0
+    nexts, named = _nexts(local, records), 0
+    for j in range(count):
+        store_as(nexts, j, 0)
     for k in range(records):
         line = table + 8 * _LINE * k
         starts, ends = load_as(local, 2 * k, 0) + 4 * at, load_as(local, 2 * k + 1, 0) + 4 * at
@@ -127,55 +125,80 @@ def _make_records(given: int, first: int, at: int, count: int, local: int, like:
         for j in range(count):
             start, end = load_id(starts, j), load_id(ends, j)
             # Records are often empty: their ids are not worth a cache line, so the first ones stand for them.
-            prefetch(ids + 4 * start * (start < end))
-            named += end - start
+            touch(ids + 4 * start * (start < end))
+        for j in range(count):
+            found = load_id(ends, j) - load_id(starts, j)
+            store_as(nexts, j, load_as(nexts, j, 0) + found)
+            named += found
     return named
 
 
 @inline
-def _copy_checked(ids: int, start: int, end: int, first: int, begin: int, length: int, out: int, at: int) -> int:
-    """Copy the positions that are in reach; where the next one goes."""
-    for i in range(PAD):
-        position = load_id(ids, start + i) + first
-        store_as(out, at, position)
-        at += (start + i < end) & _within(position, begin, length)
+def _copy_checked(ids: int, start: int, end: int, first: int, begin: int, length: int, out: int, spare: int) -> int:
+    """Copy the positions that are in reach, the others to a spare place; where the next one goes."""
+    for i in range(start, start + PAD):
+        position = load_id(ids, i) + first
+        kept = (i < end) & _within(position, begin, length)
+        store_as(out if kept else spare, 0, position)
+        out += 8 * kept
     for i in range(start + PAD, end):
         position = load_id(ids, i) + first
-        store_as(out, at, position)
-        at += _within(position, begin, length)
-    return at
+        kept = _within(position, begin, length)
+        store_as(out if kept else spare, 0, position)
+        out += 8 * kept
+    return out
 
 
 @inline
-def _copy(ids: int, start: int, end: int, first: int, out: int, at: int) -> int:
+def _copy(ids: int, start: int, end: int, first: int, out: int) -> int:
     """Copy positions; where the next one goes."""
-    for i in range(PAD):
-        store_as(out, at + i, load_id(ids, start + i) + first)
+    copy_ids(ids + 4 * start, first, out, end - start)
     for i in range(PAD, end - start):
-        store_as(out, at + i, load_id(ids, start + i) + first)
-    return at + end - start
+        store_as(out, i, load_id(ids, start + i) + first)
+    return out + 8 * (end - start)
+
+
+@inline
+def _copy_run(given: int, k: int, first: int, start_at: int, count: int, local: int) -> None:
+    """Copy what a block of questions found in one run or the like, each behind what it has."""
+    records, line = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0) + 8 * _LINE * k
+    starts, ends = load_as(local, 2 * k, 0) + 4 * start_at, load_as(local, 2 * k + 1, 0) + 4 * start_at
+    nexts = _nexts(local, records)
+    spare = nexts + 8 * 2 * BLOCK
+    ids, base = load_as(line, _IDS, 0), load_as(line, _FIRST, 0)
+    if load_as(line, _CHECK, 0):
+        for j in range(count):
+            begin, length = _reach(given, first + start_at + j)
+            start, end = load_id(starts, j), load_id(ends, j)
+            start, end = start * (start < end), end * (start < end)
+            out = _copy_checked(ids, start, end, base, begin, length, load_as(nexts, j, 0), spare)
+            store_as(nexts, j, out)
+    else:
+        for j in range(count):
+            start, end = load_id(starts, j), load_id(ends, j)
+            start, end = start * (start < end), end * (start < end)
+            store_as(nexts, j, _copy(ids, start, end, base, load_as(nexts, j, 0)))
 
 
 @inline
 def _collect_block(given: int, first: int, start_at: int, count: int, local: int, out: int, at: int) -> int:
-    """Put the partners of a block of questions side by side, and note where each one's are; where the next go."""
-    records, table = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0)
-    places, slots = load_as(given, _PLACES, 0), load_as(given, _SLOT, 0)
-    for j in range(start_at, start_at + count):
-        begin_at = at
-        for k in range(records):
-            line = table + 8 * _LINE * k
-            start, end = load_id(load_as(local, 2 * k, 0), j), load_id(load_as(local, 2 * k + 1, 0), j)
-            start, end = start * (start < end), end * (start < end)
-            ids, base = load_as(line, _IDS, 0), load_as(line, _FIRST, 0)
-            if load_as(line, _CHECK, 0):
-                begin, length = _reach(given, first + j)
-                at = _copy_checked(ids, start, end, base, begin, length, out, at)
-            else:
-                at = _copy(ids, start, end, base, out, at)
-        slot = load_id(slots, first + j)
-        store_as(places, 2 * slot, begin_at)
-        store_as(places, 2 * slot + 1, at - begin_at)
+    """Put the partners of a block of questions side by side, and note where each one's are; where the next go.
+
+    One run after the other. What is out of reach leaves a gap.
+    """
+    records, slots = load_as(given, _RECORDS, 0), load_as(given, _SLOT, 0) + 4 * (first + start_at)
+    nexts, places = _nexts(local, records), load_as(given, _PLACES, 0)
+    for j in range(count):
+        store_as(nexts, BLOCK + j, at)
+        after = at + load_as(nexts, j, 0)
+        store_as(nexts, j, out + 8 * at)
+        at = after
+    for k in range(records):
+        _copy_run(given, k, first, start_at, count, local)
+    for j in range(count):
+        slot, begin = load_id(slots, j), load_as(nexts, BLOCK + j, 0)
+        store_as(places, 2 * slot, begin)
+        store_as(places, 2 * slot + 1, ((load_as(nexts, j, 0) - out) >> 3) - begin)
     return at
 
 
@@ -190,14 +213,12 @@ def _collect(given: int, part: int, parts: int, like: Any) -> None:
     for first in range(questions * part // parts, stop, SPAN):
         span = min(SPAN, stop - first)
         _open_span(given, first, span, local, like)
-        _ask_words(given, 0, min(BLOCK, span), local, like)
         for block in range(0, span, BLOCK):
-            after = min(block + BLOCK, span)
-            _ask_words(given, after, min(BLOCK, span - after), local, like)
-            named = _make_records(given, first, block, after - block, local, like)
+            count = min(BLOCK, span - block)
+            named = _make_records(given, first, block, count, local, like)
             needed += named
             if at + named + PAD <= limit:
-                at = _collect_block(given, first, block, after - block, local, scratch, at)
+                at = _collect_block(given, first, block, count, local, scratch, at)
     store_as(load_as(given, _TOTALS, 0), part + 1, needed)
 
 
@@ -361,7 +382,7 @@ class _Job:
         """Collect the partners, once more where there was not room enough."""
         asked, given = self._asked, self.given
         parts = min(_slices(len(asked)), PARTS)
-        local = len(self._table) * (2 + SPAN)
+        local = len(self._table) * (2 + SPAN) + 2 * BLOCK + 1
         self.lend(_LOCAL, parts * local)
         given[_LOCAL_SIZE], given[_LOW], given[_HIGH] = 8 * local, address(asked.low), address(asked.high)
         kernel = _collect_64 if asked.low.dtype == np.uint64 else _collect_32

@@ -6,8 +6,8 @@ word is not below `low[j]`, `ends[j]` the first whose word is above `high[j]`: t
 `LANES` words can be read beyond the end of run and index.
 
 Bounds and index are merged, as in the paper, a line of samples at a time and four stretches in step (`seek`); then each
-bound's partition, which has been asked for meanwhile, is searched in vector code, and the end of its range is looked
-for right behind the start (`settle`). Where ranges are long, or `high` is seen not to belong to `low`, the two are
+bound's partition is brought near and searched in vector code, and the end of its range is looked for right behind the
+start (`settle`). Where ranges are long, or `high` is seen not to belong to `low`, the two are
 looked up apart. Words are read in whole lines; what is found beyond the end of a run stands for its end.
 """
 
@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 
 from millrace.host.jit import inline, share
-from millrace.host.memory import LANES, leading_below, leading_upto, load_as, load_id, prefetch, store_as, table
+from millrace.host.memory import LANES, leading_below, leading_upto, load_as, load_id, prefetch, store_as, table, touch
 from millrace.host.team import Team
 from millrace.host.words import Array
 
 SLICE = 1 << 12
 """About how many bounds one thread looks up at a time."""
 BLOCK = 128
-"""Bounds between asking for a partition and searching it: their lines fit a first-level cache."""
+"""Bounds whose partitions are brought near together: their lines fit a first-level cache."""
+AHEAD = 16 * LANES
+"""Samples ahead that are asked for while bounds and index are merged."""
 PATIENCE = 4
 """Lines of samples that are passed one by one before the rest of the index is halved."""
 _U32 = np.uint32
@@ -62,6 +64,7 @@ def _partition(index: int, first: int, samples: int, bound: Any, upper: bool, li
 def _pass(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
     """From `p` on, past the samples that lie before the place of a bound."""
     passed = _leading(index + p * size_of(like), bound, upper)
+    prefetch(index + (p + AHEAD) * size_of(like))
     p += passed
     lines = 0
     while (passed == LANES) & (p < samples):
@@ -96,13 +99,16 @@ def _partitions(index: int, samples: int, bounds: int, count: int, out: int, upp
 
 
 @inline
-def fetch(words: int, step: int, partitions: int, count: int, like: Any) -> None:
-    """Ask for some partitions' words and those behind."""
-    line = step * size_of(like)
+def fetch(words: int, n: int, step: int, partitions: int, count: int, like: Any) -> None:
+    """Read some partitions' lines and those behind, so that they are at hand.
+
+    Prefetches would do less, and nothing may be written meanwhile: a read that waits for memory holds up the writes
+    before it, and a line whose place in its page is that of such a write is read only after that one.
+    """
     for j in range(count):
-        begin = words + max(load_id(partitions, j) - 1, 0) * line
-        for at in range(0, line + 1, 64):
-            prefetch(begin + at)
+        begin = max(load_id(partitions, j) - 1, 0) * step
+        for at in range(begin, begin + step + 1, LANES):
+            touch(words + min(at, n) * size_of(like))
 
 
 @inline
@@ -175,12 +181,14 @@ def settle(
     """From what `seek` noted to starts and ends."""
     # A step that the compiler knows makes the search of a partition a line of code without a loop.
     if step == LANES:
+        fetch(words, n, LANES, starts, count, like)
         done = _both_places(words, n, LANES, low, high, count, starts, ends, like)
     else:
+        fetch(words, n, step, starts, count, like)
         done = _both_places(words, n, step, low, high, count, starts, ends, like)
     if not done:
         _partitions(index, (n + step - 1) // step, high, count, ends, True, like)
-        fetch(words, step, ends, count, like)
+        fetch(words, n, step, ends, count, like)
         _places(words, n, step, high, count, ends, True, like)
 
 
@@ -193,12 +201,9 @@ def _probe(given: int, part: int, parts: int, like: Any) -> None:
     if first == stop:
         return
     seek(n, step, index, low + first * size_of(like), stop - first, starts + 4 * first, like)
-    fetch(words, step, starts + 4 * first, min(BLOCK, stop - first), like)
     for block in range(first, stop, BLOCK):
-        after = min(block + BLOCK, stop)
-        fetch(words, step, starts + 4 * after, min(BLOCK, stop - after), like)
-        at = block * size_of(like)
-        settle(words, n, step, index, low + at, high + at, after - block, starts + 4 * block, ends + 4 * block, like)
+        count, at = min(BLOCK, stop - block), block * size_of(like)
+        settle(words, n, step, index, low + at, high + at, count, starts + 4 * block, ends + 4 * block, like)
 
 
 @share

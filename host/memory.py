@@ -96,6 +96,42 @@ def _stack_words(typing_context: Any, count: Any) -> Any:
     return types.int64(count), generate
 
 
+def _touch(typing_context: Any, where: Any) -> Any:
+    """Read the 32-bit number at an address for its cache line alone: unlike a prefetch, never left undone."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # An atomic read is one that the compiler may not leave out; to the processor it is like any other.
+        builder.load_atomic(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()), "monotonic", 4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+def _copy_ids(typing_context: Any, source: Any, base: Any, to: Any, count: Any) -> Any:
+    """Write up to four 32-bit numbers, `base` added to each, as int64: four are read, but only `count` written."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, flags = ir.VectorType(ir.IntType(32), 4), ir.VectorType(ir.IntType(1), 4)
+        wide, zeros = ir.VectorType(_WORD, 4), ir.Constant(ir.VectorType(ir.IntType(32), 4), [0] * 4)
+        base, count = (
+            builder.shuffle_vector(
+                builder.insert_element(ir.Constant(wide, ir.Undefined), arguments[i], ir.IntType(32)(0)),
+                ir.Constant(wide, ir.Undefined),
+                zeros,
+            )
+            for i in (1, 3)
+        )
+        ids = builder.load(builder.inttoptr(arguments[0], number.as_pointer()), align=4)
+        values = builder.add(builder.zext(ids, wide), base)
+        wanted = builder.icmp_signed("<", ir.Constant(wide, [0, 1, 2, 3]), count)
+        kind = ir.FunctionType(ir.VoidType(), [wide, wide.as_pointer(), ir.IntType(32), flags])
+        store = helpers.get_or_insert_function(builder.module, kind, "llvm.masked.store.v4i64.p0v4i64")
+        builder.call(store, [values, builder.inttoptr(arguments[2], wide.as_pointer()), ir.IntType(32)(8), wanted])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
 @cache
 def _vector_bits() -> int:
     """The widest comparison that this processor makes in one instruction: pieces beyond that are put together badly."""
@@ -218,6 +254,8 @@ def _call_read(typing_context: Any, function: Any, file: Any, where: Any, size: 
 load_as: Callable[..., Any] = cast(Any, intrinsic(_load_as))
 load_id: Callable[[int, int], int] = cast(Any, intrinsic(_load_id))
 store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
+touch: Callable[[int], None] = cast(Any, intrinsic(_touch))
+copy_ids: Callable[[int, int, int, int], None] = cast(Any, intrinsic(_copy_ids))
 prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetching(3)))
 prefetch_far: Callable[[int], None] = cast(Any, intrinsic(_prefetching(2)))
 stack_words: Callable[[int], int] = cast(Any, intrinsic(prefer_literal=True)(_stack_words))

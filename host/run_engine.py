@@ -21,7 +21,8 @@ UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
 TRIMMER, BAND_PROBER = "bisort_trimmer", "bisort_band_prober"
 STEPS = ((1 << 19, 8), (1 << 21, 16), (1 << 31, 32))
 """Words of a partition, between two samples of the index, in runs up to a size: one cache line of 64-bit words while
-the index stays small beside the batches that are merged with it, more in large runs."""
+the index stays small beside the batches that are merged with it, more in large runs. In the host's memory it is always
+one line: an index is read in sequence, and costs less there than the lines of a partition do."""
 
 
 @dataclass
@@ -48,17 +49,16 @@ class Probing:
     """Of the run."""
 
 
-def _step(size: int) -> int:
-    """Words of a partition in a run of that size."""
-    return next(step for most, step in STEPS if size <= most)
-
-
 class RunEngine:
     """Runs on one device."""
 
     def __init__(self, device: Device) -> None:
         """`device` offers at least `UNITS`."""
         self.device = device
+
+    def _step(self, size: int) -> int:
+        """Words of a partition in a run of that size."""
+        return STEPS[0][1] if self.is_near else next(step for most, step in STEPS if size <= most)
 
     def run(self, words: Array, ids: Ids) -> Run:
         """A run of sorted tuples, whose arrays the caller gives up; `PAD` more ids can be read."""
@@ -68,7 +68,7 @@ class RunEngine:
         """One run of two, which are given up."""
         size = older.size + newer.size
         words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size + PAD, older.ids.dtype)
-        step = _step(size)
+        step = self._step(size)
         index = self.device.alloc(-(-size // step), words.dtype)
         buffers = [older.words, older.ids, newer.words, newer.ids, words, ids, index]
         self.device.wait(self.device.launch("bisort_merger", buffers, (older.size, newer.size, step)))
@@ -90,7 +90,7 @@ class RunEngine:
         return self._indexed(left, words, ids)
 
     def _indexed(self, size: int, words: Buffer, ids: Buffer) -> Run:
-        step = _step(size)
+        step = self._step(size)
         index = self.device.alloc(-(-size // step), words.dtype)
         self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, step)))
         return Run(size, words, ids, index, step)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 GROUP = 1 << 14
 """Changes that one thread takes at a time."""
+_NEAR = 16
+"""Changes among which the end of a big leaf is looked for first."""
 JOURNAL = 1 << 22
 """Bytes of a piece of journal for the changes that one thread does alone."""
 
@@ -188,7 +190,16 @@ def _bounds(lines: Array, fanout: int) -> Array:
     bounds = [0]
     for nominal in range(GROUP, len(lines), GROUP):
         if nominal > bounds[-1]:
-            other = np.flatnonzero(lines[nominal : nominal + GROUP] // fanout != lines[nominal - 1] // fanout)
-            if len(other):
-                bounds.append(nominal + int(other[0]))
+            after = _leaf_end(lines, nominal, fanout)
+            if after < min(nominal + GROUP, len(lines)):
+                bounds.append(after)
     return np.array([*bounds, len(lines)], np.int64)
+
+
+def _leaf_end(lines: Array, nominal: int, fanout: int) -> int:
+    """The first change from a place on that is of another big leaf than the one before it: near, as a rule."""
+    leaf, near = lines[nominal - 1] // fanout, _NEAR
+    while near < GROUP and nominal + near < len(lines) and lines[nominal + near] // fanout == leaf:
+        near *= 2
+    other = np.flatnonzero(lines[nominal : nominal + min(near + 1, GROUP)] // fanout != leaf)
+    return nominal + (int(other[0]) if len(other) else GROUP)

@@ -8,11 +8,15 @@ cost less than that saves. (The paper searches in the order given; its authors s
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from millrace.host import hbtree_search as hs
+from millrace.host.arena import Arena
 from millrace.host.hbtree_run import run_search
 from millrace.host.hbtree_starts import Starts
 from millrace.host.jit import Share, inline, share
@@ -20,12 +24,16 @@ from millrace.host.memory import load_as, store_as, table
 from millrace.host.team import Team
 from millrace.host.words import Array
 
-PARTS = 256
+PARTS = 512
 """Parts of the tree: a part's inner nodes fit the nearest caches, and as many places to write to do."""
 LEAST_QUERIES = 1 << 17
-LEAST_BYTES = 1 << 28
+LEAST_BYTES = 1 << 26
 """Batches and trees from which on parting pays."""
 _SLICES = 8
+_KEPT: deque[Arena] = deque(maxlen=1)
+"""Memory for the next call to work in: in fresh memory every page is a fault."""
+MOST_KEPT = 1 << 22
+"""Queries up to which memory is kept: 13 bytes each."""
 _QUERIES, _FLIP, _COUNT, _TREE, _COUNTS, _WORDS, _PLACES, _SHIFT = range(8)
 
 
@@ -76,10 +84,10 @@ def _move_64(given: int, part: int, parts: int) -> None:
     _move(given, part, parts, np.uint64(0))
 
 
-def part_queries(tree: Array, entries: int, queries: Array, flip: int, team: Team) -> tuple[Array, Array]:
-    """Words of the queries in the order of the tree's parts, and where each came from; in arrays of the team's."""
+def part_queries(tree: Array, entries: int, queries: Array, flip: int, team: Team, arena: Arena) -> tuple[Array, Array]:
+    """Words of the queries in the order of the tree's parts, and where each came from; in arrays of the arena's."""
     count, wide = len(queries), queries.itemsize == 8
-    words, places = team.arena.take(count, queries.dtype), team.arena.take(count, np.dtype(np.uint32))
+    words, places = arena.take(count, queries.dtype), arena.take(count, np.dtype(np.uint32))
     shift = max((entries - 1).bit_length() - PARTS.bit_length() + 1, 0)
     counts = np.zeros((_SLICES, PARTS), np.int64)
     given = table(queries, 0, count, tree, counts, words, places, shift)
@@ -90,6 +98,18 @@ def part_queries(tree: Array, entries: int, queries: Array, flip: int, team: Tea
     counts[:] = ends - counts
     team.run(_move_64 if wide else _move_32, given, _SLICES)
     return words, places
+
+
+@contextmanager
+def _room(count: int) -> Iterator[Arena]:
+    """Memory to work in, kept for the next call unless it is for very many queries."""
+    try:
+        arena = _KEPT.pop()
+    except IndexError:
+        arena = Arena()
+    yield arena
+    if count <= MOST_KEPT:
+        _KEPT.append(arena)
 
 
 def run_led(
@@ -106,10 +126,14 @@ def run_led(
     searched = "START" not in given and given.get("MODE", hs.NODES) != hs.NODES
     if starts is None or not searched or len(queries) < LEAST_QUERIES or nbytes < LEAST_BYTES:
         return run_search(share, team, tree, queries, flip, **given)
-    words, places = part_queries(tree, len(starts.directory) - 1, queries, flip, team)
-    there = np.ones(len(queries) if "BITS" in given else 0, np.uint8)
-    hits = run_search(share, team, tree, words, PLACES=places, THERE=there, **given)
-    if hits < len(there):
-        bits = np.packbits(there, bitorder="little")
-        given["BITS"][: len(bits)] = bits
+    with _room(len(queries)) as arena:
+        words, places = part_queries(tree, len(starts.directory) - 1, queries, flip, team, arena)
+        there = arena.take(len(queries), np.uint8)
+        there[:] = 1
+        hits = run_search(share, team, tree, words, PLACES=places, THERE=there, **given)
+        if "BITS" in given and hits < len(there):
+            bits = np.packbits(there, bitorder="little")
+            given["BITS"][: len(bits)] = bits
+        for array in (words, places, there):
+            arena.give(array)
     return hits

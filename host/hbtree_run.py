@@ -64,10 +64,10 @@ def run_search(share: Share, team: Team, tree: Array, queries: Array, flip: int 
     """
     count = len(queries)
     parts = max(-(-count // SLICE), 1)
-    room, hits = np.empty(parts * hs.SCRATCH, np.int64), np.zeros(parts, np.int64)
+    hits = np.zeros(parts, np.int64)
     arguments = np.zeros(hs.ARGUMENTS, np.int64)
     levels = int(tree[hs.TREE_LEVELS])
-    named = {"QUERIES": queries, "COUNT": count, "TREE": tree, "DEPTH": levels, "ROOM": room, "HITS": hits, **given}
+    named = {"QUERIES": queries, "COUNT": count, "TREE": tree, "DEPTH": levels, "HITS": hits, **given}
     for name, value in named.items():
         arguments[getattr(hs, name)] = address(value) if isinstance(value, np.ndarray) else value
     arguments.view(np.uint64)[hs.FLIP] = flip

@@ -19,14 +19,24 @@ from millrace.host.bisort_prober import size_of
 from millrace.host.hbtree_layout import LINE
 from millrace.host.hbtree_starts import FEW
 from millrace.host.jit import inline, load_byte, share
-from millrace.host.memory import half_below, half_upto, line_below, line_upto, load_as, load_id, prefetch, store_as
+from millrace.host.memory import (
+    half_below,
+    half_upto,
+    line_below,
+    line_upto,
+    load_as,
+    load_id,
+    prefetch_far,
+    stack_words,
+    store_as,
+)
 
-BLOCK = 32
+BLOCK = 64
 """Queries that walk together: as many as bits of validity are written at once."""
 RING = 16
 """Blocks that can be under way: no tree has more steps."""
 SCRATCH = 2 * RING * BLOCK
-"""Numbers of 64 bits that a part of a call needs to work in: words and nodes of all blocks under way."""
+"""Numbers of 64 bits that a part of a call works in, on its stack: words and nodes of all blocks under way."""
 NEAR = 1 << 18
 """Bytes up to which levels are taken to be in the caches, those above them included: they are walked in one step."""
 TREE_REGULAR, TREE_FANOUT, TREE_LEVELS, TREE_SIZE, TREE_LINES, TREE_LEAVES, TREE_STRIDE, TREE_WIDTH = range(8)
@@ -40,8 +50,8 @@ TREE_LEAF_BITS, TREE_OFFSET = 11, 12
 """The directory of `hbtree_starts` (0: none), and what finds a word's entry in it."""
 TREE_BASES = 21
 """From here on the address of each level's node 0, the leaves' last."""
-(QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, ROOM, MODE, HIGH, ENDS, PLACES, THERE) = range(17)
-ARGUMENTS = 17
+(QUERIES, FLIP, MASK, COUNT, TREE, START, DEPTH, AT, OUT, BITS, HITS, MODE, HIGH, ENDS, PLACES, THERE) = range(16)
+ARGUMENTS = 16
 """`PLACES`: where the answer of each query goes (0: in order); then bytes of `THERE` are cleared instead of `BITS`."""
 FIRST, LAST, LOWER, NODES, VALUES, LAST_VALUES = range(6)
 """Modes: the position of the first equal word or the last (-1: none), of the first not below; nodes; values."""
@@ -98,7 +108,7 @@ def _entries(tree: int, words: int, nodes: int, count: int, like: Any) -> None:
     for j in range(count):
         entry = entry_of(load_as(words, j, like), rule)
         store_as(nodes, j, entry)
-        prefetch(starts + 4 * entry)
+        prefetch_far(starts + 4 * entry)
 
 
 @inline
@@ -123,17 +133,17 @@ def _enter(tree: int, words: int, nodes: int, count: int, per_level: int, like: 
     last = level == load_as(tree, TREE_LEVELS, 0) - 1
     size = load_as(tree, TREE_LAST if last else TREE_UPPER, 0)
     for j in range(count):
-        prefetch(base + load_as(nodes, j, 0) * size)
+        prefetch_far(base + load_as(nodes, j, 0) * size)
 
 
 @inline
 def _ask_leaf(where: int, stride: int) -> None:
     """Ask for a leaf line and what lies beside it: up to two more lines."""
-    prefetch(where)
+    prefetch_far(where)
     if stride > LINE:
-        prefetch(where + LINE)
+        prefetch_far(where + LINE)
     if stride > 2 * LINE:
-        prefetch(where + 2 * LINE)
+        prefetch_far(where + 2 * LINE)
 
 
 @inline
@@ -154,7 +164,7 @@ def _implicit_step(tree: int, level: int, words: int, nodes: int, count: int, li
             node = load_as(nodes, j, 0)
             node = node * fanout + line_below(base + node * LINE, load_as(words, j, like))
             store_as(nodes, j, node)
-            prefetch(next_base + node * LINE)
+            prefetch_far(next_base + node * LINE)
     else:
         for j in range(count):
             node = load_as(nodes, j, 0)
@@ -174,7 +184,7 @@ def _regular_step(tree: int, step: int, words: int, nodes: int, count: int, like
             node = load_as(nodes, j, 0)
             line = line_below(base + node * size, load_as(words, j, like))
             store_as(nodes, j, node * per_line + line)
-            prefetch(base + node * size + (1 + line) * LINE)
+            prefetch_far(base + node * size + (1 + line) * LINE)
     elif phase == 1:
         for j in range(count):
             place = load_as(nodes, j, 0)
@@ -182,7 +192,7 @@ def _regular_step(tree: int, step: int, words: int, nodes: int, count: int, like
             slot = line * per_line + line_below(base + node * size + (1 + line) * LINE, load_as(words, j, like))
             store_as(nodes, j, node * fanout + slot)
             if not last:
-                prefetch(base + node * size + (1 + per_line) * LINE + slot * size_of(like))
+                prefetch_far(base + node * size + (1 + per_line) * LINE + slot * size_of(like))
             elif next_base != 0:
                 _ask_leaf(next_base + (node * fanout + slot) * stride, stride)
     elif not last:
@@ -192,7 +202,7 @@ def _regular_step(tree: int, step: int, words: int, nodes: int, count: int, like
             node, slot = place // fanout, place & (fanout - 1)
             child = _I64(load_as(base + node * size + (1 + per_line) * LINE, slot, like))
             store_as(nodes, j, child)
-            prefetch(next_base + child * next_size)
+            prefetch_far(next_base + child * next_size)
 
 
 @inline
@@ -303,7 +313,7 @@ def _values(given: int, tree: int, first: int, words: int, nodes: int, count: in
         valid |= _I64(there) << j
         hits += there
     if places == 0:
-        store_as(load_as(given, BITS, 0), first // BLOCK, np.uint32(valid))
+        store_as(load_as(given, BITS, 0), first // BLOCK, np.uint64(valid))
     elif hits < count:
         for j in range(count):
             if (valid >> j) & 1 == 0:
@@ -320,6 +330,17 @@ def _put(out: int, index: int, where: int, lane: int, position: int, width: int,
         store_as(out, index, load_as(where, lane, np.uint32(0)) if there else np.uint32(0))
     else:
         store_as(out, index, _I64(position) if there else _I64(0))
+
+
+@inline
+def _ask_answers(given: int, tree: int, first: int, count: int) -> None:
+    """Ask for the lines that the answers of a block of parted queries go to."""
+    places, out, shift = load_as(given, PLACES, 0), load_as(given, OUT, 0), 3
+    if load_as(given, MODE, 0) >= VALUES and load_as(tree, TREE_WIDTH, 0) == 4:
+        shift = 2
+    if places != 0:
+        for j in range(count):
+            prefetch_far(out + (load_id(places, first + j) << shift))
 
 
 @inline
@@ -351,7 +372,7 @@ def _search_part(given: int, part: int, parts: int, like: Any) -> None:
         near, lead = door, 2
     blocks, rounds = (total + BLOCK - 1) // BLOCK, depth - near + lead + 1
     first, stop = blocks * part // parts, blocks * (part + 1) // parts
-    room, hits = load_as(given, ROOM, 0) + 8 * part * SCRATCH, 0
+    room, hits = stack_words(SCRATCH), 0
     for turn in range(first, stop + rounds - 1):
         # The block in front goes first: what it asked for longest ago is there, and its place in the ring is next.
         for behind in range(min(rounds - 1, turn - first), max(turn - stop + 1, 0) - 1, -1):
@@ -369,6 +390,8 @@ def _search_part(given: int, part: int, parts: int, like: Any) -> None:
             elif behind < lead:
                 _enter(tree, words, nodes, count, per_level, like)
             elif behind < rounds - 1:
+                if behind == rounds - 2:
+                    _ask_answers(given, tree, at, count)
                 _steps(tree, near + behind - lead, near + behind - lead + 1, words, nodes, count, like)
             else:
                 hits += _finish(given, tree, at, words, nodes, count, like)
@@ -389,8 +412,8 @@ def _ends_part(given: int, part: int, parts: int, like: Any) -> None:
     size, stop = load_as(tree, TREE_SIZE, 0), total * (part + 1) // parts
     for j in range(total * part // parts, stop):
         if j + BLOCK < stop:
-            prefetch(leaves + (load_as(out, j + BLOCK, 0) >> bits) * stride)
-            prefetch(leaves + ((load_as(out, j + BLOCK, 0) >> bits) + 1) * stride)
+            prefetch_far(leaves + (load_as(out, j + BLOCK, 0) >> bits) * stride)
+            prefetch_far(leaves + ((load_as(out, j + BLOCK, 0) >> bits) + 1) * stride)
         begin = load_as(out, j, 0)
         low, most = type(like)(load_as(queries, j, like) ^ flip), type(like)(load_as(high, j, like) ^ flip)
         end = begin

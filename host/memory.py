@@ -69,18 +69,31 @@ def _store_as(typing_context: Any, where: Any, index: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64, value), generate
 
 
-def _prefetch(typing_context: Any, where: Any) -> Any:
-    """Ask for the cache line at an address, without waiting."""
+def _prefetching(nearness: int) -> Any:
+    """An intrinsic: ask for the cache line at an address, for the nearest cache (3) or the next (2), and go on."""
+
+    def prefetching(typing_context: Any, where: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            byte = ir.IntType(8).as_pointer()
+            number = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+            function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+            builder.call(function, [builder.inttoptr(arguments[0], byte), number(0), number(nearness), number(1)])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), generate
+
+    return prefetching
+
+
+def _stack_words(typing_context: Any, count: Any) -> Any:
+    """The address of so many words of 64 bits, a number known when compiled, on the stack of the kernel."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        builder.call(function, [builder.inttoptr(arguments[0], byte), number(0), number(3), number(1)])
-        return context.get_dummy_value()
+        words = helpers.alloca_once(builder, ir.ArrayType(_WORD, count.literal_value))
+        return builder.ptrtoint(words, _WORD)
 
-    return types.void(types.int64), generate
+    return types.int64(count), generate
 
 
 @cache
@@ -205,7 +218,9 @@ def _call_read(typing_context: Any, function: Any, file: Any, where: Any, size: 
 load_as: Callable[..., Any] = cast(Any, intrinsic(_load_as))
 load_id: Callable[[int, int], int] = cast(Any, intrinsic(_load_id))
 store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
-prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
+prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetching(3)))
+prefetch_far: Callable[[int], None] = cast(Any, intrinsic(_prefetching(2)))
+stack_words: Callable[[int], int] = cast(Any, intrinsic(prefer_literal=True)(_stack_words))
 move_bytes: Callable[[int, int, int], None] = cast(Any, intrinsic(_move_bytes))
 fill_bytes: Callable[[int, int], None] = cast(Any, intrinsic(_fill_bytes))
 leading_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=")))

@@ -2,8 +2,9 @@
 
 *Asynchronous*: all threads change the tree, then the whole I-segment is sent. *Synchronous*: one thread changes it and
 another sends every node that changed, meanwhile. The first has a price that does not depend on the batch, the second a
-higher one for each change: so there is a size from which the first is better, the *crossover*. All four prices are
-measured, those of the device when the tree is first sent and with every update since.
+higher one for each change: so there is a size from which the first is better, the *crossover*. All prices are measured,
+those of the device when the tree is first sent and with every update since. Inner nodes change because of upserts:
+deletes leave separators as they are, and what is merged after them is little.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NEWS = 0.5
 
 @dataclass
 class UpdateCosts:
-    """Nanoseconds of a change by one thread and by all, of a node sent, of the I-segment sent; nodes per change."""
+    """Nanoseconds of a change by one thread and by all, of a node sent, of the I-segment sent; nodes per upsert."""
 
     one: float = 400.0
     all: float = 200.0
@@ -26,33 +27,30 @@ class UpdateCosts:
     segment: float = 0.0
     nodes: float = 0.05
 
-    def sync(self, changes: int) -> float:
+    def sync(self, changes: int, upserts: int) -> float:
         """Changing and sending overlap."""
-        return changes * self._each
+        return max(changes * self.one, upserts * self.nodes * self.node)
 
     def asynchronous(self, changes: int) -> float:
         """One after the other."""
         return changes * self.all + self.segment
 
     @property
-    def _each(self) -> float:
-        return max(self.one, self.nodes * self.node)
-
-    @property
     def crossover(self) -> int | None:
-        """The smallest batch for which `async` is taken; nothing where `sync` is always better."""
-        gained = self._each - self.all
+        """The smallest batch of upserts for which `async` is taken; nothing where `sync` is always better."""
+        gained = self.sync(1, 1) - self.all
         if self.segment == 0:
             return 0
         return ceil(self.segment / gained) if gained > 0 else None
 
-    def choose(self, mode: str, changes: int) -> str:
-        """`sync` or `async`."""
+    def choose(self, mode: str, changes: int, upserts: int) -> str:
+        """`sync` or `async`, for so many changes, of which so many are upserts."""
         if mode != "auto":
             return mode
-        return "sync" if self.sync(changes) < self.asynchronous(changes) else "async"
+        return "sync" if self.sync(changes, upserts) < self.asynchronous(changes) else "async"
 
-    def learn(self, **measured: float) -> None:
-        """Remember what an update took, by name."""
+    def learn(self, weight: float = 1.0, **measured: float) -> None:
+        """Remember what an update took, by name; one of few changes says less than others (`weight`)."""
+        news = _NEWS * weight
         for name, value in measured.items():
-            setattr(self, name, (1 - _NEWS) * getattr(self, name) + _NEWS * value)
+            setattr(self, name, (1 - news) * getattr(self, name) + news * value)

@@ -72,16 +72,15 @@ class UpdateRunner:
         On a device the tree is then as it was; on the CPU alone some changes may have been made, as they would be.
         """
         tree, rest = self.tree, split_largest(changes)
-        before = tree.size
+        before, upserts = tree.size, int(np.count_nonzero(changes.upserts))
         runner = self.runner
         self.measure()
         # Nothing is sent from the CPU to itself, so all threads are always at least as good as one.
-        chosen = "async" if runner is None and mode == "auto" else self.costs.choose(mode, len(changes))
+        chosen = "async" if runner is None and mode == "auto" else self.costs.choose(mode, len(changes), upserts)
         applied = self._on_host(*rest, chosen) if runner is None else self._on_device(runner, *rest, chosen)
         if applied is None:
             return None
         left, nodes = applied
-        upserts = int(np.count_nonzero(changes.upserts))
         return Applied(chosen, before + upserts - tree.size, left, nodes)
 
     # Without a device.
@@ -132,7 +131,7 @@ class UpdateRunner:
         middle = self._clock.now()
         runner.exchange(runner.engine.load(self.tree))
         nodes = self.tree.forget_changed()
-        self._learn(len(changes), all=middle - begin, nodes=nodes)
+        self._learn(changes, nodes, all=middle - begin)
         self.costs.learn(segment=self._clock.now() - middle)
         return True, nodes
 
@@ -163,15 +162,18 @@ class UpdateRunner:
         else:
             scalars = (self.tree.levels, *segment.scalars[1:])
             runner.exchange(replace(segment, scalars=scalars, levels=self.tree.levels))
-        self._learn(len(changes), one=worked, nodes=len(sender.sent))
+        self._learn(changes, len(sender.sent), one=worked)
         if sender.sent:
             self.costs.learn(node=sender.spent / max(sender.count, 1))
         return True, len(sender.sent)
 
-    def _learn(self, changes: int, **measured: float) -> None:
-        """Per change."""
-        if changes >= SYNC_GROUP:
-            self.costs.learn(**{name: value / changes for name, value in measured.items()})
+    def _learn(self, changes: Changes, nodes: int, **spent: float) -> None:
+        """Nodes per upsert; times per change, only of batches in which what every update costs does not show."""
+        upserts = int(np.count_nonzero(changes.upserts))
+        if upserts:
+            self.costs.learn(min(upserts / SYNC_GROUP, 1.0), nodes=nodes / upserts)
+        if len(changes) >= SYNC_GROUP:
+            self.costs.learn(**{name: time / len(changes) for name, time in spent.items()})
 
     def _put_back(self, journal: Journal, sender: _Sender | None, team: Team) -> None:
         """The tree is as it was; so is the device's copy, or it is of no use."""

@@ -140,8 +140,8 @@ class Machine(RuleBasedStateMachine):
         lists.validate(full=True)
         assert lists.to_pylist() == self.oracle.range(low, high)
 
-    @rule(device=st.booleans())
-    def save_and_open(self, device: bool) -> None:
+    @rule()
+    def save_and_open(self) -> None:
         assert self.ix is not None
         path = Path(self.folder.name) / f"index-{self.number}"
         self.ix.save(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.host import hbtree_parting
+from millrace.host.arena import Arena
 from millrace.host.hbtree import HBTree
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
 from millrace.host.hbtree_regular import RegularTree
@@ -76,6 +79,31 @@ def test_answers_of_parted_queries_come_in_order(
     every = keys[rng.integers(0, len(keys), 5000)]
     assert index.lookup(every).to_pylist() == values[order][np.searchsorted(np.sort(keys), every)].tolist()
     assert index.range(every, every).flatten().equals(index.lookup(every))
+
+
+def test_parted_queries_work_in_kept_memory_each_thread_in_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hbtree_parting, "LEAST_QUERIES", 1)
+    monkeypatch.setattr(hbtree_parting, "LEAST_BYTES", 1)
+    kept: deque[Arena] = deque(maxlen=1)
+    monkeypatch.setattr(hbtree_parting, "_KEPT", kept)
+    words = drawn("even", np.uint64, SIZE, np.random.default_rng(9))
+    tree = HBTree.of(words, "implicit")
+
+    def ask(seed: int) -> bool:
+        queries = np.random.default_rng(seed).permutation(words)
+        return bool((words[tree.lookup(queries)] == queries).all())
+
+    assert ask(0)
+    (arena,) = kept
+    assert ask(1)
+    assert kept[0] is arena
+    with ThreadPoolExecutor(3) as asking:
+        assert all(asking.map(ask, range(12)))
+    assert len(kept) == 1
+    kept.clear()
+    monkeypatch.setattr(hbtree_parting, "MOST_KEPT", len(words) - 1)
+    assert ask(2)
+    assert not kept
 
 
 @both_layouts

@@ -53,6 +53,22 @@ def check(tree: RegularTree, rows: dict[int, list[int]]) -> None:
     assert found.tolist() == [rows.get(int(q), [-1])[0] for q in queries]
 
 
+@pytest.mark.parametrize("leaves", [1, 2, 5, 40, 1000])
+def test_groups_end_where_a_big_leaf_ends(leaves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first such place within a group from where it should end; without one, groups become one."""
+    monkeypatch.setattr(hbtree_editor, "GROUP", 64)
+    rng, fanout = np.random.default_rng(leaves), 64
+    for size in (1, 63, 64, 65, 128, 300, 1500):
+        lines = np.sort(rng.integers(0, leaves * fanout, size)).astype(np.uint32)
+        wanted = [0]
+        for nominal in range(64, size, 64):
+            near = range(nominal, min(nominal + 64, size))
+            ends = [i for i in near if lines[i] // fanout != lines[nominal - 1] // fanout]
+            if nominal > wanted[-1] and ends:
+                wanted.append(ends[0])
+        assert hbtree_editor._bounds(lines, fanout).tolist() == [*wanted, size]
+
+
 @every_width
 @pytest.mark.parametrize("journal", [False, True])
 def test_random_batches_leave_what_a_dictionary_has(word: Any, width: int, journal: bool) -> None:

@@ -207,8 +207,9 @@ def test_what_the_distributions_are_like() -> None:
     assert np.array_equal(np.unique(again), values)
 
 
-def test_random_reads_reads_as_much_as_it_says() -> None:
-    reads = RandomReads(1 << 16)
+@pytest.mark.parametrize("far", [False, True])
+def test_random_reads_reads_as_much_as_it_says(far: bool) -> None:
+    reads = RandomReads(1 << 16, far)
     amount, seconds = reads.step()
     assert amount == READS * pool.cores()
     assert seconds > 0

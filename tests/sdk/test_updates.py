@@ -452,7 +452,7 @@ def test_the_plan_shows_where_updates_change_over(monkeypatch: pytest.MonkeyPatc
     keys = np.arange(0, 200_000, 2)
     ix = fresh()
     assert ix.plan.crossover is None
-    ix.update(upsert=[4], mode="sync")  # changes no inner node, so nothing more is learnt
+    ix.update(delete=[5], mode="sync")  # deletes change no inner node, so nothing more is learnt
     # A node of 9 lines takes 10,000 + 2 * 576 ns; a change of 0.05 nodes 557.6 ns, against 200 ns by all threads. The
     # segment is 521 such nodes (192 keys each) in one transfer, and 9 + 1 upper ones of 17 lines in another.
     segment = 2 * 10_000 + 2 * (521 * 576 + 10 * 1088)

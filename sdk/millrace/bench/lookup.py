@@ -3,7 +3,8 @@
 - `lookup-…-uniform`: values of keys drawn evenly, answers in query order. Peers: NumPy's `searchsorted` on the sorted
   keys (`numpy`), the same with queries sorted first and answers scattered back (`numpy-sorted`), and the machine:
   `random-reads` is how many random cache lines it reads a second in as much memory as keys and values take, so that
-  the ratio is lookups per line. `regular` is compared with `implicit` too.
+  the ratio is lookups per line (`random-reads, far`: the same, asked for into the second-level cache). `regular` is
+  compared with `implicit` too.
 - `lookup-…-zipf`: keys drawn by Zipf's law with exponent 2, beside the same index asked evenly (`implicit at uniform`).
 - `range-…-match8`: ranges of eight keys; the peer is two `searchsorted` and a gather in NumPy.
 - `build-…-sorted`: from sorted keys; the yardstick `copy` copies as many bytes as the result has, by NumPy.
@@ -171,12 +172,21 @@ def _zipfian(size: int, queries: int, rng: np.random.Generator) -> Numbers:
     return drawn
 
 
+def _yardsticks(size: int) -> list[Contender]:
+    """The machine, reading at random in so many bytes."""
+    near, far = partial(RandomReads, size), partial(RandomReads, size, far=True)
+    return [
+        Contender(name, reads, answers=False, unit="lines/s")
+        for name, reads in (("random-reads", near), ("random-reads, far", far))
+    ]
+
+
 def _lookups(size: int, queries: int) -> Case:
     draw = partial(_uniform, size, queries)
     theirs = [
         Contender("numpy", partial(Asking, partial(NumpyLookups, size, False), draw, queries)),
         Contender("numpy-sorted", partial(Asking, partial(NumpyLookups, size, True), draw, queries)),
-        Contender("random-reads", partial(RandomReads, BYTES_PER_KEY * size), answers=False, unit="lines/s"),
+        *_yardsticks(BYTES_PER_KEY * size),
     ]
     facts = {"keys": size, "queries": queries, "distribution": "uniform"}
     return _case(f"lookup-{_power(size)}-uniform", "lookups/s", OurLookups, size, draw, queries, theirs, facts)

@@ -3,6 +3,7 @@
 They answer nothing: tuples joined, or keys looked up, per second divided by one say how well an index uses memory, on
 any machine. `random-reads` is the machine's own limit, in a memory far larger than any cache (for lookups: as large as
 keys and values); `window-reads` the limit in one as large as the words and ids of both windows, which a cache may hold.
+`random-reads, far` asks for lines into the second-level cache, as our own lookups do, and not into the nearest.
 The memory is NumPy's, as our own is.
 """
 
@@ -29,7 +30,7 @@ READS = 1 << 21
 class RandomReads:
     """A block of memory of `size` bytes, read at random."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, far: bool = False) -> None:
         """Compiles and loads the reader, and writes all of the memory, so that it is really there."""
         self._read = load("random_reads").random_reads
         self._read.restype = ctypes.c_uint64
@@ -39,7 +40,9 @@ class RandomReads:
             ctypes.c_int64,
             ctypes.c_int,
             ctypes.c_uint64,
+            ctypes.c_int,
         ]
+        self._far = far
         self._lines = -(-size // LINE)
         self._memory = np.ones((self._lines + 1) * LINE, np.uint8)
         self._start = -(-self._memory.ctypes.data // LINE) * LINE
@@ -49,7 +52,7 @@ class RandomReads:
     def step(self) -> tuple[float, float]:
         """Read on all cores."""
         start = time.perf_counter()
-        self._read(self._start, self._lines, READS, self._threads, self._steps)
+        self._read(self._start, self._lines, READS, self._threads, self._steps, self._far)
         seconds = time.perf_counter() - start
         self._steps += 1
         return READS * self._threads, seconds

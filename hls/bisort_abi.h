@@ -8,7 +8,7 @@
 
 namespace bisort_abi {
 constexpr std::uint32_t MAGIC_VALUE = 0x4D524253;  // what MAGIC reads
-constexpr std::uint32_t VERSION_VALUE = 0x00010000;  // what VERSION reads
+constexpr std::uint32_t VERSION_VALUE = 0x00020000;  // what VERSION reads
 constexpr std::uint32_t ADDRESS_BITS = 0x0000000C;  // of the AXI4-Lite port
 constexpr std::uint32_t MAX_LENGTH = 0x80000000;  // the most elements of an array
 constexpr std::uint32_t MIN_STEP_LOG2 = 0x00000003;  // a partition has at least 2**this words
@@ -28,6 +28,7 @@ constexpr std::uint32_t ERR_BAD_STEP = 0x00000006;  // STEP_LOG2 is not 3 to 31
 constexpr std::uint32_t ERR_INDEX_TOO_LARGE = 0x00000007;  // the index has more samples than fit on the chip
 constexpr std::uint32_t ERR_AXI_ERROR = 0x00000008;  // the memory answered with an error; results are void
 constexpr std::uint32_t ERR_QUEUE_FULL = 0x00000009;  // a command was written while the queue was full, and is lost
+constexpr std::uint32_t ERR_BAD_ADDRESS = 0x0000000A;  // a pointer has more bits than the engine has for addresses (ADDR_W)
 constexpr std::uint32_t REG_MAGIC = 0x00000000;  // 32 bits, ro
 constexpr std::uint32_t REG_VERSION = 0x00000004;  // 32 bits, ro
 constexpr std::uint32_t REG_BUILD_HASH = 0x00000008;  // 64 bits, ro

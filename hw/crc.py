@@ -1,7 +1,8 @@
-"""CRC-32 of pieces: the sum of a whole out of the sums of its parts.
+"""CRC-32 of pieces: out of the engine's sums of a transfer's slices, the sum that zlib has of the whole array.
 
-The engine keeps a CRC-32 (zlib's) of each slice of a transfer (`hw/rtl/crc32_unit.sv`), the host one of the whole
-array. Bits are reflected: the highest bit of a number is the coefficient of x to the power of 0.
+The engine sums each slice in whole beats of memory, without zlib's inversions (`hw/rtl/axi_sum.sv`); the host knows
+where a slice ends in its last beat. Bits are reflected: the highest bit of a number is the coefficient of x to the
+power of 0.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ from millrace.host.words import Array
 
 POLYNOMIAL = 0xEDB88320
 ONE = 1 << 31
+ALL = 0xFFFFFFFF
+ORDER = (1 << 32) - 1
+"""x to this power is 1: the polynomial is primitive."""
 
 
 def sum_of(array: Array) -> int:
     """The sum of an array's bytes."""
     return zlib.crc32(np.ascontiguousarray(array).data)
+
+
+def of_beats(remainder: int, size: int, after: int) -> int:
+    """The sum of `size` bytes whose beats have that remainder, where `after` bytes of zero end the last beat."""
+    message = _times(_power(ORDER - 8 * after), remainder)
+    # zlib begins with ones and ends with an inversion.
+    return message ^ _times(_power(8 * size), ALL) ^ ALL
 
 
 def combined(parts: Iterable[tuple[int, int]]) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from millrace.host.errors import DeviceFault
 from millrace.host.words import Array
 from millrace.hw import registers as reg
-from millrace.hw.crc import combined
+from millrace.hw.crc import combined, of_beats
 
 IDS = np.dtype(np.uint32)
 MASK = 0xFFFFFFFF
@@ -54,6 +54,7 @@ class Shape:
     pairs: int
     queue: int
     build: int
+    beat_bytes: int
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Transfer:
-    """An array that a command moves: of each slice that is not empty the register of its CRC, and its bytes."""
+    """An array that a command moves: of each slice that is not empty the register of its sum, its bytes, its end."""
 
     name: str
-    slices: tuple[tuple[int, int], ...]
+    slices: tuple[tuple[int, int, int], ...]
 
 
 class Engine:
@@ -122,8 +123,9 @@ class Engine:
             reg.REG_BUILD_HASH + 4,
             reg.REG_SHAPE,
             reg.REG_UNITS,
+            reg.REG_PORT,
         )
-        magic, version, build, build_high, shape, units = self._transport.read_regs(names)
+        magic, version, build, build_high, shape, units, port = self._transport.read_regs(names)
         if magic != reg.MAGIC_VALUE:
             raise DeviceFault(f"no bisort engine answers: MAGIC reads {magic:#010x}, not {reg.MAGIC_VALUE:#010x}")
         if version >> 16 != reg.VERSION_VALUE >> 16:
@@ -133,7 +135,8 @@ class Engine:
             )
         depth = 1 << (shape >> 24)
         pairs, queue = units >> 8 & 255, units >> 24
-        return Shape(shape & 255, shape >> 16 & 255, depth, units & 255, pairs, queue, build_high << 32 | build)
+        build = build_high << 32 | build
+        return Shape(shape & 255, shape >> 16 & 255, depth, units & 255, pairs, queue, build, port & 0xFFFF)
 
     # Commands. Each gives the cycles it took.
 
@@ -153,7 +156,7 @@ class Engine:
         cuts = self._cuts(a, b)
         for slot, (a_end, b_end) in enumerate(cuts):
             staged |= _slot(slot, a_end, b_end)
-        self._transfers = _merge_transfers(cuts, self.word.itemsize, index.step if index else 0)
+        self._transfers = _merge_transfers((a, b, out), cuts, self.word.itemsize, index)
         return self._command(reg.OP_MERGE, staged)
 
     def index(self, words: int, size: int, index: IndexAt) -> int:
@@ -165,8 +168,8 @@ class Engine:
             staged |= _slot(slot, end, 0)
         bytes_ = self.word.itemsize
         self._transfers = [
-            _transfer("A_WORDS", _sizes(ends), bytes_),
-            _transfer("OUT_INDEX", _samples(ends, index.step), bytes_),
+            _transfer("A_WORDS", words, ends, bytes_),
+            _transfer("OUT_INDEX", index.address, _samples(ends, index.step), bytes_),
         ]
         return self._command(reg.OP_INDEX, staged)
 
@@ -190,12 +193,14 @@ class Engine:
         ends = _shares(batch.size, self.shape.pairs, 64)
         for slot, end in enumerate(ends):
             staged |= _slot(slot, end, 0)
-        self._transfers = [_transfer("LOW", _sizes(ends), self.word.itemsize)]
+        self._transfers = [_transfer("LOW", batch.low, ends, self.word.itemsize)]
         if batch.band is None:
-            self._transfers.append(_transfer("HIGH", _sizes(ends), self.word.itemsize))
-        self._transfers += [_transfer(name, _sizes(ends), IDS.itemsize) for name in ("STARTS", "ENDS")]
+            self._transfers.append(_transfer("HIGH", batch.high, ends, self.word.itemsize))
+        self._transfers.append(_transfer("STARTS", batch.starts, ends, IDS.itemsize))
+        self._transfers.append(_transfer("ENDS", batch.ends, ends, IDS.itemsize))
         if used == index:  # what is loaded of a thinned out one is no array of the host's
-            self._transfers.append(_Transfer("INDEX", ((reg.REG_INDEX_CRC, index.samples(size) * self.word.itemsize),)))
+            loaded = index.samples(size) * self.word.itemsize
+            self._transfers.append(_Transfer("INDEX", ((reg.REG_INDEX_CRC, loaded, index.address + loaded),)))
         cycles += self._command(reg.OP_PROBE, staged)
         self._loaded = key
         return cycles
@@ -268,10 +273,13 @@ class Engine:
 
     def sums(self) -> dict[str, int]:
         """The CRC-32 of each array that the last command moved, as the engine saw it, by the array's name."""
-        offsets = [offset for transfer in self._transfers for offset, _ in transfer.slices]
+        offsets = [offset for transfer in self._transfers for offset, _, _ in transfer.slices]
         read = dict(zip(offsets, self._transport.read_regs(offsets), strict=True))
         return {
-            transfer.name: combined((read[offset], size) for offset, size in transfer.slices)
+            transfer.name: combined(
+                (of_beats(read[offset], size, -end % self.shape.beat_bytes), size)
+                for offset, size, end in transfer.slices
+            )
             for transfer in self._transfers
         }
 
@@ -351,31 +359,35 @@ def _shares(size: int, parts: int, least: int) -> list[int]:
     return [size * min(part, used) // used for part in range(1, parts + 1)]
 
 
-def _merge_transfers(cuts: Sequence[tuple[int, int]], word: int, step: int) -> list[_Transfer]:
-    """Of a merge that is cut there; `step` is 0 where no index is written."""
-    a, b = _sizes([end for end, _ in cuts]), _sizes([end for _, end in cuts])
-    both = [one + other for one, other in zip(a, b, strict=True)]
-    moved = [
-        *(_transfer(name, sizes, word) for name, sizes in (("A_WORDS", a), ("B_WORDS", b), ("OUT_WORDS", both))),
-        *(_transfer(name, sizes, IDS.itemsize) for name, sizes in (("A_IDS", a), ("B_IDS", b), ("OUT_IDS", both))),
-    ]
-    if step:
-        moved.append(_transfer("OUT_INDEX", _samples([sum(cut) for cut in cuts], step), word))
+def _merge_transfers(
+    runs: tuple[RunAt, RunAt, RunAt], cuts: Sequence[tuple[int, int]], word: int, index: IndexAt | None
+) -> list[_Transfer]:
+    """Of a merge of two runs into a third that is cut there."""
+    both = [sum(cut) for cut in cuts]
+    moved = []
+    for name, run, ends in zip(["A", "B", "OUT"], runs, (*zip(*cuts, strict=True), both), strict=True):
+        moved.append(_transfer(f"{name}_WORDS", run.words, ends, word))
+        moved.append(_transfer(f"{name}_IDS", run.ids, ends, IDS.itemsize))
+    if index is not None:
+        moved.append(_transfer("OUT_INDEX", index.address, _samples(both, index.step), word))
     return moved
 
 
-def _transfer(name: str, sizes: Sequence[int], element: int) -> _Transfer:
-    """An array in slices of so many elements, one for each cluster or pair."""
+def _transfer(name: str, address: int, ends: Sequence[int], element: int) -> _Transfer:
+    """An array in slices, one for each cluster or pair, that end at these elements."""
     first: int = getattr(reg, f"REG_{name}_CRC")
     stride = reg.STRIDES[f"{name}_CRC"]
-    return _Transfer(name, tuple((first + k * stride, n * element) for k, n in enumerate(sizes) if n))
-
-
-def _sizes(ends: Sequence[int]) -> list[int]:
-    """Of slices that end there."""
-    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    slices = enumerate(zip([0, *ends], ends, strict=False))
+    return _Transfer(
+        name,
+        tuple(
+            (first + k * stride, (end - begin) * element, address + end * element)
+            for k, (begin, end) in slices
+            if end > begin
+        ),
+    )
 
 
 def _samples(ends: Sequence[int], step: int) -> list[int]:
-    """Samples in slices that end there."""
-    return _sizes([-(-end // step) for end in ends])
+    """Where slices of an index end whose run's slices end there."""
+    return [-(-end // step) for end in ends]

@@ -6,7 +6,7 @@ Made from hw/abi.toml by `python -m millrace.hw.abi --write`; do not edit.
 from __future__ import annotations
 
 MAGIC_VALUE = 0x4D524253
-VERSION_VALUE = 0x10000
+VERSION_VALUE = 0x20000
 ADDRESS_BITS = 0xC
 MAX_LENGTH = 0x80000000
 MIN_STEP_LOG2 = 0x3
@@ -26,6 +26,7 @@ ERR_BAD_STEP = 0x6
 ERR_INDEX_TOO_LARGE = 0x7
 ERR_AXI_ERROR = 0x8
 ERR_QUEUE_FULL = 0x9
+ERR_BAD_ADDRESS = 0xA
 REG_MAGIC = 0x0
 REG_VERSION = 0x4
 REG_BUILD_HASH = 0x8
@@ -127,5 +128,6 @@ ERRORS = {
     7: "INDEX_TOO_LARGE: the index has more samples than fit on the chip",
     8: "AXI_ERROR: the memory answered with an error; results are void",
     9: "QUEUE_FULL: a command was written while the queue was full, and is lost",
+    10: "BAD_ADDRESS: a pointer has more bits than the engine has for addresses (ADDR_W)",
 }
 """What an error code means."""

@@ -113,8 +113,8 @@ KEYS = {"KEY_W": 32, "ID_W": 32}
 LANES = (1, 4)
 CONTEXT_TOP = "merger_context"
 _UNITS = (CONTEXT_TOP, "bisort_merger", "bisort_indexer", "bisort_boundary", "bisort_partitioner", "bisort_prober")
-ENGINE = Design("bisort_engine", {"KEY_W": 32, "W": 1, "CLUSTERS": 8, "PROBERS": 8})
-"""The paper's: 8 mergers and 8 probers, one tuple each per cycle; keys and ids of 32 bits."""
+ENGINE = Design("bisort_engine", {"KEY_W": 32, "W": 1, "CLUSTERS": 8, "PROBERS": 8, "DATA_W": 64})
+"""The paper's: 8 mergers and 8 probers, one tuple each per cycle; keys and ids of 32 bits, and ports of one tuple."""
 _ORDER = ("bisort_engine", *_UNITS)
 DEVICE_NAME = "LFE5U-85F-6"
 DEVICE = ("--85k", "--package", "CABGA381", "--speed", "6")

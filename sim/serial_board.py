@@ -209,8 +209,8 @@ def _altered(data: bytes, fault: str, to_board: bool) -> bytes:
         return bytes(body) + struct.pack("<I", zlib.crc32(bytes(body)))
     if fault == "noise" and not to_board:
         return data[:-5] + bytes([data[-5] ^ 0x10]) + data[-4:]
-    if fault == "identity" and not to_board and len(data) == 8 + 4 * 6:
-        # The six registers that tell what an engine is: its build hash is the third.
+    if fault == "identity" and not to_board and len(data) == 8 + 4 * 7:
+        # The seven registers that tell what an engine is: its build hash is the third.
         body = bytearray(data[:-4])
         body[12] ^= 0x10
         return bytes(body) + struct.pack("<I", zlib.crc32(bytes(body)))

@@ -9,39 +9,42 @@ module axi_read_arbiter #(
     // Readers: 1 to 2**AXI_ID_W.
     parameter PORTS = 4,
     // Bits of an AXI id: 1 to 16.
-    parameter AXI_ID_W = 4
+    parameter AXI_ID_W = 4,
+    // Bits of an address in beats, and of a burst's length.
+    parameter BEAT_W = 36,
+    parameter LEN_W = 4
 ) (
-    input  wire                clk,
-    input  wire                rst,
+    input  wire                    clk,
+    input  wire                    rst,
 
-    input  wire [PORTS*64-1:0] s_axi_araddr,
-    input  wire [PORTS*8-1:0]  s_axi_arlen,
-    input  wire [PORTS-1:0]    s_axi_arvalid,
-    output wire [PORTS-1:0]    s_axi_arready,
+    input  wire [PORTS*BEAT_W-1:0] s_axi_araddr,
+    input  wire [PORTS*LEN_W-1:0]  s_axi_arlen,
+    input  wire [PORTS-1:0]        s_axi_arvalid,
+    output wire [PORTS-1:0]        s_axi_arready,
     // Data and response go from the port to all readers alike; this says whose they are.
-    output wire [PORTS-1:0]    s_axi_rvalid,
+    output wire [PORTS-1:0]        s_axi_rvalid,
 
-    output wire [AXI_ID_W-1:0] m_axi_arid,
-    output wire [63:0]         m_axi_araddr,
-    output wire [7:0]          m_axi_arlen,
-    output wire                m_axi_arvalid,
-    input  wire                m_axi_arready,
-    input  wire [AXI_ID_W-1:0] m_axi_rid,
-    input  wire                m_axi_rvalid,
-    output wire                m_axi_rready
+    output wire [AXI_ID_W-1:0]     m_axi_arid,
+    output wire [BEAT_W-1:0]       m_axi_araddr,
+    output wire [LEN_W-1:0]        m_axi_arlen,
+    output wire                    m_axi_arvalid,
+    input  wire                    m_axi_arready,
+    input  wire [AXI_ID_W-1:0]     m_axi_rid,
+    input  wire                    m_axi_rvalid,
+    output wire                    m_axi_rready
 );
 
     param_check #(.OK(PORTS >= 1 && PORTS <= (1 << AXI_ID_W)), .MESSAGE("PORTS must be 1 to 2**AXI_ID_W")) ports_check ();
 
     reg [AXI_ID_W-1:0] id_reg;       // also the reader that was served last
-    reg [63:0]         addr_reg;
-    reg [7:0]          len_reg;
+    reg [BEAT_W-1:0]   addr_reg;
+    reg [LEN_W-1:0]    len_reg;
     reg                valid_reg;
 
     wire [PORTS-1:0] chosen;
     wire [AXI_ID_W-1:0] chosen_id;
-    wire [63:0] chosen_addr;
-    wire [7:0] chosen_len;
+    wire [BEAT_W-1:0] chosen_addr;
+    wire [LEN_W-1:0] chosen_len;
     wire free = !valid_reg || m_axi_arready;
 
     round_robin #(
@@ -54,8 +57,8 @@ module axi_read_arbiter #(
         .number(chosen_id)
     );
 
-    assign chosen_addr = s_axi_araddr[chosen_id*64 +: 64];
-    assign chosen_len = s_axi_arlen[chosen_id*8 +: 8];
+    assign chosen_addr = s_axi_araddr[chosen_id*BEAT_W +: BEAT_W];
+    assign chosen_len = s_axi_arlen[chosen_id*LEN_W +: LEN_W];
     assign s_axi_arready = free ? chosen : {PORTS{1'b0}};
 
     always @(posedge clk) begin

@@ -15,18 +15,21 @@ module axi_write_arbiter #(
     parameter DATA_W = 512,
     // Bits of an AXI id: 1 to 16.
     parameter AXI_ID_W = 4,
+    // Bits of an address in beats, and of a burst's length.
+    parameter BEAT_W = 34,
+    parameter LEN_W = 4,
     // Bursts whose data are still to come: a power of two, 2 or more.
     parameter ORDER = 8
 ) (
     input  wire                      clk,
     input  wire                      rst,
 
-    input  wire [PORTS*64-1:0]       s_axi_awaddr,
-    input  wire [PORTS*8-1:0]        s_axi_awlen,
+    input  wire [PORTS*BEAT_W-1:0]   s_axi_awaddr,
+    input  wire [PORTS*LEN_W-1:0]    s_axi_awlen,
     input  wire [PORTS-1:0]          s_axi_awvalid,
     output wire [PORTS-1:0]          s_axi_awready,
     input  wire [PORTS*DATA_W-1:0]   s_axi_wdata,
-    input  wire [PORTS*DATA_W/8-1:0] s_axi_wstrb,
+    input  wire [PORTS*DATA_W/32-1:0] s_axi_wstrb,
     input  wire [PORTS-1:0]          s_axi_wlast,
     input  wire [PORTS-1:0]          s_axi_wvalid,
     output wire [PORTS-1:0]          s_axi_wready,
@@ -34,15 +37,17 @@ module axi_write_arbiter #(
     output wire [PORTS-1:0]          s_axi_bvalid,
 
     output wire [AXI_ID_W-1:0]       m_axi_awid,
-    output wire [63:0]               m_axi_awaddr,
-    output wire [7:0]                m_axi_awlen,
+    output wire [BEAT_W-1:0]         m_axi_awaddr,
+    output wire [LEN_W-1:0]          m_axi_awlen,
     output wire                      m_axi_awvalid,
     input  wire                      m_axi_awready,
     output wire [DATA_W-1:0]         m_axi_wdata,
-    output wire [DATA_W/8-1:0]       m_axi_wstrb,
+    output wire [DATA_W/32-1:0]      m_axi_wstrb,
     output wire                      m_axi_wlast,
     output wire                      m_axi_wvalid,
     input  wire                      m_axi_wready,
+    // Whose beat is offered.
+    output wire [AXI_ID_W-1:0]       m_axi_wid,
     input  wire [AXI_ID_W-1:0]       m_axi_bid,
     input  wire                      m_axi_bvalid,
     output wire                      m_axi_bready
@@ -51,8 +56,8 @@ module axi_write_arbiter #(
     param_check #(.OK(PORTS >= 1 && PORTS <= (1 << AXI_ID_W)), .MESSAGE("PORTS must be 1 to 2**AXI_ID_W")) ports_check ();
 
     reg [AXI_ID_W-1:0] id_reg;       // also the writer that was served last
-    reg [63:0]         addr_reg;
-    reg [7:0]          len_reg;
+    reg [BEAT_W-1:0]   addr_reg;
+    reg [LEN_W-1:0]    len_reg;
     reg                valid_reg;
 
     wire [PORTS-1:0] chosen;
@@ -77,8 +82,8 @@ module axi_write_arbiter #(
         if (free && |s_axi_awvalid) begin
             valid_reg <= 1'b1;
             id_reg <= chosen_id;
-            addr_reg <= s_axi_awaddr[chosen_id*64 +: 64];
-            len_reg <= s_axi_awlen[chosen_id*8 +: 8];
+            addr_reg <= s_axi_awaddr[chosen_id*BEAT_W +: BEAT_W];
+            len_reg <= s_axi_awlen[chosen_id*LEN_W +: LEN_W];
         end
         if (rst) begin
             valid_reg <= 1'b0;
@@ -117,7 +122,8 @@ module axi_write_arbiter #(
     wire [PORTS-1:0] mine;
 
     assign m_axi_wdata = s_axi_wdata[head*DATA_W +: DATA_W];
-    assign m_axi_wstrb = s_axi_wstrb[head*(DATA_W/8) +: DATA_W/8];
+    assign m_axi_wstrb = s_axi_wstrb[head*(DATA_W/32) +: DATA_W/32];
+    assign m_axi_wid = head;
     assign m_axi_wlast = |(s_axi_wlast & mine);
     assign m_axi_wvalid = head_valid && |(s_axi_wvalid & mine);
 

@@ -3,7 +3,7 @@
 
 /* verilator lint_off UNUSEDPARAM */
 localparam [31:0] BISORT_MAGIC_VALUE = 32'h4D524253;  // what MAGIC reads
-localparam [31:0] BISORT_VERSION_VALUE = 32'h00010000;  // what VERSION reads
+localparam [31:0] BISORT_VERSION_VALUE = 32'h00020000;  // what VERSION reads
 localparam [31:0] BISORT_ADDRESS_BITS = 32'h0000000C;  // of the AXI4-Lite port
 localparam [31:0] BISORT_MAX_LENGTH = 32'h80000000;  // the most elements of an array
 localparam [31:0] BISORT_MIN_STEP_LOG2 = 32'h00000003;  // a partition has at least 2**this words
@@ -23,6 +23,7 @@ localparam [31:0] BISORT_ERR_BAD_STEP = 32'h00000006;  // STEP_LOG2 is not 3 to 
 localparam [31:0] BISORT_ERR_INDEX_TOO_LARGE = 32'h00000007;  // the index has more samples than fit on the chip
 localparam [31:0] BISORT_ERR_AXI_ERROR = 32'h00000008;  // the memory answered with an error; results are void
 localparam [31:0] BISORT_ERR_QUEUE_FULL = 32'h00000009;  // a command was written while the queue was full, and is lost
+localparam [31:0] BISORT_ERR_BAD_ADDRESS = 32'h0000000A;  // a pointer has more bits than the engine has for addresses (ADDR_W)
 localparam [31:0] BISORT_REG_MAGIC = 32'h00000000;  // 32 bits, ro
 localparam [31:0] BISORT_REG_VERSION = 32'h00000004;  // 32 bits, ro
 localparam [31:0] BISORT_REG_BUILD_HASH = 32'h00000008;  // 64 bits, ro

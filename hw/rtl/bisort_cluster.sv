@@ -23,6 +23,8 @@ module bisort_cluster #(
     parameter INDEX_DEPTH = 65536,
     // Bits of the memory port: a power of two, at least W * KEY_W. A merger needs W * (KEY_W + 32) bits each way and cycle.
     parameter DATA_W = 128 * W,
+    // Bits of a byte address: 16 to 64.
+    parameter ADDR_W = 40,
     // Beats of the longest burst: as in axi_reader.
     parameter BURST = 16,
     // Beats that may be under way to each reader of the merger and each prober, and partitions per prober: powers of two.
@@ -31,7 +33,10 @@ module bisort_cluster #(
     // Bits of an AXI id: PAIRS * 4 + 5 readers must fit.
     parameter AXI_ID_W = 8,
     // The vectors of pairs have at least one entry, which stays unused without pairs.
-    parameter PAIR_PORTS = PAIRS > 0 ? PAIRS : 1
+    parameter PAIR_PORTS = PAIRS > 0 ? PAIRS : 1,
+    // Bits of a beat's address, and of a burst's length.
+    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
+    parameter LEN_W = $clog2(BURST)
 ) (
     input  wire                      clk,
     input  wire                      rst,
@@ -40,22 +45,25 @@ module bisort_cluster #(
     input  wire                      start,
     input  wire                      indexing,
     input  wire [PAIR_PORTS-1:0]     pair_start,
-    input  wire [63:0]               a_words_at,
-    input  wire [63:0]               a_ids_at,
-    input  wire [63:0]               b_words_at,
-    input  wire [63:0]               b_ids_at,
-    input  wire [63:0]               out_words_at,
-    input  wire [63:0]               out_ids_at,
-    input  wire [63:0]               index_at,
-    input  wire [31:0]               a_count,
-    input  wire [31:0]               b_count,
-    input  wire [31:0]               out_count,
-    input  wire [31:0]               sample_count,
+    input  wire [ADDR_W-1:0]         a_words_at,
+    input  wire [ADDR_W-1:0]         a_words_last,
+    input  wire [ADDR_W-1:0]         a_ids_at,
+    input  wire [ADDR_W-1:0]         a_ids_last,
+    input  wire                      a_empty,
+    input  wire [ADDR_W-1:0]         b_words_at,
+    input  wire [ADDR_W-1:0]         b_words_last,
+    input  wire [ADDR_W-1:0]         b_ids_at,
+    input  wire [ADDR_W-1:0]         b_ids_last,
+    input  wire                      b_empty,
+    input  wire [ADDR_W-1:0]         out_words_at,
+    input  wire [ADDR_W-1:0]         out_ids_at,
+    input  wire [ADDR_W-1:0]         index_at,
     input  wire [31:0]               out_first,
-    // The job; of PROBE the run.
-    input  wire [63:0]               words_addr,
+    // The job; of PROBE the run and its last partition.
     input  wire                      with_index,
-    input  wire [31:0]               words_count,
+    input  wire [ADDR_W-1:0]         words_addr,
+    input  wire [ADDR_W-1:0]         words_last,
+    input  wire [$clog2(INDEX_DEPTH)-1:0] last_partition,
     input  wire [4:0]                step_log2,
     input  wire                      band,
     input  wire [KEY_W-1:0]          below,
@@ -72,29 +80,32 @@ module bisort_cluster #(
     output wire                      s_index_tready,
 
     // A further reader that shares the port.
-    input  wire [63:0]               s_axi_araddr,
-    input  wire [7:0]                s_axi_arlen,
+    input  wire [BEAT_W-1:0]         s_axi_araddr,
+    input  wire [LEN_W-1:0]          s_axi_arlen,
     input  wire                      s_axi_arvalid,
     output wire                      s_axi_arready,
     output wire                      s_axi_rvalid,
+    input  wire [DATA_W/32-1:0]      s_sum_keep,
+    input  wire                      s_sum_first,
 
     output wire [AXI_ID_W-1:0]       m_axi_arid,
-    output wire [63:0]               m_axi_araddr,
-    output wire [7:0]                m_axi_arlen,
+    output wire [BEAT_W-1:0]         m_axi_araddr,
+    output wire [LEN_W-1:0]          m_axi_arlen,
     output wire                      m_axi_arvalid,
     input  wire                      m_axi_arready,
     input  wire [AXI_ID_W-1:0]       m_axi_rid,
     input  wire [DATA_W-1:0]         m_axi_rdata,
     input  wire [1:0]                m_axi_rresp,
+    input  wire                      m_axi_rlast,
     input  wire                      m_axi_rvalid,
     output wire                      m_axi_rready,
     output wire [AXI_ID_W-1:0]       m_axi_awid,
-    output wire [63:0]               m_axi_awaddr,
-    output wire [7:0]                m_axi_awlen,
+    output wire [BEAT_W-1:0]         m_axi_awaddr,
+    output wire [LEN_W-1:0]          m_axi_awlen,
     output wire                      m_axi_awvalid,
     input  wire                      m_axi_awready,
     output wire [DATA_W-1:0]         m_axi_wdata,
-    output wire [DATA_W/8-1:0]       m_axi_wstrb,
+    output wire [DATA_W/32-1:0]      m_axi_wstrb,
     output wire                      m_axi_wlast,
     output wire                      m_axi_wvalid,
     input  wire                      m_axi_wready,
@@ -106,32 +117,43 @@ module bisort_cluster #(
     output wire                      busy,
     input  wire                      clear,
     output wire                      error,
-    // 16 words of 32 bits each, in the order of the registers from MERGER_ROWS and LOW_ROWS on.
-    output wire [511:0]              counters,
-    output wire [PAIR_PORTS*512-1:0] pair_counters
+    // The sum of a reader or writer, by number.
+    input  wire [AXI_ID_W-1:0]       sum_asked,
+    input  wire                      sum_of_writer,
+    output wire [31:0]               sum,
+    // 8 words of 32 bits each, in the order of the registers from MERGER_ROWS and LOW_ROWS on.
+    output wire [255:0]              counters,
+    output wire [PAIR_PORTS*256-1:0] pair_counters
 );
 
     localparam TUPLE_W = KEY_W + 32;
     localparam READERS = 5 + 4 * PAIRS;
     localparam WRITERS = 3 + 2 * PAIRS;
+    localparam WORDS = DATA_W / 32;
+    // Bits of a reader's or writer's number, which is its AXI id.
+    localparam NUMBER_W = $clog2(READERS);
 
     param_check #(.OK(READERS <= (1 << AXI_ID_W)), .MESSAGE("AXI_ID_W is too small for the pairs")) id_check ();
     param_check #(.OK(DATA_W >= W * KEY_W), .MESSAGE("DATA_W must be at least W * KEY_W")) data_check ();
 
     // ---- The port: readers 0-3 merger, 4 from outside, then four per pair; writers 0-2 merger, then two per pair.
 
-    wire [READERS*64-1:0] araddr;
-    wire [READERS*8-1:0] arlen;
-    wire [READERS-1:0] arvalid, arready, rvalid;
-    wire [WRITERS*64-1:0] awaddr;
-    wire [WRITERS*8-1:0] awlen;
-    wire [WRITERS-1:0] awvalid, awready, wlast, wvalid, wready, bvalid;
+    wire [READERS*BEAT_W-1:0] araddr;
+    wire [READERS*LEN_W-1:0] arlen;
+    wire [READERS-1:0] arvalid, arready, rvalid, read_first;
+    wire [READERS*WORDS-1:0] read_keep;
+    wire [WRITERS*BEAT_W-1:0] awaddr;
+    wire [WRITERS*LEN_W-1:0] awlen;
+    wire [WRITERS-1:0] awvalid, awready, wlast, wvalid, wready, bvalid, write_first;
     wire [WRITERS*DATA_W-1:0] wdata;
-    wire [WRITERS*DATA_W/8-1:0] wstrb;
+    wire [WRITERS*WORDS-1:0] wstrb;
+    wire [NUMBER_W-1:0] arid, awid, wid;
 
     axi_read_arbiter #(
         .PORTS(READERS),
-        .AXI_ID_W(AXI_ID_W)
+        .AXI_ID_W(NUMBER_W),
+        .BEAT_W(BEAT_W),
+        .LEN_W(LEN_W)
     ) read_arbiter (
         .clk(clk),
         .rst(rst),
@@ -140,12 +162,12 @@ module bisort_cluster #(
         .s_axi_arvalid(arvalid),
         .s_axi_arready(arready),
         .s_axi_rvalid(rvalid),
-        .m_axi_arid(m_axi_arid),
+        .m_axi_arid(arid),
         .m_axi_araddr(m_axi_araddr),
         .m_axi_arlen(m_axi_arlen),
         .m_axi_arvalid(m_axi_arvalid),
         .m_axi_arready(m_axi_arready),
-        .m_axi_rid(m_axi_rid),
+        .m_axi_rid(m_axi_rid[NUMBER_W-1:0]),
         .m_axi_rvalid(m_axi_rvalid),
         .m_axi_rready(m_axi_rready)
     );
@@ -153,7 +175,9 @@ module bisort_cluster #(
     axi_write_arbiter #(
         .PORTS(WRITERS),
         .DATA_W(DATA_W),
-        .AXI_ID_W(AXI_ID_W)
+        .AXI_ID_W(NUMBER_W),
+        .BEAT_W(BEAT_W),
+        .LEN_W(LEN_W)
     ) write_arbiter (
         .clk(clk),
         .rst(rst),
@@ -167,7 +191,7 @@ module bisort_cluster #(
         .s_axi_wvalid(wvalid),
         .s_axi_wready(wready),
         .s_axi_bvalid(bvalid),
-        .m_axi_awid(m_axi_awid),
+        .m_axi_awid(awid),
         .m_axi_awaddr(m_axi_awaddr),
         .m_axi_awlen(m_axi_awlen),
         .m_axi_awvalid(m_axi_awvalid),
@@ -177,28 +201,76 @@ module bisort_cluster #(
         .m_axi_wlast(m_axi_wlast),
         .m_axi_wvalid(m_axi_wvalid),
         .m_axi_wready(m_axi_wready),
-        .m_axi_bid(m_axi_bid),
+        .m_axi_wid(wid),
+        .m_axi_bid(m_axi_bid[NUMBER_W-1:0]),
         .m_axi_bvalid(m_axi_bvalid),
         .m_axi_bready(m_axi_bready)
     );
 
-    assign araddr[4*64 +: 64] = s_axi_araddr;
-    assign arlen[4*8 +: 8] = s_axi_arlen;
+    assign m_axi_arid = {{(AXI_ID_W-NUMBER_W){1'b0}}, arid};
+    assign m_axi_awid = {{(AXI_ID_W-NUMBER_W){1'b0}}, awid};
+    assign araddr[4*BEAT_W +: BEAT_W] = s_axi_araddr;
+    assign arlen[4*LEN_W +: LEN_W] = s_axi_arlen;
     assign arvalid[4] = s_axi_arvalid;
     assign s_axi_arready = arready[4];
     assign s_axi_rvalid = rvalid[4];
+    assign read_keep[4*WORDS +: WORDS] = s_sum_keep;
+    assign read_first[4] = s_sum_first;
+
+    // ---- Sums of what goes through the port, each way.
+
+    reg [WORDS-1:0] sum_keep;
+    wire [31:0] read_sum, write_sum;
+    integer n;
+
+    always @* begin
+        sum_keep = {WORDS{1'b0}};
+        for (n = 0; n < READERS; n = n + 1) sum_keep = sum_keep | (rvalid[n] ? read_keep[n*WORDS +: WORDS] : {WORDS{1'b0}});
+    end
+
+    axi_sum #(
+        .DATA_W(DATA_W),
+        .NUMBER_W(NUMBER_W)
+    ) read_sums (
+        .clk(clk),
+        .rst(rst),
+        .data(m_axi_rdata),
+        .keep(sum_keep),
+        .number(m_axi_rid[NUMBER_W-1:0]),
+        .first(|(read_first & rvalid)),
+        .valid(m_axi_rvalid),
+        .asked(sum_asked[NUMBER_W-1:0]),
+        .sum(read_sum)
+    );
+
+    axi_sum #(
+        .DATA_W(DATA_W),
+        .NUMBER_W(NUMBER_W)
+    ) write_sums (
+        .clk(clk),
+        .rst(rst),
+        .data(m_axi_wdata),
+        .keep({WORDS{1'b1}}),
+        .number(wid),
+        .first(|(write_first & wready)),
+        .valid(m_axi_wvalid && m_axi_wready),
+        .asked(sum_asked[NUMBER_W-1:0]),
+        .sum(write_sum)
+    );
+
+    assign sum = sum_of_writer ? write_sum : read_sum;
 
     // ---- Readers: 0 words of a, 1 ids of a, 2 words of b, 3 ids of b.
 
     wire merge_start = start && !indexing;
-    wire [4*64-1:0] read_addr = {b_ids_at, b_words_at, a_ids_at, a_words_at};
-    wire [4*32-1:0] read_count = {b_count, b_count, a_count, a_count};
+    wire [4*ADDR_W-1:0] read_addr = {b_ids_at, b_words_at, a_ids_at, a_words_at};
+    wire [4*ADDR_W-1:0] read_last = {b_ids_last, b_words_last, a_ids_last, a_words_last};
+    wire [3:0] read_empty = {b_empty, b_empty, a_empty, a_empty};
     wire [3:0] read_start = {{3{merge_start}}, start};
     wire [2*W*KEY_W-1:0] words_tdata;
     wire [2*W*32-1:0] ids_tdata;
     wire [4*W-1:0] read_tkeep;
-    wire [3:0] read_tlast, read_tvalid, read_tready, reader_busy, reader_error;
-    wire [4*32-1:0] read_crc;
+    wire [3:0] read_tlast, read_tvalid, read_tready, reader_busy;
 
     genvar k, i;
     generate
@@ -210,13 +282,15 @@ module bisort_cluster #(
                 .ELEM_W(ELEM_W),
                 .W(W),
                 .DATA_W(DATA_W),
+                .ADDR_W(ADDR_W),
                 .BURST(BURST),
                 .FIFO_BEATS(FIFO_BEATS)
             ) dma (
                 .clk(clk),
                 .rst(rst),
-                .cmd_addr(read_addr[k*64 +: 64]),
-                .cmd_count(read_count[k*32 +: 32]),
+                .cmd_addr(read_addr[k*ADDR_W +: ADDR_W]),
+                .cmd_last(read_last[k*ADDR_W +: ADDR_W]),
+                .cmd_empty(read_empty[k]),
                 .cmd_valid(read_start[k]),
                 .cmd_ready(),
                 .m_axis_tdata(tdata),
@@ -224,17 +298,16 @@ module bisort_cluster #(
                 .m_axis_tlast(read_tlast[k]),
                 .m_axis_tvalid(read_tvalid[k]),
                 .m_axis_tready(read_tready[k]),
-                .m_axi_araddr(araddr[k*64 +: 64]),
-                .m_axi_arlen(arlen[k*8 +: 8]),
+                .m_axi_araddr(araddr[k*BEAT_W +: BEAT_W]),
+                .m_axi_arlen(arlen[k*LEN_W +: LEN_W]),
                 .m_axi_arvalid(arvalid[k]),
                 .m_axi_arready(arready[k]),
                 .m_axi_rdata(m_axi_rdata),
-                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rlast(m_axi_rlast),
                 .m_axi_rvalid(rvalid[k]),
-                .busy(reader_busy[k]),
-                .clear(clear),
-                .error(reader_error[k]),
-                .crc(read_crc[k*32 +: 32])
+                .sum_keep(read_keep[k*WORDS +: WORDS]),
+                .sum_first(read_first[k]),
+                .busy(reader_busy[k])
             );
 
             if (k % 2 == 0) begin : words
@@ -339,8 +412,7 @@ module bisort_cluster #(
 
     wire [W*KEY_W-1:0] passed_words;
     wire [W*32-1:0] passed_ids;
-    wire [2:0] write_tready, writer_busy, writer_error;
-    wire [3*32-1:0] write_crc;
+    wire [2:0] write_tready, writer_busy;
     wire writes = passed_tvalid && !indexing_reg;
 
     assign passed_tready = indexing_reg || (write_tready[0] && write_tready[1]);
@@ -355,30 +427,30 @@ module bisort_cluster #(
             localparam ELEM_W = k == 1 ? 32 : KEY_W;
             localparam LANES = k == 2 ? 1 : W;
             wire [LANES*ELEM_W-1:0] tdata;
+            wire [LANES-1:0] tkeep;
             wire tlast, tvalid, go;
-            wire [63:0] addr;
-            wire [31:0] count;
+            wire [ADDR_W-1:0] addr;
 
             if (k == 0) begin : words
                 assign tdata = passed_words;
+                assign tkeep = passed_tkeep;
                 assign tlast = passed_tlast;
                 assign tvalid = writes && write_tready[1];
                 assign addr = out_words_at;
-                assign count = out_count;
                 assign go = merge_start;
             end else if (k == 1) begin : ids
                 assign tdata = passed_ids;
+                assign tkeep = passed_tkeep;
                 assign tlast = passed_tlast;
                 assign tvalid = writes && write_tready[0];
                 assign addr = out_ids_at;
-                assign count = out_count;
                 assign go = merge_start;
             end else begin : samples
                 assign tdata = sample_tdata;
+                assign tkeep = sample_tkeep;
                 assign tlast = sample_tlast;
                 assign tvalid = sample_tvalid && with_index_reg;
                 assign addr = index_at;
-                assign count = sample_count;
                 assign go = start && with_index;
             end
 
@@ -386,40 +458,38 @@ module bisort_cluster #(
                 .ELEM_W(ELEM_W),
                 .W(LANES),
                 .DATA_W(DATA_W),
+                .ADDR_W(ADDR_W),
                 .BURST(BURST)
             ) dma (
                 .clk(clk),
                 .rst(rst),
                 .cmd_addr(addr),
-                .cmd_count(count),
                 .cmd_valid(go),
                 .cmd_ready(),
                 .s_axis_tdata(tdata),
+                .s_axis_tkeep(tkeep),
                 .s_axis_tlast(tlast),
                 .s_axis_tvalid(tvalid),
                 .s_axis_tready(write_tready[k]),
-                .m_axi_awaddr(awaddr[k*64 +: 64]),
-                .m_axi_awlen(awlen[k*8 +: 8]),
+                .m_axi_awaddr(awaddr[k*BEAT_W +: BEAT_W]),
+                .m_axi_awlen(awlen[k*LEN_W +: LEN_W]),
                 .m_axi_awvalid(awvalid[k]),
                 .m_axi_awready(awready[k]),
                 .m_axi_wdata(wdata[k*DATA_W +: DATA_W]),
-                .m_axi_wstrb(wstrb[k*(DATA_W/8) +: DATA_W/8]),
+                .m_axi_wstrb(wstrb[k*WORDS +: WORDS]),
                 .m_axi_wlast(wlast[k]),
                 .m_axi_wvalid(wvalid[k]),
                 .m_axi_wready(wready[k]),
-                .m_axi_bresp(m_axi_bresp),
                 .m_axi_bvalid(bvalid[k]),
-                .busy(writer_busy[k]),
-                .clear(clear),
-                .error(writer_error[k]),
-                .crc(write_crc[k*32 +: 32])
+                .sum_first(write_first[k]),
+                .busy(writer_busy[k])
             );
         end
     endgenerate
 
     // ---- Pairs of probers.
 
-    wire [PAIR_PORTS-1:0] pair_busy, pair_error, pair_index_tready;
+    wire [PAIR_PORTS-1:0] pair_busy, pair_index_tready;
     wire index_all = &pair_index_tready;
 
     assign s_index_tready = index_all;
@@ -432,6 +502,7 @@ module bisort_cluster #(
                 .INDEX_W(INDEX_W),
                 .INDEX_DEPTH(INDEX_DEPTH),
                 .DATA_W(DATA_W),
+                .ADDR_W(ADDR_W),
                 .BURST(BURST),
                 .FIFO_BEATS(FIFO_BEATS),
                 .PENDING(PENDING)
@@ -439,9 +510,10 @@ module bisort_cluster #(
                 .clk(clk),
                 .rst(rst),
                 .start(pair_start[k]),
-                .count(a_count),
                 .low_addr(b_words_at),
+                .low_last(b_words_last),
                 .high_addr(b_ids_at),
+                .high_last(b_ids_last),
                 .starts_addr(out_words_at),
                 .ends_addr(out_ids_at),
                 .band(band),
@@ -450,7 +522,8 @@ module bisort_cluster #(
                 .least(least),
                 .most(most),
                 .words_addr(words_addr),
-                .words_count(words_count),
+                .words_last(words_last),
+                .last_partition(last_partition),
                 .step_log2(step_log2),
                 .drop(drop),
                 .s_index_tdata(s_index_tdata),
@@ -458,45 +531,48 @@ module bisort_cluster #(
                 .s_index_tlast(s_index_tlast),
                 .s_index_tvalid(s_index_tvalid && index_all),
                 .s_index_tready(pair_index_tready[k]),
-                .m_axi_araddr(araddr[(5+4*k)*64 +: 4*64]),
-                .m_axi_arlen(arlen[(5+4*k)*8 +: 4*8]),
+                .m_axi_araddr(araddr[(5+4*k)*BEAT_W +: 4*BEAT_W]),
+                .m_axi_arlen(arlen[(5+4*k)*LEN_W +: 4*LEN_W]),
                 .m_axi_arvalid(arvalid[5+4*k +: 4]),
                 .m_axi_arready(arready[5+4*k +: 4]),
                 .m_axi_rdata(m_axi_rdata),
-                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rlast(m_axi_rlast),
                 .m_axi_rvalid(rvalid[5+4*k +: 4]),
-                .m_axi_awaddr(awaddr[(3+2*k)*64 +: 2*64]),
-                .m_axi_awlen(awlen[(3+2*k)*8 +: 2*8]),
+                .m_axi_awaddr(awaddr[(3+2*k)*BEAT_W +: 2*BEAT_W]),
+                .m_axi_awlen(awlen[(3+2*k)*LEN_W +: 2*LEN_W]),
                 .m_axi_awvalid(awvalid[3+2*k +: 2]),
                 .m_axi_awready(awready[3+2*k +: 2]),
                 .m_axi_wdata(wdata[(3+2*k)*DATA_W +: 2*DATA_W]),
-                .m_axi_wstrb(wstrb[(3+2*k)*(DATA_W/8) +: 2*DATA_W/8]),
+                .m_axi_wstrb(wstrb[(3+2*k)*WORDS +: 2*WORDS]),
                 .m_axi_wlast(wlast[3+2*k +: 2]),
                 .m_axi_wvalid(wvalid[3+2*k +: 2]),
                 .m_axi_wready(wready[3+2*k +: 2]),
-                .m_axi_bresp(m_axi_bresp),
                 .m_axi_bvalid(bvalid[3+2*k +: 2]),
+                .sum_keep(read_keep[(5+4*k)*WORDS +: 2*WORDS]),
+                .sum_read_first(read_first[5+4*k +: 2]),
+                .sum_write_first(write_first[3+2*k +: 2]),
                 .busy(pair_busy[k]),
-                .clear(clear),
-                .error(pair_error[k]),
-                .counters(pair_counters[k*512 +: 512])
+                .counters(pair_counters[k*256 +: 256])
             );
+
+            // Words of partitions are not summed.
+            assign read_keep[(7+4*k)*WORDS +: 2*WORDS] = {(2*WORDS){1'b0}};
+            assign read_first[7+4*k +: 2] = 2'b00;
         end
         if (PAIRS == 0) begin : no_pair
             assign pair_busy = 1'b0;
-            assign pair_error = 1'b0;
             assign pair_index_tready = 1'b1;
-            assign pair_counters = 512'd0;
+            assign pair_counters = 256'd0;
         end
     endgenerate
 
     // ---- State and counters.
 
     assign busy = active_reg || |reader_busy || |writer_busy || |pair_busy;
-    assign error = |reader_error || |writer_error || |pair_error;
 
     reg [31:0] merger_rows_reg, indexer_rows_reg, samples_reg, read_beats_reg, write_beats_reg;
     reg [31:0] starved_reg, blocked_reg, waits_reg;
+    reg error_reg;    // the memory has answered with an error
     reg [31:0] kept;
     integer j;
 
@@ -518,6 +594,8 @@ module bisort_cluster #(
         if (active_reg && in_tvalid && !in_tready) blocked_reg <= blocked_reg + 32'd1;
         if ((m_axi_arvalid && !m_axi_arready) || (m_axi_awvalid && !m_axi_awready) || (m_axi_wvalid && !m_axi_wready))
             waits_reg <= waits_reg + 32'd1;
+        if (clear) error_reg <= 1'b0;
+        if ((m_axi_rvalid && m_axi_rresp[1]) || (m_axi_bvalid && m_axi_bresp[1])) error_reg <= 1'b1;
         if (start) begin
             indexing_reg <= indexing;
             with_index_reg <= with_index;
@@ -528,6 +606,7 @@ module bisort_cluster #(
             indexing_reg <= 1'b0;
             with_index_reg <= 1'b0;
             active_reg <= 1'b0;
+            error_reg <= 1'b0;
             merger_rows_reg <= 32'd0;
             indexer_rows_reg <= 32'd0;
             samples_reg <= 32'd0;
@@ -539,7 +618,8 @@ module bisort_cluster #(
         end
     end
 
-    assign counters = {32'd0, write_crc, read_crc, waits_reg, blocked_reg, starved_reg, write_beats_reg,
+    assign error = error_reg;
+    assign counters = {waits_reg, blocked_reg, starved_reg, write_beats_reg,
         read_beats_reg, samples_reg, indexer_rows_reg, merger_rows_reg};
 
 endmodule

@@ -23,6 +23,8 @@ module bisort_engine #(
     parameter INDEX_DEPTH = 65536,
     // Bits of a memory port: a power of two, W * KEY_W to 1024.
     parameter DATA_W = 128 * W,
+    // Bits of a byte address: 16 to 64. Pointers beyond them are refused.
+    parameter ADDR_W = 40,
     // Beats of the longest burst: a power of two, 2 or more, and a burst at most 4096 bytes.
     parameter BURST = 16,
     // Beats that may be under way to each reader of a merger and each prober: a power of two, at least 2 * BURST.
@@ -103,6 +105,10 @@ module bisort_engine #(
     localparam INDEX_W = DATA_W / KEY_W > WIDEST ? WIDEST : DATA_W / KEY_W;
     localparam [31:0] BEAT_LOG2 = $clog2(DATA_W / 8);
     localparam [2:0] SIZE = BEAT_LOG2[2:0];
+    localparam BEAT_W = ADDR_W - $clog2(DATA_W / 8);
+    localparam LEN_W = $clog2(BURST);
+    localparam PART_W = $clog2(INDEX_DEPTH);
+    localparam BYTES_LOG2 = $clog2(KEY_W / 8);
 
     param_check #(.OK(KEY_W == 32 || KEY_W == 64), .MESSAGE("KEY_W must be 32 or 64")) key_check ();
     param_check #(.OK(CLUSTERS >= 1 && CLUSTERS <= 16), .MESSAGE("CLUSTERS must be 1 to 16")) clusters_check ();
@@ -121,9 +127,11 @@ module bisort_engine #(
     wire [47:0] result_tdata;
     wire result_tvalid, result_tready;
     wire working;
-    wire [CLUSTERS*512-1:0] cluster_counters;
-    wire [PAIRS*512-1:0] pair_counters;
-    wire [31:0] index_crc;
+    wire [CLUSTERS*256-1:0] cluster_counters;
+    wire [PAIRS*256-1:0] pair_counters;
+    wire [7:0] sum_asked;
+    wire sum_of_writer;
+    wire [CLUSTERS*32-1:0] sums;
     reg [31:0] index_rows_reg;
 
     axi_lite_port #(
@@ -183,20 +191,23 @@ module bisort_engine #(
         .s_result_tready(result_tready),
         .working(working),
         .index_rows(index_rows_reg),
-        .index_crc(index_crc),
         .cluster_counters(cluster_counters),
-        .pair_counters(pair_counters)
+        .pair_counters(pair_counters),
+        .sum_asked(sum_asked),
+        .sum_of_writer(sum_of_writer),
+        .sums(sums)
     );
 
     wire [PARAMS*32-1:0] job;
     wire [CLUSTERS-1:0] slot_cluster, cluster_start, cluster_busy, cluster_error;
     wire [PAIRS-1:0] slot_pair, pair_start;
-    wire indexing, clear, drop, load, index_busy, index_error;
-    wire [31:0] slot_a_first, slot_a_count, slot_b_first, slot_b_count, load_count;
+    wire indexing, clear, drop, load, index_busy;
+    wire [31:0] slot_a_first, slot_a_end, slot_b_first, slot_b_end, load_count;
 
     bisort_sequencer #(
         .KEY_W(KEY_W),
         .INDEX_DEPTH(INDEX_DEPTH),
+        .ADDR_W(ADDR_W),
         .CLUSTERS(CLUSTERS),
         .PAIRS(PAIRS),
         .SLOTS(SLOTS)
@@ -215,65 +226,81 @@ module bisort_engine #(
         .pair_start(slot_pair),
         .indexing(indexing),
         .a_first(slot_a_first),
-        .a_count(slot_a_count),
+        .a_end(slot_a_end),
         .b_first(slot_b_first),
-        .b_count(slot_b_count),
+        .b_end(slot_b_end),
         .clear(clear),
         .drop(drop),
         .load(load),
         .load_count(load_count),
         .busy(|cluster_busy || index_busy),
-        .fault(|cluster_error || index_error)
+        .fault(|cluster_error)
     );
 
-    wire [63:0] index_addr = job[(BISORT_REG_INDEX-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [ADDR_W-1:0] words_addr = job[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: ADDR_W];
+    wire [ADDR_W-1:0] index_addr = job[(BISORT_REG_INDEX-BISORT_REG_A_WORDS)*8 +: ADDR_W];
+    wire [31:0] words_count = job[(BISORT_REG_A_COUNT-BISORT_REG_A_WORDS)*8 +: 32];
     wire [31:0] flags = job[(BISORT_REG_FLAGS-BISORT_REG_A_WORDS)*8 +: 32];
     wire [31:0] step_log2 = job[(BISORT_REG_STEP_LOG2-BISORT_REG_A_WORDS)*8 +: 32];
 
-    wire [63:0] a_words_at, a_ids_at, b_words_at, b_ids_at, out_words_at, out_ids_at, index_at;
-    wire [31:0] a_count, b_count, out_count, sample_count, out_first;
+    wire [ADDR_W-1:0] a_words_at, a_ids_at, b_words_at, b_ids_at, out_words_at, out_ids_at, index_at;
+    wire [ADDR_W-1:0] a_words_last, a_ids_last, b_words_last, b_ids_last;
+    wire a_empty, b_empty;
+    wire [31:0] out_first;
+
+    // The last word of a run that is probed, the last sample of its index, and thus its last partition.
+    wire [63:0] word_bytes = {32'd0, words_count - 32'd1} << BYTES_LOG2;
+    wire [31:0] last_sample = load_count - 32'd1;
+    wire [63:0] sample_bytes = {32'd0, last_sample} << BYTES_LOG2;
+    wire [ADDR_W-1:0] words_last = words_addr + word_bytes[ADDR_W-1:0];
+    wire [ADDR_W-1:0] index_last = index_addr + sample_bytes[ADDR_W-1:0];
 
     bisort_slicer #(
         .KEY_W(KEY_W),
+        .ADDR_W(ADDR_W),
         .CLUSTERS(CLUSTERS),
         .PAIRS(PAIRS)
     ) slicer (
         .clk(clk),
         .rst(rst),
-        .a_words(job[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
-        .a_ids(job[(BISORT_REG_A_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
-        .b_words(job[(BISORT_REG_B_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
-        .b_ids(job[(BISORT_REG_B_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
-        .out_words(job[(BISORT_REG_OUT_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
-        .out_ids(job[(BISORT_REG_OUT_IDS-BISORT_REG_A_WORDS)*8 +: 64]),
+        .a_words(words_addr),
+        .a_ids(job[(BISORT_REG_A_IDS-BISORT_REG_A_WORDS)*8 +: ADDR_W]),
+        .b_words(job[(BISORT_REG_B_WORDS-BISORT_REG_A_WORDS)*8 +: ADDR_W]),
+        .b_ids(job[(BISORT_REG_B_IDS-BISORT_REG_A_WORDS)*8 +: ADDR_W]),
+        .out_words(job[(BISORT_REG_OUT_WORDS-BISORT_REG_A_WORDS)*8 +: ADDR_W]),
+        .out_ids(job[(BISORT_REG_OUT_IDS-BISORT_REG_A_WORDS)*8 +: ADDR_W]),
         .index(index_addr),
         .step_log2(step_log2[4:0]),
         .s_cluster_start(slot_cluster),
         .s_pair_start(slot_pair),
         .s_a_first(slot_a_first),
-        .s_a_count(slot_a_count),
+        .s_a_end(slot_a_end),
         .s_b_first(slot_b_first),
-        .s_b_count(slot_b_count),
+        .s_b_end(slot_b_end),
         .cluster_start(cluster_start),
         .pair_start(pair_start),
         .a_words_at(a_words_at),
+        .a_words_last(a_words_last),
         .a_ids_at(a_ids_at),
+        .a_ids_last(a_ids_last),
+        .a_empty(a_empty),
         .b_words_at(b_words_at),
+        .b_words_last(b_words_last),
         .b_ids_at(b_ids_at),
+        .b_ids_last(b_ids_last),
+        .b_empty(b_empty),
         .out_words_at(out_words_at),
         .out_ids_at(out_ids_at),
         .index_at(index_at),
-        .a_count(a_count),
-        .b_count(b_count),
-        .out_count(out_count),
-        .sample_count(sample_count),
         .out_first(out_first)
     );
 
     // ---- The on-chip index: read once, through the first cluster's port, for all pairs at the same time.
 
-    wire [63:0] index_araddr;
-    wire [7:0] index_arlen;
+    wire [BEAT_W-1:0] index_araddr;
+    wire [LEN_W-1:0] index_arlen;
+    wire [DATA_W/32-1:0] index_sum_keep;
+    wire index_sum_first;
     wire index_arvalid, index_arready;
     wire [INDEX_W*KEY_W-1:0] index_tdata;
     wire [INDEX_W-1:0] index_tkeep;
@@ -287,13 +314,15 @@ module bisort_engine #(
         .ELEM_W(KEY_W),
         .W(INDEX_W),
         .DATA_W(DATA_W),
+        .ADDR_W(ADDR_W),
         .BURST(BURST),
         .FIFO_BEATS(FIFO_BEATS)
     ) index_reader (
         .clk(clk),
         .rst(rst),
         .cmd_addr(index_addr),
-        .cmd_count(load_count),
+        .cmd_last(index_last),
+        .cmd_empty(1'b0),
         .cmd_valid(load),
         .cmd_ready(),
         .m_axis_tdata(index_tdata),
@@ -306,12 +335,11 @@ module bisort_engine #(
         .m_axi_arvalid(index_arvalid),
         .m_axi_arready(index_arready),
         .m_axi_rdata(m_axi_rdata[DATA_W-1:0]),
-        .m_axi_rresp(m_axi_rresp[1:0]),
+        .m_axi_rlast(m_axi_rlast[0]),
         .m_axi_rvalid(outside_rvalid[0]),
-        .busy(index_busy),
-        .clear(clear),
-        .error(index_error),
-        .crc(index_crc)
+        .sum_keep(index_sum_keep),
+        .sum_first(index_sum_first),
+        .busy(index_busy)
     );
 
     assign index_arready = outside_arready[0];
@@ -334,17 +362,28 @@ module bisort_engine #(
             localparam HERE = PAIRS / CLUSTERS + (k < PAIRS % CLUSTERS ? 1 : 0);
             localparam PORTS = HERE > 0 ? HERE : 1;
             wire [PORTS-1:0] start;
-            wire [PORTS*512-1:0] counters;
+            wire [PORTS*256-1:0] counters;
+            wire [BEAT_W-1:0] araddr, awaddr;
+            wire [LEN_W-1:0] arlen, awlen;
+            wire [DATA_W/32-1:0] wstrb;
 
             for (p = 0; p < PORTS; p = p + 1) begin : pair
                 if (HERE > 0) begin : there
                     assign start[p] = pair_start[p*CLUSTERS+k];
-                    assign pair_counters[(p*CLUSTERS+k)*512 +: 512] = counters[p*512 +: 512];
+                    assign pair_counters[(p*CLUSTERS+k)*256 +: 256] = counters[p*256 +: 256];
                 end else begin : none
                     assign start[p] = 1'b0;
                 end
             end
 
+            // What the clusters need of AXI4 is less than its ports have: addresses of beats, strobes of words.
+            assign m_axi_araddr[k*64 +: 64] = {{(64-BEAT_W){1'b0}}, araddr} << BEAT_LOG2;
+            assign m_axi_arlen[k*8 +: 8] = {{(8-LEN_W){1'b0}}, arlen};
+            assign m_axi_awaddr[k*64 +: 64] = {{(64-BEAT_W){1'b0}}, awaddr} << BEAT_LOG2;
+            assign m_axi_awlen[k*8 +: 8] = {{(8-LEN_W){1'b0}}, awlen};
+            for (p = 0; p < DATA_W / 32; p = p + 1) begin : strobe
+                assign m_axi_wstrb[k*(DATA_W/8)+p*4 +: 4] = {4{wstrb[p]}};
+            end
             assign m_axi_arsize[k*3 +: 3] = SIZE;
             assign m_axi_arburst[k*2 +: 2] = 2'b01;
             assign m_axi_awsize[k*3 +: 3] = SIZE;
@@ -357,6 +396,7 @@ module bisort_engine #(
                 .INDEX_W(INDEX_W),
                 .INDEX_DEPTH(INDEX_DEPTH),
                 .DATA_W(DATA_W),
+                .ADDR_W(ADDR_W),
                 .BURST(BURST),
                 .FIFO_BEATS(FIFO_BEATS),
                 .PENDING(PENDING),
@@ -368,20 +408,23 @@ module bisort_engine #(
                 .indexing(indexing),
                 .pair_start(start),
                 .a_words_at(a_words_at),
+                .a_words_last(a_words_last),
                 .a_ids_at(a_ids_at),
+                .a_ids_last(a_ids_last),
+                .a_empty(a_empty),
                 .b_words_at(b_words_at),
+                .b_words_last(b_words_last),
                 .b_ids_at(b_ids_at),
+                .b_ids_last(b_ids_last),
+                .b_empty(b_empty),
                 .out_words_at(out_words_at),
                 .out_ids_at(out_ids_at),
                 .index_at(index_at),
-                .a_count(a_count),
-                .b_count(b_count),
-                .out_count(out_count),
-                .sample_count(sample_count),
                 .out_first(out_first),
-                .words_addr(job[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: 64]),
                 .with_index(indexing || flags[BISORT_FLAG_INDEX[4:0]]),
-                .words_count(job[(BISORT_REG_A_COUNT-BISORT_REG_A_WORDS)*8 +: 32]),
+                .words_addr(words_addr),
+                .words_last(words_last),
+                .last_partition(last_sample[PART_W-1:0]),
                 .step_log2(step_log2[4:0]),
                 .band(flags[BISORT_FLAG_BAND[4:0]]),
                 .below(job[(BISORT_REG_BELOW-BISORT_REG_A_WORDS)*8 +: KEY_W]),
@@ -399,23 +442,26 @@ module bisort_engine #(
                 .s_axi_arvalid(k == 0 ? index_arvalid : 1'b0),
                 .s_axi_arready(outside_arready[k]),
                 .s_axi_rvalid(outside_rvalid[k]),
+                .s_sum_keep(index_sum_keep),
+                .s_sum_first(index_sum_first),
                 .m_axi_arid(m_axi_arid[k*AXI_ID_W +: AXI_ID_W]),
-                .m_axi_araddr(m_axi_araddr[k*64 +: 64]),
-                .m_axi_arlen(m_axi_arlen[k*8 +: 8]),
+                .m_axi_araddr(araddr),
+                .m_axi_arlen(arlen),
                 .m_axi_arvalid(m_axi_arvalid[k]),
                 .m_axi_arready(m_axi_arready[k]),
                 .m_axi_rid(m_axi_rid[k*AXI_ID_W +: AXI_ID_W]),
                 .m_axi_rdata(m_axi_rdata[k*DATA_W +: DATA_W]),
                 .m_axi_rresp(m_axi_rresp[k*2 +: 2]),
+                .m_axi_rlast(m_axi_rlast[k]),
                 .m_axi_rvalid(m_axi_rvalid[k]),
                 .m_axi_rready(m_axi_rready[k]),
                 .m_axi_awid(m_axi_awid[k*AXI_ID_W +: AXI_ID_W]),
-                .m_axi_awaddr(m_axi_awaddr[k*64 +: 64]),
-                .m_axi_awlen(m_axi_awlen[k*8 +: 8]),
+                .m_axi_awaddr(awaddr),
+                .m_axi_awlen(awlen),
                 .m_axi_awvalid(m_axi_awvalid[k]),
                 .m_axi_awready(m_axi_awready[k]),
                 .m_axi_wdata(m_axi_wdata[k*DATA_W +: DATA_W]),
-                .m_axi_wstrb(m_axi_wstrb[k*(DATA_W/8) +: DATA_W/8]),
+                .m_axi_wstrb(wstrb),
                 .m_axi_wlast(m_axi_wlast[k]),
                 .m_axi_wvalid(m_axi_wvalid[k]),
                 .m_axi_wready(m_axi_wready[k]),
@@ -426,7 +472,10 @@ module bisort_engine #(
                 .busy(cluster_busy[k]),
                 .clear(clear),
                 .error(cluster_error[k]),
-                .counters(cluster_counters[k*512 +: 512]),
+                .sum_asked(sum_asked[AXI_ID_W-1:0]),
+                .sum_of_writer(sum_of_writer),
+                .sum(sums[k*32 +: 32]),
+                .counters(cluster_counters[k*256 +: 256]),
                 .pair_counters(counters)
             );
         end

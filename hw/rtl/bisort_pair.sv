@@ -17,31 +17,37 @@ module bisort_pair #(
     parameter INDEX_W = 4,
     // Samples that fit on the chip: a power of two. Each prober has a copy of the index.
     parameter INDEX_DEPTH = 65536,
-    // Bits of the memory port, beats of a burst: as in axi_reader.
+    // Bits of the memory port and of addresses, beats of a burst: as in axi_reader.
     parameter DATA_W = 128 * W,
+    parameter ADDR_W = 40,
     parameter BURST = 16,
     // Beats that may be under way to a prober, and partitions: powers of two.
     parameter FIFO_BEATS = 64,
-    parameter PENDING = 64
+    parameter PENDING = 64,
+    // Bits of a beat's address, and of a burst's length.
+    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
+    parameter LEN_W = $clog2(BURST)
 ) (
     input  wire                     clk,
     input  wire                     rst,
 
     input  wire                     start,
-    // The slice: how many bounds, and where they and their positions are.
-    input  wire [31:0]              count,
-    input  wire [63:0]              low_addr,
-    input  wire [63:0]              high_addr,
-    input  wire [63:0]              starts_addr,
-    input  wire [63:0]              ends_addr,
+    // The slice, which is not empty: where its bounds and their positions are.
+    input  wire [ADDR_W-1:0]        low_addr,
+    input  wire [ADDR_W-1:0]        low_last,
+    input  wire [ADDR_W-1:0]        high_addr,
+    input  wire [ADDR_W-1:0]        high_last,
+    input  wire [ADDR_W-1:0]        starts_addr,
+    input  wire [ADDR_W-1:0]        ends_addr,
     input  wire                     band,
     input  wire [KEY_W-1:0]         below,
     input  wire [KEY_W-1:0]         above,
     input  wire [KEY_W-1:0]         least,
     input  wire [KEY_W-1:0]         most,
     // The run.
-    input  wire [63:0]              words_addr,
-    input  wire [31:0]              words_count,
+    input  wire [ADDR_W-1:0]        words_addr,
+    input  wire [ADDR_W-1:0]        words_last,
+    input  wire [$clog2(INDEX_DEPTH)-1:0] last_partition,
     input  wire [4:0]               step_log2,
     input  wire                     drop,
 
@@ -52,30 +58,31 @@ module bisort_pair #(
     output wire                     s_index_tready,
 
     // Readers: 0 lower bounds or keys, 1 upper bounds, 2 and 3 words for them. Writers: 0 starts, 1 ends.
-    output wire [4*64-1:0]          m_axi_araddr,
-    output wire [4*8-1:0]           m_axi_arlen,
+    output wire [4*BEAT_W-1:0]      m_axi_araddr,
+    output wire [4*LEN_W-1:0]       m_axi_arlen,
     output wire [3:0]               m_axi_arvalid,
     input  wire [3:0]               m_axi_arready,
     input  wire [DATA_W-1:0]        m_axi_rdata,
-    input  wire [1:0]               m_axi_rresp,
+    input  wire                     m_axi_rlast,
     input  wire [3:0]               m_axi_rvalid,
-    output wire [2*64-1:0]          m_axi_awaddr,
-    output wire [2*8-1:0]           m_axi_awlen,
+    output wire [2*BEAT_W-1:0]      m_axi_awaddr,
+    output wire [2*LEN_W-1:0]       m_axi_awlen,
     output wire [1:0]               m_axi_awvalid,
     input  wire [1:0]               m_axi_awready,
     output wire [2*DATA_W-1:0]      m_axi_wdata,
-    output wire [2*DATA_W/8-1:0]    m_axi_wstrb,
+    output wire [2*DATA_W/32-1:0]   m_axi_wstrb,
     output wire [1:0]               m_axi_wlast,
     output wire [1:0]               m_axi_wvalid,
     input  wire [1:0]               m_axi_wready,
-    input  wire [1:0]               m_axi_bresp,
     input  wire [1:0]               m_axi_bvalid,
+    // For the sums of bounds and positions, as axi_reader and axi_writer say.
+    output wire [2*DATA_W/32-1:0]   sum_keep,
+    output wire [1:0]               sum_read_first,
+    output wire [1:0]               sum_write_first,
 
     output wire                     busy,
-    input  wire                     clear,
-    output wire                     error,
-    // 16 words of 32 bits, in the order of the registers from LOW_ROWS on.
-    output wire [511:0]             counters
+    // 8 words of 32 bits, in the order of the registers from LOW_ROWS on.
+    output wire [255:0]             counters
 );
 
     // ---- Bounds: read, made, and handed to the two streams.
@@ -83,8 +90,8 @@ module bisort_pair #(
     wire [2*KEY_W-1:0] read_tdata, bound_tdata;
     wire [1:0] read_tkeep, read_tlast, read_tvalid, read_tready;
     wire [1:0] bound_tkeep, bound_tlast, bound_tvalid, bound_tready;
-    wire [1:0] reader_busy, reader_error, stream_busy, stream_error, index_tready;
-    wire [63:0] bound_crc, position_crc, rows, partitions, starved;
+    wire [1:0] reader_busy, stream_busy, index_tready;
+    wire [63:0] rows, partitions, starved;
 
     // Both streams take a beat of the index together.
     wire index_both = &index_tready;
@@ -130,13 +137,15 @@ module bisort_pair #(
                 .ELEM_W(KEY_W),
                 .W(1),
                 .DATA_W(DATA_W),
+                .ADDR_W(ADDR_W),
                 .BURST(BURST),
                 .FIFO_BEATS(2 * BURST)
             ) bound_reader (
                 .clk(clk),
                 .rst(rst),
                 .cmd_addr(k == 0 ? low_addr : high_addr),
-                .cmd_count(count),
+                .cmd_last(k == 0 ? low_last : high_last),
+                .cmd_empty(1'b0),
                 .cmd_valid(start && !(k == 1 && band)),
                 .cmd_ready(),
                 .m_axis_tdata(read_tdata[k*KEY_W +: KEY_W]),
@@ -144,17 +153,16 @@ module bisort_pair #(
                 .m_axis_tlast(read_tlast[k]),
                 .m_axis_tvalid(read_tvalid[k]),
                 .m_axis_tready(read_tready[k]),
-                .m_axi_araddr(m_axi_araddr[k*64 +: 64]),
-                .m_axi_arlen(m_axi_arlen[k*8 +: 8]),
+                .m_axi_araddr(m_axi_araddr[k*BEAT_W +: BEAT_W]),
+                .m_axi_arlen(m_axi_arlen[k*LEN_W +: LEN_W]),
                 .m_axi_arvalid(m_axi_arvalid[k]),
                 .m_axi_arready(m_axi_arready[k]),
                 .m_axi_rdata(m_axi_rdata),
-                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rlast(m_axi_rlast),
                 .m_axi_rvalid(m_axi_rvalid[k]),
-                .busy(reader_busy[k]),
-                .clear(clear),
-                .error(reader_error[k]),
-                .crc(bound_crc[k*32 +: 32])
+                .sum_keep(sum_keep[k*(DATA_W/32) +: DATA_W/32]),
+                .sum_first(sum_read_first[k]),
+                .busy(reader_busy[k])
             );
 
             bisort_probe_stream #(
@@ -163,6 +171,7 @@ module bisort_pair #(
                 .INDEX_W(INDEX_W),
                 .INDEX_DEPTH(INDEX_DEPTH),
                 .DATA_W(DATA_W),
+                .ADDR_W(ADDR_W),
                 .BURST(BURST),
                 .FIFO_BEATS(FIFO_BEATS),
                 .PENDING(PENDING)
@@ -172,9 +181,9 @@ module bisort_pair #(
                 .upper(k != 0),
                 .start(start),
                 .out_addr(k == 0 ? starts_addr : ends_addr),
-                .out_count(count),
                 .words_addr(words_addr),
-                .words_count(words_count),
+                .words_last(words_last),
+                .last_partition(last_partition),
                 .step_log2(step_log2),
                 .drop(drop),
                 .s_index_tdata(s_index_tdata),
@@ -187,38 +196,34 @@ module bisort_pair #(
                 .s_axis_tlast(bound_tlast[k]),
                 .s_axis_tvalid(bound_tvalid[k]),
                 .s_axis_tready(bound_tready[k]),
-                .m_axi_araddr(m_axi_araddr[(2+k)*64 +: 64]),
-                .m_axi_arlen(m_axi_arlen[(2+k)*8 +: 8]),
+                .m_axi_araddr(m_axi_araddr[(2+k)*BEAT_W +: BEAT_W]),
+                .m_axi_arlen(m_axi_arlen[(2+k)*LEN_W +: LEN_W]),
                 .m_axi_arvalid(m_axi_arvalid[2+k]),
                 .m_axi_arready(m_axi_arready[2+k]),
                 .m_axi_rdata(m_axi_rdata),
-                .m_axi_rresp(m_axi_rresp),
+                .m_axi_rlast(m_axi_rlast),
                 .m_axi_rvalid(m_axi_rvalid[2+k]),
-                .m_axi_awaddr(m_axi_awaddr[k*64 +: 64]),
-                .m_axi_awlen(m_axi_awlen[k*8 +: 8]),
+                .m_axi_awaddr(m_axi_awaddr[k*BEAT_W +: BEAT_W]),
+                .m_axi_awlen(m_axi_awlen[k*LEN_W +: LEN_W]),
                 .m_axi_awvalid(m_axi_awvalid[k]),
                 .m_axi_awready(m_axi_awready[k]),
                 .m_axi_wdata(m_axi_wdata[k*DATA_W +: DATA_W]),
-                .m_axi_wstrb(m_axi_wstrb[k*(DATA_W/8) +: DATA_W/8]),
+                .m_axi_wstrb(m_axi_wstrb[k*(DATA_W/32) +: DATA_W/32]),
                 .m_axi_wlast(m_axi_wlast[k]),
                 .m_axi_wvalid(m_axi_wvalid[k]),
                 .m_axi_wready(m_axi_wready[k]),
-                .m_axi_bresp(m_axi_bresp),
                 .m_axi_bvalid(m_axi_bvalid[k]),
+                .sum_first(sum_write_first[k]),
                 .busy(stream_busy[k]),
-                .clear(clear),
-                .error(stream_error[k]),
                 .rows(rows[k*32 +: 32]),
                 .partitions(partitions[k*32 +: 32]),
-                .starved(starved[k*32 +: 32]),
-                .crc(position_crc[k*32 +: 32])
+                .starved(starved[k*32 +: 32])
             );
         end
     endgenerate
 
     assign busy = |reader_busy || |stream_busy;
-    assign error = |reader_error || |stream_error;
-    assign counters = {128'd0, position_crc, bound_crc, 64'd0, starved, partitions, rows};
+    assign counters = {64'd0, starved, partitions, rows};
 
 endmodule
 

@@ -5,8 +5,10 @@
 
 `default_nettype none
 
-// One batch at a time, so the writer is always ready for it; partitions are too many for their CRCs to be read.
+// One batch at a time, so the writer is always ready for it; partitions are too many for their sums to be read.
+// Addresses end within the memory.
 /* verilator lint_off PINCONNECTEMPTY */
+/* verilator lint_off UNUSEDSIGNAL */
 
 module bisort_probe_stream #(
     // Bits of a key: 32 or 64.
@@ -17,25 +19,29 @@ module bisort_probe_stream #(
     parameter INDEX_W = 4,
     // Samples that fit on the chip: a power of two.
     parameter INDEX_DEPTH = 65536,
-    // Bits of the memory port, beats of a burst: as in axi_reader.
+    // Bits of the memory port and of addresses, beats of a burst: as in axi_reader.
     parameter DATA_W = 128 * W,
+    parameter ADDR_W = 40,
     parameter BURST = 16,
     // Beats that may be under way to the prober, and partitions: powers of two. They hide the memory's latency.
     parameter FIFO_BEATS = 64,
-    parameter PENDING = 64
+    parameter PENDING = 64,
+    // Bits of a beat's address, and of a burst's length.
+    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
+    parameter LEN_W = $clog2(BURST)
 ) (
     input  wire                     clk,
     input  wire                     rst,
 
     // Upper bounds, for which equal words lie before the bound; steady for ever.
     input  wire                     upper,
-    // A batch: where its positions go, and how many there are.
+    // A batch: where its positions go.
     input  wire                     start,
-    input  wire [63:0]              out_addr,
-    input  wire [31:0]              out_count,
-    // The run.
-    input  wire [63:0]              words_addr,
-    input  wire [31:0]              words_count,
+    input  wire [ADDR_W-1:0]        out_addr,
+    // The run: where its words are, and its last partition.
+    input  wire [ADDR_W-1:0]        words_addr,
+    input  wire [ADDR_W-1:0]        words_last,
+    input  wire [$clog2(INDEX_DEPTH)-1:0] last_partition,
     input  wire [4:0]               step_log2,
     input  wire                     drop,
 
@@ -51,33 +57,31 @@ module bisort_probe_stream #(
     input  wire                     s_axis_tvalid,
     output wire                     s_axis_tready,
 
-    output wire [63:0]              m_axi_araddr,
-    output wire [7:0]               m_axi_arlen,
+    output wire [BEAT_W-1:0]        m_axi_araddr,
+    output wire [LEN_W-1:0]         m_axi_arlen,
     output wire                     m_axi_arvalid,
     input  wire                     m_axi_arready,
     input  wire [DATA_W-1:0]        m_axi_rdata,
-    input  wire [1:0]               m_axi_rresp,
+    input  wire                     m_axi_rlast,
     input  wire                     m_axi_rvalid,
-    output wire [63:0]              m_axi_awaddr,
-    output wire [7:0]               m_axi_awlen,
+    output wire [BEAT_W-1:0]        m_axi_awaddr,
+    output wire [LEN_W-1:0]         m_axi_awlen,
     output wire                     m_axi_awvalid,
     input  wire                     m_axi_awready,
     output wire [DATA_W-1:0]        m_axi_wdata,
-    output wire [DATA_W/8-1:0]      m_axi_wstrb,
+    output wire [DATA_W/32-1:0]     m_axi_wstrb,
     output wire                     m_axi_wlast,
     output wire                     m_axi_wvalid,
     input  wire                     m_axi_wready,
-    input  wire [1:0]               m_axi_bresp,
     input  wire                     m_axi_bvalid,
+    // With a beat of positions: it is the first.
+    output wire                     sum_first,
 
     output wire                     busy,
-    input  wire                     clear,
-    output wire                     error,
     // Positions given, partitions scanned, and cycles in which the prober waited for words, since reset.
     output wire [31:0]              rows,
     output wire [31:0]              partitions,
-    output wire [31:0]              starved,
-    output wire [31:0]              crc
+    output wire [31:0]              starved
 );
 
     localparam PART_W = $clog2(INDEX_DEPTH);
@@ -125,7 +129,7 @@ module bisort_probe_stream #(
     wire words_tlast, words_tvalid, words_tready;
     wire [31:0] place_tdata;
     wire place_tkeep, place_tlast, place_tvalid, place_tready;
-    wire reader_busy, reader_error;
+    wire reader_busy;
 
     bisort_prober #(
         .KEY_W(KEY_W),
@@ -158,22 +162,26 @@ module bisort_probe_stream #(
         .m_axis_tready(place_tready)
     );
 
-    wire [31:0] step = 32'd1 << step_log2;
+    wire [31:0] step_mask = (32'd1 << step_log2) - 32'd1;
     wire [31:0] wanted_first = {{(32-PART_W){1'b0}}, wanted} << step_log2;
-    wire [31:0] wanted_left = words_count - wanted_first;
+    wire [63:0] first_bytes = {32'd0, wanted_first} << BYTES_LOG2;
+    wire [63:0] last_bytes = {32'd0, wanted_first | step_mask} << BYTES_LOG2;
 
     axi_reader #(
         .ELEM_W(KEY_W),
         .W(W),
         .DATA_W(DATA_W),
         .BURST(BURST),
+        .ADDR_W(ADDR_W),
         .FIFO_BEATS(FIFO_BEATS),
-        .QUEUE(PENDING)
+        .QUEUE(PENDING),
+        .BURSTS(FIFO_BEATS)
     ) words_reader (
         .clk(clk),
         .rst(rst),
-        .cmd_addr(words_addr + {{(32-BYTES_LOG2){1'b0}}, wanted_first, {BYTES_LOG2{1'b0}}}),
-        .cmd_count(wanted_left < step ? wanted_left : step),
+        .cmd_addr(words_addr + first_bytes[ADDR_W-1:0]),
+        .cmd_last(wanted == last_partition ? words_last : words_addr + last_bytes[ADDR_W-1:0]),
+        .cmd_empty(1'b0),
         .cmd_valid(wanted_tvalid),
         .cmd_ready(wanted_tready),
         .m_axis_tdata(words_tdata),
@@ -186,31 +194,31 @@ module bisort_probe_stream #(
         .m_axi_arvalid(m_axi_arvalid),
         .m_axi_arready(m_axi_arready),
         .m_axi_rdata(m_axi_rdata),
-        .m_axi_rresp(m_axi_rresp),
+        .m_axi_rlast(m_axi_rlast),
         .m_axi_rvalid(m_axi_rvalid),
-        .busy(reader_busy),
-        .clear(clear),
-        .error(reader_error),
-        .crc()
+        .sum_keep(),
+        .sum_first(),
+        .busy(reader_busy)
     );
 
     // ---- Positions.
 
-    wire writer_busy, writer_error;
+    wire writer_busy;
 
     axi_writer #(
         .ELEM_W(32),
         .W(1),
         .DATA_W(DATA_W),
+        .ADDR_W(ADDR_W),
         .BURST(BURST)
     ) position_writer (
         .clk(clk),
         .rst(rst),
         .cmd_addr(out_addr),
-        .cmd_count(out_count),
         .cmd_valid(start),
         .cmd_ready(),
         .s_axis_tdata(place_tdata),
+        .s_axis_tkeep(place_tkeep),
         .s_axis_tlast(place_tlast),
         .s_axis_tvalid(place_tvalid),
         .s_axis_tready(place_tready),
@@ -223,16 +231,12 @@ module bisort_probe_stream #(
         .m_axi_wlast(m_axi_wlast),
         .m_axi_wvalid(m_axi_wvalid),
         .m_axi_wready(m_axi_wready),
-        .m_axi_bresp(m_axi_bresp),
         .m_axi_bvalid(m_axi_bvalid),
-        .busy(writer_busy),
-        .clear(clear),
-        .error(writer_error),
-        .crc(crc)
+        .sum_first(sum_first),
+        .busy(writer_busy)
     );
 
     assign busy = reader_busy || writer_busy;
-    assign error = reader_error || writer_error;
 
     // ---- Counters.
 
@@ -256,5 +260,6 @@ module bisort_probe_stream #(
 endmodule
 
 /* verilator lint_on PINCONNECTEMPTY */
+/* verilator lint_on UNUSEDSIGNAL */
 
 `default_nettype wire

@@ -6,8 +6,9 @@
 
 `default_nettype none
 
-// Nobody asks how many results wait.
+// Nobody asks how many results wait; numbers are small.
 /* verilator lint_off PINCONNECTEMPTY */
+/* verilator lint_off UNUSEDSIGNAL */
 
 module bisort_registers #(
     // Bits of a key, bits of an id, tuples per beat, samples on the chip (logarithm): shown in SHAPE.
@@ -49,12 +50,15 @@ module bisort_registers #(
     input  wire                       s_result_tvalid,
     output wire                       s_result_tready,
 
-    // What is counted elsewhere; 16 words of 32 bits for each cluster and pair.
+    // What is counted elsewhere; 8 words of 32 bits for each cluster and pair.
     input  wire                       working,
     input  wire [31:0]                index_rows,
-    input  wire [31:0]                index_crc,
-    input  wire [CLUSTERS*512-1:0]    cluster_counters,
-    input  wire [PAIRS*512-1:0]       pair_counters
+    input  wire [CLUSTERS*256-1:0]    cluster_counters,
+    input  wire [PAIRS*256-1:0]       pair_counters,
+    // Sums of the clusters' readers and writers: which is asked for, and what each cluster says.
+    output wire [7:0]                 sum_asked,
+    output wire                       sum_of_writer,
+    input  wire [CLUSTERS*32-1:0]     sums
 );
 
     `include "bisort_abi.svh"
@@ -154,6 +158,19 @@ module bisort_registers #(
 
     // ---- What reads show.
 
+    // A cluster's sums are those of readers 0 to 3 and writers 0 to 2; a pair's are two readers' and two writers' behind them, and
+    // the index comes by reader 4 of the first cluster (bisort_cluster).
+    wire [31:0] pair = {27'd0, read_addr[10:6]};
+    wire [31:0] in_cluster = pair / CLUSTERS;
+    wire [31:0] sum_cluster = read_addr[11] ? pair % CLUSTERS : read_addr[10] ? {28'd0, read_addr[9:6]} : 32'd0;
+    wire [31:0] pair_reader = 32'd5 + 4 * in_cluster + {31'd0, read_addr[2]};
+    wire [31:0] pair_writer = 32'd3 + 2 * in_cluster + {31'd0, read_addr[2]};
+    wire [31:0] pair_number = read_addr[3] ? pair_writer : pair_reader;
+
+    assign sum_of_writer = read_addr[11] ? read_addr[3] : read_addr[10] && read_addr[4];
+    assign sum_asked = read_addr[11] ? pair_number[7:0] : read_addr[10] ? {6'd0, read_addr[3:2]} : 8'd4;
+
+    wire [31:0] sum = sums[sum_cluster[3:0]*32 +: 32];
     reg [31:0] shown;
     wire [5:0] param_at = read_addr[7:2];
 
@@ -176,12 +193,18 @@ module bisort_registers #(
             BISORT_REG_CYCLES[11:0] + 12'd4: shown = cycles_reg[63:32];
             BISORT_REG_COMMANDS[11:0]: shown = commands_reg;
             BISORT_REG_INDEX_ROWS[11:0]: shown = index_rows;
-            BISORT_REG_INDEX_CRC[11:0]: shown = index_crc;
+            BISORT_REG_INDEX_CRC[11:0]: shown = sum;
             default: shown = 32'd0;
         endcase
         if (read_addr[11:8] == 4'd1 && {26'd0, param_at} < PARAMS) shown = params_reg[param_at*32 +: 32];
-        if (read_addr[11:10] == 2'd1 && {28'd0, read_addr[9:6]} < CLUSTERS) shown = cluster_counters[read_addr[9:2]*32 +: 32];
-        if (read_addr[11] && {27'd0, read_addr[10:6]} < PAIRS) shown = pair_counters[read_addr[10:2]*32 +: 32];
+        if (read_addr[11:10] == 2'd1 && {28'd0, read_addr[9:6]} < CLUSTERS) begin
+            if (!read_addr[5]) shown = cluster_counters[{read_addr[9:6], read_addr[4:2]}*32 +: 32];
+            else if (read_addr[4:2] != 3'd7) shown = sum;
+        end
+        if (read_addr[11] && pair < PAIRS) begin
+            if (!read_addr[5]) shown = pair_counters[{read_addr[10:6], read_addr[4:2]}*32 +: 32];
+            else if (!read_addr[4]) shown = sum;
+        end
     end
 
     assign read_data = shown;
@@ -189,5 +212,6 @@ module bisort_registers #(
 endmodule
 
 /* verilator lint_on PINCONNECTEMPTY */
+/* verilator lint_on UNUSEDSIGNAL */
 
 `default_nettype wire

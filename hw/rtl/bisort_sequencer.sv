@@ -14,6 +14,8 @@ module bisort_sequencer #(
     parameter KEY_W = 64,
     // Samples that fit on the chip: a power of two.
     parameter INDEX_DEPTH = 65536,
+    // Bits of a byte address: 16 to 64. Pointers beyond them are refused.
+    parameter ADDR_W = 40,
     // Clusters and pairs of probers: 1 to 16 each.
     parameter CLUSTERS = 2,
     parameter PAIRS = 2,
@@ -39,10 +41,11 @@ module bisort_sequencer #(
     output wire [CLUSTERS-1:0]  cluster_start,
     output wire [PAIRS-1:0]     pair_start,
     output wire                 indexing,
+    // Where its slices begin and end, in elements; no element where both are the same.
     output wire [31:0]          a_first,
-    output wire [31:0]          a_count,
+    output wire [31:0]          a_end,
     output wire [31:0]          b_first,
-    output wire [31:0]          b_count,
+    output wire [31:0]          b_end,
     // Forget the error flags of the command before.
     output wire                 clear,
     // Forget the on-chip index, and load another.
@@ -105,6 +108,7 @@ module bisort_sequencer #(
     wire word_off = |a_words[BYTES_LOG2-1:0] || (is_merge && |{b_words[BYTES_LOG2-1:0], out_words[BYTES_LOG2-1:0]})
         || (is_probe && |{b_words[BYTES_LOG2-1:0], !band && |b_ids[BYTES_LOG2-1:0]})
         || (uses_index && |index[BYTES_LOG2-1:0]);
+    wire beyond;
     wire id_off = (is_merge && |{a_ids[1:0], b_ids[1:0], out_ids[1:0]}) || (is_probe && |{out_words[1:0], out_ids[1:0]});
     wire zero = is_merge ? sum == 0 : a_total == 0 || (is_probe && b_total == 0);
     wire over = is_merge ? sum > {1'b0, BISORT_MAX_LENGTH}
@@ -120,30 +124,39 @@ module bisort_sequencer #(
         if (too_large) found = BISORT_ERR_INDEX_TOO_LARGE[7:0];
         if (step_off) found = BISORT_ERR_BAD_STEP[7:0];
         if (word_off || id_off) found = BISORT_ERR_UNALIGNED[7:0];
+        if (beyond) found = BISORT_ERR_BAD_ADDRESS[7:0];
         if (over) found = BISORT_ERR_OVER_LIMIT[7:0];
         if (zero) found = BISORT_ERR_ZERO_LENGTH[7:0];
         if (!(is_merge || is_index || is_probe)) found = BISORT_ERR_UNKNOWN_OPCODE[7:0];
     end
 
+    generate
+        if (ADDR_W < 64) begin : narrow
+            // Pointers that this command does not use count as well: the host stages none that it could not use.
+            assign beyond = |{a_words[63:ADDR_W], a_ids[63:ADDR_W], b_words[63:ADDR_W], b_ids[63:ADDR_W],
+                out_words[63:ADDR_W], out_ids[63:ADDR_W], index[63:ADDR_W]};
+        end else begin : narrow
+            assign beyond = 1'b0;
+        end
+    endgenerate
+
     // ---- The walks over the slots.
 
-    wire [31:0] a_end = slot[31:0];
-    wire [31:0] b_end = is_merge ? slot[63:32] : 32'd0;
     wire [31:0] a_goal = is_probe ? b_total : a_total;
     wire [31:0] b_goal = is_merge ? b_total : 32'd0;
     wire last_slot = slot_reg == (is_probe ? LAST_PAIR : LAST_CLUSTER);
     wire slice_off = a_end < a_done_reg || b_end < b_done_reg || a_end > a_goal || b_end > b_goal
         || (last_slot && (a_end != a_goal || b_end != b_goal));
     wire walking = state_reg == WALK || state_reg == START;
-    wire starts = state_reg == START && (a_count != 0 || b_count != 0);
+    wire starts = state_reg == START && (a_end != a_done_reg || b_end != b_done_reg);
     wire resident = loaded_reg && loaded_addr_reg == index && loaded_count_reg == samples[31:0]
         && flags[BISORT_FLAG_KEEP[4:0]];
     wire reload = is_probe && !resident;
 
     assign a_first = a_done_reg;
     assign b_first = b_done_reg;
-    assign a_count = a_end - a_done_reg;
-    assign b_count = b_end - b_done_reg;
+    assign a_end = slot[31:0];
+    assign b_end = is_merge ? slot[63:32] : 32'd0;
 
     genvar k;
     generate

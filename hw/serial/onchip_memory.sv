@@ -1,4 +1,4 @@
-// Block RAM behind an AXI4 port of 128 bits, with a second way in for words of 32 bits: the memory of boards that have no other.
+// Block RAM behind an AXI4 port, with a second way in for words of 32 bits: the memory of boards that have no other.
 //
 // The AXI4 port takes INCR bursts of full beats, one read and one write at a time, a beat per cycle each. Addresses beyond the end are
 // answered with an error, up to 16 MiB. The second way takes turns that the port leaves free. Strobes are looked at by words of 32 bits, which
@@ -12,6 +12,8 @@
 module onchip_memory #(
     // Logarithm of the size in bytes: 12 to 20.
     parameter SIZE_LOG2 = 18,
+    // Bits of the AXI4 port: 64 or 128.
+    parameter DATA_W = 64,
     // Bits of an AXI id.
     parameter AXI_ID_W = 8
 ) (
@@ -24,7 +26,7 @@ module onchip_memory #(
     input  wire                s_axi_arvalid,
     output wire                s_axi_arready,
     output wire [AXI_ID_W-1:0] s_axi_rid,
-    output wire [127:0]        s_axi_rdata,
+    output wire [DATA_W-1:0]   s_axi_rdata,
     output wire [1:0]          s_axi_rresp,
     output wire                s_axi_rlast,
     output wire                s_axi_rvalid,
@@ -33,8 +35,8 @@ module onchip_memory #(
     input  wire [63:0]         s_axi_awaddr,
     input  wire                s_axi_awvalid,
     output wire                s_axi_awready,
-    input  wire [127:0]        s_axi_wdata,
-    input  wire [15:0]         s_axi_wstrb,
+    input  wire [DATA_W-1:0]   s_axi_wdata,
+    input  wire [DATA_W/8-1:0] s_axi_wstrb,
     input  wire                s_axi_wlast,
     input  wire                s_axi_wvalid,
     output wire                s_axi_wready,
@@ -52,12 +54,14 @@ module onchip_memory #(
     output wire [31:0]         link_rdata
 );
 
-    localparam PLACE_W = SIZE_LOG2 - 4;
-    localparam LANES = 4;
+    localparam LANES = DATA_W / 32;
+    localparam LANE_W = $clog2(LANES);
+    localparam PLACE_W = SIZE_LOG2 - 2 - LANE_W;
     // Bits of an address that are looked at: of those above nothing is built, in the engine either.
     localparam SEEN_W = 24;
 
     param_check #(.OK(SIZE_LOG2 >= 12 && SIZE_LOG2 <= 20), .MESSAGE("SIZE_LOG2 must be 12 to 20")) size_check ();
+    param_check #(.OK(DATA_W == 64 || DATA_W == 128), .MESSAGE("DATA_W must be 64 or 128")) data_check ();
 
     // ---- Reads.
 
@@ -66,17 +70,17 @@ module onchip_memory #(
     reg [7:0] r_left_reg;
     reg r_active_reg, r_fault_reg, r_valid_reg, r_last_reg;
     reg link_read_reg;
-    reg [1:0] link_lane_reg;
-    wire [127:0] fetched;
+    reg [LANE_W-1:0] link_lane_reg;
+    wire [DATA_W-1:0] fetched;
 
     wire r_give = r_active_reg && (!r_valid_reg || s_axi_rready);
     wire link_reads = link_valid && !link_write && !r_give && !r_valid_reg && !link_read_reg;
 
-    wire [PLACE_W-1:0] r_place = r_give ? r_place_reg : link_word[SIZE_LOG2-3:2];
+    wire [PLACE_W-1:0] r_place = r_give ? r_place_reg : link_word[SIZE_LOG2-3:LANE_W];
 
     always @(posedge clk) begin
         link_read_reg <= link_reads;
-        link_lane_reg <= link_word[1:0];
+        link_lane_reg <= link_word[LANE_W-1:0];
         if (s_axi_rready) r_valid_reg <= 1'b0;
         if (r_give) begin
             r_valid_reg <= 1'b1;
@@ -89,7 +93,7 @@ module onchip_memory #(
         if (s_axi_arvalid && s_axi_arready) begin
             r_active_reg <= 1'b1;
             r_id_reg <= s_axi_arid;
-            r_place_reg <= s_axi_araddr[SIZE_LOG2-1:4];
+            r_place_reg <= s_axi_araddr[SIZE_LOG2-1:LANE_W+2];
             r_left_reg <= s_axi_arlen;
             r_fault_reg <= |s_axi_araddr[SEEN_W-1:SIZE_LOG2];
         end
@@ -115,7 +119,7 @@ module onchip_memory #(
 
     wire w_take = w_active_reg && s_axi_wvalid;
     wire link_writes = link_valid && link_write && !w_take;
-    wire [PLACE_W-1:0] w_place = w_take ? w_place_reg : link_word[SIZE_LOG2-3:2];
+    wire [PLACE_W-1:0] w_place = w_take ? w_place_reg : link_word[SIZE_LOG2-3:LANE_W];
 
     // ---- The cells: a block of RAM for each word of a beat.
 
@@ -126,7 +130,7 @@ module onchip_memory #(
             // Nobody reads a place while it is written: the engine's runs and the host's transfers are apart.
             (* no_rw_check *) reg [31:0] cells [0:(1<<PLACE_W)-1];
             reg [31:0] read_reg;
-            wire put = w_take ? s_axi_wstrb[4*k] && !w_fault_reg : link_writes && link_word[1:0] == NUMBER[1:0];
+            wire put = w_take ? s_axi_wstrb[4*k] && !w_fault_reg : link_writes && link_word[LANE_W-1:0] == NUMBER[LANE_W-1:0];
 
             always @(posedge clk) begin
                 if (put) cells[w_place] <= w_take ? s_axi_wdata[32*k +: 32] : link_wdata;
@@ -149,7 +153,7 @@ module onchip_memory #(
         if (s_axi_awvalid && s_axi_awready) begin
             w_active_reg <= 1'b1;
             w_id_reg <= s_axi_awid;
-            w_place_reg <= s_axi_awaddr[SIZE_LOG2-1:4];
+            w_place_reg <= s_axi_awaddr[SIZE_LOG2-1:LANE_W+2];
             w_fault_reg <= |s_axi_awaddr[SEEN_W-1:SIZE_LOG2];
         end
         if (rst) begin

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from millrace.host.errors import DeviceFault
-from millrace.hw.crc import combined, sum_of
+from millrace.hw.crc import combined, of_beats, sum_of
 from millrace.hw.driver import Batch, IndexAt, RunAt
 from millrace.hw.link import Shelf
 from tests.sim.engines import Board
@@ -22,6 +22,17 @@ def test_parts_add_up_to_the_whole(seed: int) -> None:
     rng = Random(seed)
     parts = [rng.randbytes(rng.choice((0, 1, 4, 63, 1000))) for _ in range(rng.randrange(1, 6))]
     assert combined((zlib.crc32(part), len(part)) for part in parts) == zlib.crc32(b"".join(parts))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whole_beats_tell_the_sum_of_what_is_in_them(seed: int) -> None:
+    rng = Random(seed)
+    before, after = rng.randrange(64), rng.randrange(64)
+    message = rng.randbytes(rng.choice((1, 4, 63, 1000)))
+    beats = bytes(before) + message + bytes(after)
+    # zlib's sum of zeros alone is what its inversions make of them.
+    remainder = zlib.crc32(beats) ^ zlib.crc32(bytes(len(beats)))
+    assert of_beats(remainder, len(message), after) == zlib.crc32(message)
 
 
 def test_the_engine_sums_as_zlib_does() -> None:

@@ -216,6 +216,8 @@ async def refuses_what_does_not_fit(dut: Any) -> None:
     for opcode, spoilt, code in (
         (reg.OP_MERGE, _staged(A_WORDS=AT["a"] + 1), reg.ERR_UNALIGNED),
         (reg.OP_INDEX, _staged(A_WORDS=AT["a"], STEP_LOG2=2), reg.ERR_BAD_STEP),
+        (reg.OP_MERGE, {reg.REG_B_IDS + 4: 1 << 8}, reg.ERR_BAD_ADDRESS),
+        (reg.OP_INDEX, {reg.REG_B_IDS + 4: 0}, reg.ERR_BAD_STEP),
         (reg.OP_PROBE, _staged(STEP_LOG2=3, A_COUNT=8 * 64 + 1), reg.ERR_INDEX_TOO_LARGE),
     ):
         assert await tb.command(opcode, spoilt) == code

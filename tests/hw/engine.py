@@ -14,7 +14,7 @@ from tests.hw.simulate import RTL, compile_design, fail, run_bench
 
 SMALL = {"CLUSTERS": 1, "PROBERS": 2, "INDEX_DEPTH": 64, "BURST": 4, "FIFO_BEATS": 8, "PENDING": 4}
 """Small queues, so that a short bench fills them."""
-SHAPES = {"key32w1": {"KEY_W": 32, "W": 1}, "key64w4": {"KEY_W": 64, "W": 4}}
+SHAPES = {"key32w1": {"KEY_W": 32, "W": 1, "DATA_W": 64}, "key64w4": {"KEY_W": 64, "W": 4}}
 PAUSES = {"verilator": "never,random,bursts", "icarus": "random,bursts"}
 """What the matrix of idle and back-pressure patterns is made of; Icarus is far slower and gets the hard ones only."""
 

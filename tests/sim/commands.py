@@ -7,7 +7,7 @@ import numpy as np
 from millrace.hw import registers as reg
 from tests.sim.engines import Board, check_merge, check_probe
 
-FAR = 1 << 40
+FAR = 1 << 36
 """An address beyond the memory."""
 
 

@@ -48,7 +48,9 @@ MUTANTS = (
     # The merger takes the larger tuple.
     Mutant("comparator", "bisort_merger.sv", "(!a_none[i] && a_first);", "(!a_none[i] && !a_first);"),
     # The last element of a transfer is not written.
-    Mutant("last_beat", "axi_writer.sv", "!spill_reg && left_reg > k;", "!spill_reg && left_reg > k + 1;"),
+    Mutant(
+        "last_beat", "axi_writer.sv", "chunk_keep = s_axis_tkeep;", "chunk_keep = s_axis_tkeep & {W{!s_axis_tlast}};"
+    ),
     # A sample is cut out of the tuple at the wrong place.
     Mutant(
         "index_sample", "bisort_indexer.sv", "s_axis_tdata[i*TUPLE_W+ID_W +: KEY_W]", "s_axis_tdata[i*TUPLE_W +: KEY_W]"

@@ -84,7 +84,7 @@ def test_another_device_or_version_is_refused() -> None:
     with pytest.raises(DeviceFault, match="MAGIC reads 0x00000000"):
         Engine(Wrong({}))  # type: ignore[arg-type]
     newer = {reg.REG_MAGIC: reg.MAGIC_VALUE, reg.REG_VERSION: reg.VERSION_VALUE + (1 << 16)}
-    with pytest.raises(DeviceFault, match="the engine speaks ABI 2"):
+    with pytest.raises(DeviceFault, match="the engine speaks ABI 3"):
         Engine(Wrong(newer))  # type: ignore[arg-type]
 
 

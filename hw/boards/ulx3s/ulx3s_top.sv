@@ -39,7 +39,11 @@ module ulx3s_top #(
     output wire       wifi_gpio0
 );
 
-    localparam AXI_ID_W = 8;
+    // A port of one word: half the speed of the engine's widest, which a serial line does not see, for half the wires.
+    localparam DATA_W = 64;
+    localparam AXI_ID_W = 4;
+    // As many as the memory looks at.
+    localparam ADDR_W = 24;
     localparam WORD_W = MEM_LOG2 - 2;
 
     wire clk = clk_25mhz;
@@ -104,9 +108,9 @@ module ulx3s_top #(
 
     wire [AXI_ID_W-1:0] m_arid, m_rid, m_awid, m_bid;
     wire [63:0] m_araddr, m_awaddr;
-    wire [127:0] m_rdata, m_wdata;
+    wire [DATA_W-1:0] m_rdata, m_wdata;
     wire [7:0] m_arlen;
-    wire [15:0] m_wstrb;
+    wire [DATA_W/8-1:0] m_wstrb;
     wire [1:0] m_rresp, m_bresp;
     wire m_arvalid, m_arready, m_rlast, m_rvalid, m_rready;
     wire m_awvalid, m_awready, m_wlast, m_wvalid, m_wready, m_bvalid, m_bready;
@@ -117,7 +121,8 @@ module ulx3s_top #(
         .CLUSTERS(1),
         .PROBERS(PROBERS),
         .INDEX_DEPTH(INDEX_DEPTH),
-        .DATA_W(128),
+        .DATA_W(DATA_W),
+        .ADDR_W(ADDR_W),
         .BURST(BURST),
         .FIFO_BEATS(FIFO_BEATS),
         .PENDING(PENDING),
@@ -180,6 +185,7 @@ module ulx3s_top #(
 
     onchip_memory #(
         .SIZE_LOG2(MEM_LOG2),
+        .DATA_W(DATA_W),
         .AXI_ID_W(AXI_ID_W)
     ) memory (
         .clk(clk),

@@ -2,7 +2,7 @@
 
 `python -m tests.boards.test_deploy_document` writes what they print now into the document. Numbers, hashes and paths
 may differ; the lines around them may not. The first command, the set-up, is not run. The one that builds the bitstream
-takes minutes: it is run by the test marked `long`, the other gets an image whose bitstream is none.
+takes minutes: one test runs it, the other gets an image whose bitstream is none.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ def test_each_command_prints_what_the_document_says(ulx3s: SerialBoard, tmp_path
     assert (tmp_path / "ulx3s.mri").exists(), f"the document does not say `{BUILD}`"
 
 
-@pytest.mark.long
 def test_a_bitstream_built_from_scratch_meets_its_clock_and_deploys(ulx3s: SerialBoard, tmp_path: Path) -> None:
     follow(ulx3s, tmp_path, builds=True)
     said = images.read(tmp_path / "ulx3s.mri").manifest

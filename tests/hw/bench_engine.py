@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam
 
 from millrace.hw import registers as reg
+from millrace.hw.crc import of_beats
 
 KEY_W = int(os.environ["ENGINE_KEY_W"])
 WORD: Any = np.uint32 if KEY_W == 32 else np.uint64
@@ -205,6 +207,30 @@ async def shows_its_registers(dut: Any) -> None:
     assert await tb.registers.read_dword(reg.REG_A_COUNT) == 30
     assert await tb.registers.read_dword(reg.REG_MERGER_ROWS) == 50
     assert await tb.registers.read_dword(reg.REG_LOW_ROWS) == 0
+
+
+@cocotb.test()
+async def sums_what_it_moves(dut: Any) -> None:
+    """The sums of readers and writers, of clusters and pairs and of the index, are those of what lies in memory."""
+    tb = TB(dut)
+    await tb.start()
+    rng, size = np.random.default_rng(5), np.dtype(WORD).itemsize
+    beat = int(await tb.registers.read_dword(reg.REG_PORT)) & 0xFFFF
+
+    async def check(register: int, address: int, length: int) -> None:
+        remainder = int(await tb.registers.read_dword(register))
+        found = of_beats(remainder, length, after=-(address + length) % beat)
+        assert found == zlib.crc32(tb.memory.read(address, length)), f"register {register:#x}"
+
+    await _merge(tb, rng, (30, 20), offset=1)
+    await check(reg.REG_A_WORDS_CRC, AT["a"] + size, 30 * size)
+    await check(reg.REG_B_IDS_CRC, AT["bi"] + 4, 20 * 4)
+    await check(reg.REG_OUT_IDS_CRC, AT["outi"] + 4, 50 * 4)
+    await check(reg.REG_OUT_INDEX_CRC, AT["index"] + size, 7 * size)
+    await _probe(tb, rng, 150, 60, offset=1)
+    await check(reg.REG_LOW_CRC, AT["b"] + size, 60 * size)
+    await check(reg.REG_ENDS_CRC, AT["outi"], 60 * 4)
+    await check(reg.REG_INDEX_CRC, AT["index"] + size, 19 * size)
 
 
 @cocotb.test()

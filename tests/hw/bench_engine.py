@@ -128,7 +128,8 @@ async def _probe(tb: TB, rng: np.random.Generator, size: int, bounds: int, offse
     words, _ = _run(rng, size, 200)
     low, high = (np.sort(rng.integers(0, 210, bounds).astype(WORD)) for _ in range(2))
     staged = _staged(A_WORDS=tb.put("a", words), INDEX=tb.put("index", words[::8].copy(), offset), STEP_LOG2=3, FLAGS=0)
-    staged |= _staged(B_WORDS=tb.put("b", low, offset), B_IDS=tb.put("bi", high), A_COUNT=size, B_COUNT=bounds)
+    bounds_at = _staged(B_WORDS=tb.put("b", low, offset), B_IDS=tb.put("bi", high, 3 * offset))
+    staged |= bounds_at | _staged(A_COUNT=size, B_COUNT=bounds)
     staged |= _staged(OUT_WORDS=AT["out"] + 4 * offset, OUT_IDS=AT["outi"], SLOT_A=bounds, SLOT_B=0)
     assert await tb.command(reg.OP_PROBE, staged) == reg.ERR_OK
     starts, ends = tb.get(AT["out"] + 4 * offset, bounds, np.uint32), tb.get(AT["outi"], bounds, np.uint32)
@@ -207,6 +208,8 @@ async def shows_its_registers(dut: Any) -> None:
     assert await tb.registers.read_dword(reg.REG_A_COUNT) == 30
     assert await tb.registers.read_dword(reg.REG_MERGER_ROWS) == 50
     assert await tb.registers.read_dword(reg.REG_LOW_ROWS) == 0
+    for after_the_sums in (reg.REG_OUT_INDEX_CRC + 4, reg.REG_ENDS_CRC + 4):
+        assert await tb.registers.read_dword(after_the_sums) == 0
 
 
 @cocotb.test()
@@ -227,10 +230,12 @@ async def sums_what_it_moves(dut: Any) -> None:
     await check(reg.REG_B_IDS_CRC, AT["bi"] + 4, 20 * 4)
     await check(reg.REG_OUT_IDS_CRC, AT["outi"] + 4, 50 * 4)
     await check(reg.REG_OUT_INDEX_CRC, AT["index"] + size, 7 * size)
-    await _probe(tb, rng, 150, 60, offset=1)
-    await check(reg.REG_LOW_CRC, AT["b"] + size, 60 * size)
-    await check(reg.REG_ENDS_CRC, AT["outi"], 60 * 4)
-    await check(reg.REG_INDEX_CRC, AT["index"] + size, 19 * size)
+    for rows, samples in ((190, 24), (150, 19)):
+        await _probe(tb, rng, rows, 60, offset=5)
+        await check(reg.REG_LOW_CRC, AT["b"] + 5 * size, 60 * size)
+        await check(reg.REG_HIGH_CRC, AT["bi"] + 15 * size, 60 * size)
+        await check(reg.REG_ENDS_CRC, AT["outi"], 60 * 4)
+        await check(reg.REG_INDEX_CRC, AT["index"] + 5 * size, samples * size)
 
 
 @cocotb.test()

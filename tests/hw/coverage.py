@@ -18,6 +18,8 @@ FLAGS = re.compile(
     r"(valid|ready|keep|last|none|nones|lasts|space|start|busy|error|state|chosen|request|after|pool|mine|now|precedes|over"
     r"|valids|slot_cluster|slot_pair)(_reg)?$"
 )
+ADDRESSES = re.compile(r"(words|ids|cmd|read|low|high|index)_last(_reg)?$")
+"""Where a transfer's last element lies: data, though the name looks like a flag's."""
 CODES = {("bisort_prober.sv", "start_reg"), ("bisort_registers.sv", "error_reg"), ("round_robin.sv", "last")}
 """Numbers whose names look like flags: a position, an error code, a port's number."""
 _POINT = re.compile(r"^C '(.*)' (\d+)$", re.DOTALL)
@@ -45,7 +47,8 @@ class Point(NamedTuple):
         found = _TOGGLE.match(self.what)
         if self.kind != "toggle" or found is None or (self.file, found["signal"]) in CODES:
             return False
-        return not found["bits"] or bool(FLAGS.search(found["signal"]))
+        flags = FLAGS.search(found["signal"]) and not ADDRESSES.search(found["signal"])
+        return not found["bits"] or bool(flags)
 
 
 def read(paths: Iterable[Path]) -> Counter[Point]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.emulated import compiler
-from tests.gpu.emulated.standin import CUDADriverError, CUDARuntimeError, StandIn
+from tests.gpu.emulated.standin import CUDADriverError, CUDARuntimeError, MemoryPool, StandIn
 
 
 def kernel(body: str) -> compiler.Library:
@@ -159,3 +159,20 @@ def test_wrong_launches_are_refused() -> None:
             function((1,), (32,), (address,))
         with pytest.raises(CUDARuntimeError, match="not its card's, or is gone"):
             other.synchronize()
+
+
+def test_memory_may_be_given_back_while_the_pool_is_searched() -> None:
+    """As Python's collector does it, at any moment: it once ended a search in the middle."""
+    pool = MemoryPool(1 << 20)
+    held = [pool.malloc(0, 64) for _ in range(3)]
+    kept = pool.malloc(0, 64)
+
+    class Card(int):
+        def __eq__(self, other: object) -> bool:
+            held.clear()
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    assert pool.holds(Card(0), kept.ptr)
+    assert pool.used_bytes() == 64

@@ -85,11 +85,12 @@ class MemoryPool:
     def __init__(self, limit: int) -> None:
         self.limit, self.broken = limit, 0
         self.live: dict[int, tuple[int, int]] = {}
-        self._lock = threading.RLock()  # memory may be given back in the middle of making some
+        # Memory may be given back in the middle of anything, by Python's collector: `live` is looked at in a copy.
+        self._lock = threading.RLock()
 
     def malloc(self, card: int, size: int) -> MemoryPointer:
         with self._lock:
-            used = sum(length for _, length in self.live.values())
+            used = self.used_bytes()
             if used + size > self.limit:
                 raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {used:,} bytes).")
             made = Allocation(self, card, size)
@@ -106,13 +107,12 @@ class MemoryPool:
 
     def used_bytes(self) -> int:
         with self._lock:
-            return sum(length for _, length in self.live.values())
+            return sum(length for _, length in self.live.copy().values())
 
     def holds(self, card: int, address: int) -> bool:
         with self._lock:
-            return any(
-                where == card and start <= address < start + length for start, (where, length) in self.live.items()
-            )
+            live = self.live.copy()
+            return any(where == card and start <= address < start + length for start, (where, length) in live.items())
 
 
 class Stream:

@@ -186,20 +186,19 @@ def compile_kernels(word: np.dtype[Any]) -> None:
 
 
 def _bounds(lines: Array, fanout: int) -> Array:
-    """Where groups begin and end: between big leaves."""
+    """Where groups begin and end: where a big leaf ends, first from each 16 Ki changes on (within a group, if so)."""
+    nominal = np.arange(GROUP, len(lines), GROUP)
+    ends, open_, near = np.full(len(nominal), len(lines)), np.arange(len(nominal)), _NEAR
+    while len(open_):
+        at = np.minimum(nominal[open_, None] + np.arange(-1, near), len(lines) - 1)
+        leaves = lines[at] // fanout
+        other = leaves != leaves[:, :1]
+        found = other.any(axis=1)
+        ends[open_[found]] = at[found, other[found].argmax(axis=1)]
+        open_ = open_[~found] if near < GROUP else open_[:0]
+        near = min(4 * near, GROUP)
     bounds = [0]
-    for nominal in range(GROUP, len(lines), GROUP):
-        if nominal > bounds[-1]:
-            after = _leaf_end(lines, nominal, fanout)
-            if after < min(nominal + GROUP, len(lines)):
-                bounds.append(after)
+    for first, end in zip(nominal.tolist(), ends.tolist(), strict=True):
+        if bounds[-1] < first and end < len(lines):
+            bounds.append(end)
     return np.array([*bounds, len(lines)], np.int64)
-
-
-def _leaf_end(lines: Array, nominal: int, fanout: int) -> int:
-    """The first change from a place on that is of another big leaf than the one before it: near, as a rule."""
-    leaf, near = lines[nominal - 1] // fanout, _NEAR
-    while near < GROUP and nominal + near < len(lines) and lines[nominal + near] // fanout == leaf:
-        near *= 2
-    other = np.flatnonzero(lines[nominal : nominal + min(near + 1, GROUP)] // fanout != leaf)
-    return nominal + (int(other[0]) if len(other) else GROUP)

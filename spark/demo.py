@@ -11,7 +11,6 @@ asked by structures without probers.)
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -29,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
-from millrace.errors import ArgumentError
+from millrace.demo import write_results
 from millrace.registry import join_pairs
 from millrace.spark.index_lookup import lookup
 from millrace.spark.session import local_session
@@ -266,9 +265,5 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def write(outcome: Outcome, folder: Path) -> None:
-    """`demo.parquet`, the CPU's rows, and `demo.json`, the table of runs."""
-    try:
-        pq.write_table(outcome.result, folder / "demo.parquet")
-        (folder / "demo.json").write_text(json.dumps(summary(outcome), indent=2) + "\n")
-    except OSError as error:
-        raise ArgumentError(f"results cannot be written to {folder}: {error}; choose a folder with --out") from error
+    """The CPU's rows and the table of runs."""
+    write_results(outcome.result, summary(outcome), folder)

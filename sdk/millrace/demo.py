@@ -186,9 +186,14 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def write(outcome: Outcome, folder: Path) -> None:
-    """`demo.parquet`, the pairs, and `demo.json`, the table of runs."""
+    """The pairs and the table of runs."""
+    write_results(outcome.result, summary(outcome), folder)
+
+
+def write_results(rows: pa.Table, told: dict[str, Any], folder: Path) -> None:
+    """`demo.parquet` and `demo.json`, of this demo and of the one in Spark."""
     try:
-        pq.write_table(outcome.result, folder / "demo.parquet")
-        (folder / "demo.json").write_text(json.dumps(summary(outcome), indent=2) + "\n")
+        pq.write_table(rows, folder / "demo.parquet")
+        (folder / "demo.json").write_text(json.dumps(told, indent=2) + "\n")
     except OSError as error:
         raise ArgumentError(f"results cannot be written to {folder}: {error}; choose a folder with --out") from error

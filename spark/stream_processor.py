@@ -21,6 +21,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from millrace.spark.packing import share
+from millrace.spark.settling import settle
 from millrace.spark.stream_plan import StreamPlan
 from millrace.spark.stream_state import Run, pack_rows
 from millrace.spark.stream_task import COUNTS, Batch, Share
@@ -85,6 +86,7 @@ class JoinProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """On an executor, before each micro-batch; also once on the driver, for the state's types."""
+        settle()
         self._store = StateStore(handle)
 
     def handleInputRows(  # noqa: N802 - Spark's name

@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millrace.spark.handing import SPILL
+
 MOST_BYTES = 1 << 30
 """Files of all places of an executor; the oldest leave."""
-_SPILL, _FOLDER = "SPARK_LOCAL_DIRS", "millrace-runs"
+_FOLDER = "millrace-runs"
 
 
 def lend(place: str, name: str, data: pa.Buffer | bytes) -> None:
@@ -73,5 +75,5 @@ def prune(place: str, names: frozenset[str]) -> None:
 
 def _folder(place: str) -> Path | None:
     """Where a place's files are; nowhere outside of a Spark task."""
-    given = os.environ.get(_SPILL, "").split(",")[0]
+    given = os.environ.get(SPILL, "").split(",")[0]
     return Path(given, _FOLDER, place) if given else None

@@ -20,12 +20,15 @@ import pyarrow as pa
 from millrace.spark.handing import SPILL
 
 MOST_BYTES = 1 << 30
-"""Files of all places of an executor; the oldest leave."""
+"""Files of all places of an executor, about: the oldest leave."""
 _FOLDER = "millrace-runs"
+_unseen = 0
+"""Bytes that this worker lent since it last looked how much room all files take."""
 
 
 def lend(place: str, name: str, data: pa.Buffer | bytes) -> None:
     """Put a place's run where other workers find it; where there is no room for it they do without."""
+    global _unseen
     folder = _folder(place)
     if folder is None:
         return
@@ -39,6 +42,7 @@ def lend(place: str, name: str, data: pa.Buffer | bytes) -> None:
         except OSError:
             os.unlink(unfinished)
             raise
+        _unseen += len(data)
 
 
 def borrow(place: str, name: str) -> pa.Buffer | None:
@@ -54,15 +58,22 @@ def borrow(place: str, name: str) -> pa.Buffer | None:
 
 
 def prune(place: str, names: frozenset[str]) -> None:
-    """Remove a place's files that its manifest does not name, and the oldest of all beyond what may lie there."""
+    """Remove a place's files that its manifest does not name, and at times the oldest of all."""
+    global _unseen
     folder = _folder(place)
     if folder is None or not folder.exists():
         return
     for path in folder.iterdir():
         if path.name not in names:
             path.unlink(missing_ok=True)
+    if _unseen >= MOST_BYTES // 16:
+        _unseen = 0
+        _make_room(folder.parent)
+
+
+def _make_room(folder: Path) -> None:
     found = []
-    for path in folder.parent.glob("*/*"):
+    for path in folder.glob("*/*"):
         with suppress(OSError):  # another worker's, gone meanwhile
             found.append((path.stat().st_mtime_ns, path.stat().st_size, path))
     total = sum(size for _, size, _ in found)

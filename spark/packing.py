@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as ty
 
+from millrace.spark.handing import taken
+from millrace.spark.settling import settle
 from millrace.spark.stream_plan import US_PER_MS, Longs, Side
 from millrace.spark.stream_state import pack_rows, unpack_rows
 from millrace.spark.stream_task import Share
@@ -65,6 +67,7 @@ def packer(packing: Packing) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """The function that tasks run on a side's rows: the place and the first flag, then its own columns."""
 
     def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        settle()
         for bulk in in_bulk(batches, PACK_ROWS):
             yield _parcels(packing, bulk)
 
@@ -111,11 +114,12 @@ def share(of_s: bool, data: bytes, own: tuple[int, int], counted: tuple[int, int
 
 
 def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Pairs out of the parcels that places gave."""
+    """Pairs out of the parcels that places gave, or out of the files that they named."""
+    settle()
     for batch in batches:
-        for parcel in batch.column("data"):
-            if parcel.is_valid:
-                yield from unpack_rows(parcel.as_buffer()).to_batches(max_chunksize=OUT_ROWS)
+        for parcel, path in zip(batch.column("data"), batch.column("path"), strict=True):
+            data = parcel.as_buffer() if parcel.is_valid else taken(path.as_py())
+            yield from unpack_rows(data).to_batches(max_chunksize=OUT_ROWS)
 
 
 # Which keys Spark's hash partitioning puts where.

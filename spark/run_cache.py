@@ -2,9 +2,9 @@
 
 A cache only: what is held follows from a place's manifest, which comes from Spark's state store with each batch. A
 run's name tells its content, so an entry is right whatever batch made it; a task that is run again on a worker
-that is ahead, behind, or new finds what the manifest names here, or reads it from the store. After each batch
-the place's entries are pruned to its manifest; those of places that this worker no longer sees leave when
-`MOST_BYTES` are held. Belongs to the process: nothing is taken over by a fork.
+that is ahead, behind, or new finds what the manifest names here, or borrows it from another worker (`run_files.py`), or
+reads it from the store. After each batch the place's entries are pruned to its manifest; those of places that this
+worker no longer sees leave when `MOST_BYTES` are held. Belongs to the process: nothing is taken over by a fork.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from millrace.arguments import Engine, parse_condition, parse_engine
+from millrace.spark import run_files
 from millrace.spark.stream_plan import Flags, Longs, StreamPlan
-from millrace.spark.stream_state import Manifest, Run
+from millrace.spark.stream_state import Manifest, Run, unpack_rows
 from millrace.spark.task import Place
 from millrace.table_probe import TableProbe
 
@@ -89,13 +90,28 @@ def _mine() -> OrderedDict[tuple[str, str, str], Held]:
     return _kept
 
 
-def held(plan: StreamPlan, owner: str, run: Run, read: Callable[[], pa.Table]) -> Held:
-    """A run, from here or from where `read` has it."""
+def held(plan: StreamPlan, owner: str, run: Run, read: Callable[[], bytes]) -> Held:
+    """A run, from here, from another worker, or from where `read` has it."""
     kept, key = _mine(), (plan.token, owner, run.name)
     if key not in kept:
-        kept[key] = Held(plan, run, read())
+        kept[key] = Held(plan, run, unpack_rows(_shared(plan, owner, run.name, read)))
     kept.move_to_end(key)
     return kept[key]
+
+
+def _shared(plan: StreamPlan, owner: str, name: str, read: Callable[[], bytes]) -> pa.Buffer | bytes:
+    if plan.empty:  # the yardstick asks nothing, so it is spared the files
+        return read()
+    place = _folder(plan, owner)
+    found = run_files.borrow(place, name)
+    if found is None:
+        found = read()
+        run_files.lend(place, name, found)
+    return found
+
+
+def _folder(plan: StreamPlan, owner: str) -> str:
+    return f"{plan.token}-{owner}"
 
 
 def prune(plan: StreamPlan, manifest: Manifest) -> None:
@@ -108,6 +124,7 @@ def prune(plan: StreamPlan, manifest: Manifest) -> None:
         _, oldest = kept.popitem(last=False)
         total -= oldest.table.nbytes
         oldest.close()
+    run_files.prune(_folder(plan, manifest.owner), names)
 
 
 def cached() -> frozenset[str]:

@@ -165,7 +165,8 @@ def build(call: Call) -> DataFrame:
         )
     )
     counted = watched(told, {name: fn.sum(name) for name in COUNTS}, "window_join", None)
-    return counted.where("data IS NOT NULL").select("data").mapInArrow(unpack, _pairs(call.frames))
+    pairs = counted.where("data IS NOT NULL OR path IS NOT NULL").select("data", "path")
+    return pairs.mapInArrow(unpack, _pairs(call.frames))
 
 
 # Arguments.

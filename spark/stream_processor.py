@@ -1,12 +1,12 @@
 """A streaming join as Spark's stateful operator (`transformWithStateInPandas`): places are groups, parcels their rows.
 
 State is the manifest (a ValueState) and the runs (a MapState); event-time timers let dead runs leave where no rows
-come. A place gives rows of its own: what it counted in the first, parcels of pairs in all.
+come. A place gives rows of its own: what it counted in the last, before it its pairs (`handing.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -20,9 +20,11 @@ from pyspark.sql.streaming.stateful_processor import (
     ValueState,
 )
 
+from millrace.spark.handing import Handing
 from millrace.spark.packing import share
+from millrace.spark.settling import settle
 from millrace.spark.stream_plan import StreamPlan
-from millrace.spark.stream_state import Run, pack_rows
+from millrace.spark.stream_state import Run
 from millrace.spark.stream_task import COUNTS, Batch, Share
 from millrace.spark.task import place_of
 
@@ -32,7 +34,9 @@ _DATA = ty.StructField("data", ty.BinaryType())
 MANIFEST_TYPE = ty.StructType([_DATA])
 NAME_TYPE = ty.StructType([ty.StructField("name", ty.StringType())])
 RUN_TYPE = ty.StructType([_DATA, ty.StructField("side", ty.StringType()), ty.StructField("rows", ty.LongType())])
-OUT_TYPE = ty.StructType([_DATA, *(ty.StructField(name, ty.LongType()) for name in COUNTS)])
+OUT_TYPE = ty.StructType(
+    [_DATA, ty.StructField("path", ty.StringType()), *(ty.StructField(name, ty.LongType()) for name in COUNTS)]
+)
 
 
 class StateStore:
@@ -85,6 +89,7 @@ class JoinProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """On an executor, before each micro-batch; also once on the driver, for the state's types."""
+        settle()
         self._store = StateStore(handle)
 
     def handleInputRows(  # noqa: N802 - Spark's name
@@ -93,9 +98,10 @@ class JoinProcessor(StatefulProcessor):
         """A place's parcels of a micro-batch."""
         batch = self._batch(timerValues)
         shares = [one for frame in rows for one in _shares(frame)]
+        handing = Handing()
         for table in batch.meet(shares):
-            yield _given(pack_rows(table), {})
-        yield _given(None, batch.counts())
+            yield _given(handing.give(table))
+        yield _given(batch.counts())
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
@@ -103,7 +109,7 @@ class JoinProcessor(StatefulProcessor):
         """A place of which some rows are dead."""
         batch = self._batch(timerValues)
         batch.wake()
-        yield _given(None, batch.counts())
+        yield _given(batch.counts())
 
     def _batch(self, timers: TimerValues) -> Batch:
         place = place_of(self._plan.asked)
@@ -116,6 +122,6 @@ def _shares(frame: pd.DataFrame) -> Iterator[Share]:
         yield share(bool(row.of_s), bytes(row.data), own, counted)
 
 
-def _given(data: bytes | None, counts: dict[str, int]) -> pd.DataFrame:
+def _given(told: Mapping[str, object]) -> pd.DataFrame:
     """One row for Spark."""
-    return pd.DataFrame([{"data": data, **dict.fromkeys(COUNTS, 0), **counts}])
+    return pd.DataFrame([{"data": None, "path": None, **dict.fromkeys(COUNTS, 0), **told}])

@@ -110,10 +110,15 @@ def check_run(run: Run, data: bytes | None) -> bytes:
 def pack_rows(table: pa.Table) -> bytes:
     """Rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
+    write_rows(table, sink)
     packed: bytes = sink.getvalue().to_pybytes()
     return packed
+
+
+def write_rows(table: pa.Table, sink: Any) -> None:
+    """The same, into a file."""
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
 
 
 def unpack_rows(data: Any) -> pa.Table:

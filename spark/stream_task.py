@@ -28,7 +28,6 @@ from millrace.spark.stream_state import (
     pack_rows,
     read_manifest,
     to_merge,
-    unpack_rows,
 )
 from millrace.spark.task import Place, at_work
 from millrace.spark.work import OUT_ROWS, tally
@@ -170,7 +169,7 @@ class Batch:
             self._manifest, run = self._manifest.with_run(side, data, part.num_rows, span, level)
             self._store.add(run, data)
             self._counts["written"] += len(data)
-            run_cache.held(self._plan, self._manifest.owner, run, lambda part=part: part)  # type: ignore[misc]
+            run_cache.held(self._plan, self._manifest.owner, run, lambda data=data: data)  # type: ignore[misc]
 
     def _cut(self, rows: Rows) -> list[Rows]:
         """Rows in parts that span about a window each."""
@@ -190,8 +189,8 @@ class Batch:
     def _held(self, run: Run) -> Held:
         """A run's rows, from the cache or the store."""
 
-        def read() -> pa.Table:
-            return unpack_rows(check_run(run, self._store.run(run.name)))
+        def read() -> bytes:
+            return check_run(run, self._store.run(run.name))
 
         return run_cache.held(self._plan, self._manifest.owner, run, read)
 

@@ -91,7 +91,7 @@ def run(seed: int, folder: Path) -> dict[str, Any]:
     finally:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
-    wanted, found = streams.wanted(), sc.found(folder)
+    wanted, found = sc.as_read(streams, folder).wanted(), sc.found(folder)
     return {
         "kills": kills,
         "code": code,

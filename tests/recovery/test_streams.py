@@ -82,7 +82,7 @@ def steady(session: SparkSession, batches: int, folder: Path) -> list[dict[str, 
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )
-    while len(memory) < batches and query.isActive:
+    while len(sc.counts(query)) < batches and query.isActive:  # a batch is told of after its sink was called
         query.awaitTermination(1)
     query.stop()
     assert query.exception() is None

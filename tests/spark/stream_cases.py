@@ -8,9 +8,10 @@ the lower of the two (`min`) or the higher (`max`); it never falls.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -186,9 +187,37 @@ def run(pairs: DataFrame, folder: Path) -> StreamingQuery:
 
 
 def found(folder: Path) -> Pairs:
-    """Pairs of ids that the file sink holds."""
-    table = pq.read_table(folder / "sink", columns=["r_id", "s_id"], partitioning=None)
-    return Counter(zip(table["r_id"].to_pylist(), table["s_id"].to_pylist(), strict=True))
+    """Pairs of ids that the file sink holds, as Spark reads it: files that no batch committed do not count."""
+    names = set()
+    for log in (folder / "sink" / "_spark_metadata").iterdir():
+        if not log.name.startswith("."):
+            names |= {Path(json.loads(line)["path"]).name for line in log.read_text().splitlines()[1:]}
+    pairs: Pairs = Counter()
+    for name in names:
+        table = pq.read_table(folder / "sink" / name, columns=["r_id", "s_id"], partitioning=None)
+        pairs.update(zip(table["r_id"].to_pylist(), table["s_id"].to_pylist(), strict=True))
+    return pairs
+
+
+def as_read(streams: Streams, folder: Path) -> Streams:
+    """The same rows in the batches that the checkpoint tells of.
+
+    A file source writes down what it has seen before the query writes down its batch. Where a driver dies in between,
+    Spark makes the next batch of that file and the one after it, while the other side is a file behind.
+    """
+    offsets = sorted(
+        (int(path.name), path) for path in (folder / "checkpoint/offsets").iterdir() if path.name.isdigit()
+    )
+    batches: dict[str, list[pa.Table]] = {"r": [], "s": []}
+    read = {"r": 0, "s": 0}
+    for _, path in offsets:
+        for side, line in zip("rs", path.read_text().splitlines()[2:], strict=True):
+            tables = streams.r if side == "r" else streams.s
+            end = json.loads(line)["logOffset"] + 1
+            batches[side].append(pa.concat_tables([tables[0].slice(0, 0), *tables[read[side] : end]]))
+            read[side] = end
+    assert read == {"r": len(streams.r), "s": len(streams.s)}, "all files were read"
+    return replace(streams, r=batches["r"], s=batches["s"])
 
 
 def counts(query: StreamingQuery) -> list[dict[str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import millrace as mr
 from millrace.sealed import unseal
-from millrace.spark import run_cache, stream_state, stream_task
+from millrace.spark import run_cache, run_files, stream_state, stream_task
 from millrace.spark.packing import _murmur, place_keys
 from millrace.spark.stream_plan import Side, StreamPlan
 from millrace.spark.stream_state import Manifest, Run, read_manifest, to_merge
@@ -278,3 +279,34 @@ def test_keys_of_places_are_dealt_out_evenly() -> None:
     for partitions in (1, 2, 4, 8, 200):
         assert (_murmur(keys) % partitions).tolist() == [i % partitions for i in range(8)]
     assert _murmur(np.array([0, 1])).tolist() == [933211791, -559580957], "as spark.sql('SELECT hash(0), hash(1)') says"
+
+
+def test_a_worker_borrows_the_runs_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},elsewhere")
+    rng, joined, store = Random(9), plan(after=400, before=400), Memory()
+    batches = [whole(side, rows(rng, n, 40, 1, 100)) for n, side in ((0, "r"), (100, "s"), (200, "r"))]
+    step(joined, store, 0, batches[0])
+    missing = store.copy()
+    missing.run = lambda name: pytest.fail(f"{name} was read from the store")  # type: ignore[method-assign]
+    run_cache._mine().clear()  # as on a worker that has never seen this place
+    borrowed, _ = step(joined, missing, 0, batches[1])
+    for path in tmp_path.glob("millrace-runs/*/*"):
+        path.unlink()
+    run_cache._mine().clear()  # and on another machine: what is not there is read, and lent
+    assert step(joined, store, 0, batches[1])[0] == borrowed
+    assert borrowed == oracle(batches[0].rows.to_pylist(), batches[1].rows.to_pylist(), 400, 400)
+    step(joined, store, 0, batches[2])
+    lent = {path.name for path in tmp_path.glob(f"millrace-runs/*-{_owner(store)}/*")}
+    assert lent == set(store.runs), "pruned to the manifest"
+
+
+def test_lent_files_take_no_more_room_than_they_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    monkeypatch.setattr(run_files, "MOST_BYTES", 3000)
+    rng, joined = Random(10), plan()
+    for number in range(5):
+        step(joined, Memory(), 0, whole("r", rows(rng, number, 50, 1, 100)))
+    sizes = [path.stat().st_size for path in tmp_path.glob("millrace-runs/*/*")]
+    assert 1 <= len(sizes) <= 3
+    assert sum(sizes) <= 3000
+    assert run_files.borrow("nobody", "nothing") is None

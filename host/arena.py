@@ -8,7 +8,7 @@ end (`millrace.host.huge`).
 from __future__ import annotations
 
 from mmap import mmap
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from millrace.host.words import Array
 
 MOST_KEPT = 1 << 28
 """Bytes kept for later at most; beyond that, arrays are let go."""
+MOST_SPARE = 1 << 27
+"""The same of the arena that waits for its next user."""
 _LEAST = 1 << 12
 _STEPS = 4
 """Size classes per power of two: no array is more than a quarter larger than asked for."""
 
 
-def _class_of(size: int) -> int:
+def class_of(size: int) -> int:
     """The size in bytes that is handed out for a size in bytes."""
     if size <= _LEAST:
         return _LEAST
@@ -33,6 +35,25 @@ def _class_of(size: int) -> int:
 class Arena:
     """A store of blocks of memory by size."""
 
+    _spare: ClassVar[list[Arena]] = []
+
+    @classmethod
+    def borrow(cls) -> Arena:
+        """The arena that the last user left behind, or a new one."""
+        try:
+            return cls._spare.pop()
+        except IndexError:
+            return cls()
+
+    def leave(self) -> None:
+        """Leave the arena to its next user, unless one is left already or it holds too much."""
+        while self._kept > MOST_SPARE:
+            largest = max(size for size, stock in self._blocks.items() if stock)
+            self._blocks[largest].pop()
+            self._kept -= largest
+        if not self._spare:
+            self._spare.append(self)
+
     def __init__(self) -> None:
         """Empty."""
         self._blocks: dict[int, list[Array]] = {}
@@ -41,7 +62,7 @@ class Arena:
     def take(self, size: int, dtype: np.dtype[Any] | type) -> Array:
         """An array of `size` elements, not initialised."""
         kind = np.dtype(dtype)
-        bytes_ = _class_of(size * kind.itemsize)
+        bytes_ = class_of(size * kind.itemsize)
         stock = self._blocks.get(bytes_)
         if stock:
             self._kept -= bytes_

@@ -158,7 +158,7 @@ class CpuDevice(Device):
 
     def close(self) -> None:
         """Send the team away."""
-        self.team.rest()
+        self.team.disband()
 
 
 def _array(buffer: Buffer) -> Array:

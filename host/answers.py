@@ -220,13 +220,13 @@ def _collect_block(given: int, first: int, start_at: int, count: int, local: int
 
 
 @inline
-def _try_few(given: int, first: int, at: int, count: int, local: int, like: Any) -> int:
+def _try_few(given: int, first: int, at: int, count: int, last: int, local: int, like: Any) -> int:
     """Gather the partners of a block of questions with few each; how many, or -1 where there are too many."""
     records, bounds = load_as(given, _RECORDS, 0), (first + at) * size_of(like)
     low, high = load_as(given, _LOW, 0) + bounds, load_as(given, _HIGH, 0) + bounds
     begin, end = load_as(load_as(given, _BEGIN, 0), 0, 0), load_as(load_as(given, _END, 0), 0, 0)
     own = _few(local, records)
-    return gather_few(load_as(given, _TABLE, 0), records, local, at, low, high, count, begin, end, own, like)
+    return gather_few(load_as(given, _TABLE, 0), records, local, at, low, high, count, last, begin, end, own, like)
 
 
 @inline
@@ -252,7 +252,7 @@ def _collect(given: int, part: int, parts: int, like: Any) -> None:
         for block in range(0, span, BLOCK):
             count, named = min(BLOCK, span - block), -1
             if (hope > 0) & (at + MOST * (count + 1) <= limit):
-                named = _try_few(given, first, block, count, local, like)
+                named = _try_few(given, first, block, count, span - 1 - block, local, like)
                 hope = min(hope + 1, 16) if named >= 0 else hope - 4
             else:
                 hope += 1

@@ -21,6 +21,7 @@ from millrace.host.memory import (
     load_id,
     lowest_bit,
     move_line,
+    prefetch_far,
     store_as,
     touch,
     widen_ids,
@@ -34,6 +35,8 @@ SLOT = MOST + 4
 """Places of a question's slot: four are written at a time."""
 FEW_SIZE = 8 * BLOCK * SLOT + 3 * 4 * BLOCK
 """Bytes of a block's own memory: the slots; how many are in each; where a run's partners are, and how many."""
+AHEAD = BLOCK
+"""How many questions ahead memory is asked for."""
 _U32 = np.uint32
 _COUNTS, _PLACES, _FOUND = 8 * BLOCK * SLOT, 8 * BLOCK * SLOT + 4 * BLOCK, 8 * BLOCK * SLOT + 8 * BLOCK
 
@@ -50,10 +53,21 @@ def suits(table: int, records: int, stride: int) -> Any:
 
 
 @inline
-def _find(line: int, partitions: int, low: int, high: int, count: int, own: int, step: int, like: Any) -> int:
-    """Where a block's partners are in a run, and how many; all of them, or -1 where some question has too many."""
-    words, n = load_as(line, WORDS, 0), load_as(line, SIZE, 0)
+def _find(
+    line: int, partitions: int, low: int, high: int, count: int, own: int, step: int, last: int, like: Any
+) -> int:
+    """Where a block's partners are in a run, and how many; all of them, or -1 where some question has too many.
+
+    Meanwhile memory is asked for the lines of later questions, of which the `last` is known.
+    """
+    words, n, ids = load_as(line, WORDS, 0), load_as(line, SIZE, 0), load_as(line, IDS, 0)
     total, wide = 0, 0
+    if step > 1:
+        for j in range(AHEAD, min(AHEAD + BLOCK, last + 1)):
+            later = load_id(partitions, j) * step
+            prefetch_far(words + later * size_of(like))
+            prefetch_far(words + max(later - step, 0) * size_of(like))
+            prefetch_far(ids + 4 * max(later - 1, 0))
     for j in range(count):
         partition = load_id(partitions, j)
         base = partition if step == 1 else max(partition - 1, 0) * step
@@ -98,7 +112,18 @@ def _copy_checked(ids: int, first: int, begin: int, length: int, count: int, own
 
 @inline
 def gather_few(
-    table: int, records: int, local: int, at: int, low: int, high: int, count: int, begin: int, end: int, own: int, like: Any
+    table: int,
+    records: int,
+    local: int,
+    at: int,
+    low: int,
+    high: int,
+    count: int,
+    last: int,
+    begin: int,
+    end: int,
+    own: int,
+    like: Any,
 ) -> int:
     """Gather a block's partners in its slots, oldest run first; how many were found, or -1 where there are too many."""
     named = 0
@@ -109,12 +134,14 @@ def gather_few(
         partitions, ids, first = load_as(local, 2 * k, 0) + 4 * at, load_as(line, IDS, 0), load_as(line, FIRST, 0)
         # A step that the compiler knows saves a multiplication; words that are near need not be brought.
         if load_as(line, STEP, 0) == 1:
-            total = _find(line, partitions, low, high, count, own, 1, like)
+            total = _find(line, partitions, low, high, count, own, 1, last, like)
         else:
-            fetch(load_as(line, WORDS, 0), load_as(line, SIZE, 0), LANES, partitions, count, like)
-            total = _find(line, partitions, low, high, count, own, LANES, like)
-            for j in range(count):
-                touch(ids + 4 * load_id(own + _PLACES, j) * (load_id(own + _FOUND, j) > 0))
+            if at == 0:
+                fetch(load_as(line, WORDS, 0), load_as(line, SIZE, 0), LANES, partitions, count, like)
+            total = _find(line, partitions, low, high, count, own, LANES, last, like)
+            if at == 0:
+                for j in range(count):
+                    touch(ids + 4 * load_id(own + _PLACES, j) * (load_id(own + _FOUND, j) > 0))
         if total < 0:
             return -1
         named += total

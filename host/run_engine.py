@@ -24,7 +24,7 @@ STEPS = ((1 << 19, 8), (1 << 21, 16), (1 << 31, 32))
 the index stays small beside the batches that are merged with it, more in large runs. In the host's memory it is always
 one line: an index is read in sequence, and costs less there than the lines of a partition do."""
 
-DENSE = 8
+DENSE = 4
 """Words of a run for each question, up to which its words are gone through by themselves, without the index."""
 
 

@@ -23,7 +23,6 @@ from millrace.host.memory import (
     move_line,
     prefetch_far,
     store_as,
-    touch,
     widen_ids,
 )
 
@@ -35,8 +34,6 @@ SLOT = MOST + 4
 """Places of a question's slot: four are written at a time."""
 FEW_SIZE = 8 * BLOCK * SLOT + 3 * 4 * BLOCK
 """Bytes of a block's own memory: the slots; how many are in each; where a run's partners are, and how many."""
-AHEAD = BLOCK
-"""How many questions ahead memory is asked for."""
 _U32 = np.uint32
 _COUNTS, _PLACES, _FOUND = 8 * BLOCK * SLOT, 8 * BLOCK * SLOT + 4 * BLOCK, 8 * BLOCK * SLOT + 8 * BLOCK
 
@@ -53,25 +50,40 @@ def suits(table: int, records: int, stride: int) -> Any:
 
 
 @inline
-def _find(
-    line: int, partitions: int, low: int, high: int, count: int, own: int, step: int, last: int, like: Any
-) -> int:
+def _goes_on(index: int, line: int, high: Any, like: Any) -> Any:
+    """Whether a range reaches into a line of words: what its first word, a sample, says."""
+    return load_as(index, line, like) <= high
+
+
+@inline
+def _ask_ahead(line: int, partitions: int, high: int, last: int, like: Any) -> None:
+    """Ask memory for what the next block will read, of which the `last` question is known."""
+    words, index, ids = load_as(line, WORDS, 0), load_as(line, INDEX, 0), load_as(line, IDS, 0)
+    for j in range(BLOCK, min(2 * BLOCK, last + 1)):
+        after = max(load_id(partitions, j), 1)
+        second = after - 1 + _goes_on(index, after, load_as(high, j, like), like)
+        prefetch_far(words + (after - 1) * LANES * size_of(like))
+        prefetch_far(words + second * LANES * size_of(like))
+        prefetch_far(ids + 4 * (after * LANES - 1))
+
+
+@inline
+def _find(line: int, partitions: int, low: int, high: int, count: int, own: int, dense: Any, like: Any) -> int:
     """Where a block's partners are in a run, and how many; all of them, or -1 where some question has too many.
 
-    Meanwhile memory is asked for the lines of later questions, of which the `last` is known.
+    The second line is read only where the range goes on there: as a rule it does not, and each line read is time.
     """
-    words, n, ids = load_as(line, WORDS, 0), load_as(line, SIZE, 0), load_as(line, IDS, 0)
+    words, n, index = load_as(line, WORDS, 0), load_as(line, SIZE, 0), load_as(line, INDEX, 0)
     total, wide = 0, 0
-    if step > 1:
-        for j in range(AHEAD, min(AHEAD + BLOCK, last + 1)):
-            later = load_id(partitions, j) * step
-            prefetch_far(words + later * size_of(like))
-            prefetch_far(words + max(later - step, 0) * size_of(like))
-            prefetch_far(ids + 4 * max(later - 1, 0))
     for j in range(count):
-        partition = load_id(partitions, j)
-        base = partition if step == 1 else max(partition - 1, 0) * step
-        found = inside(words + base * size_of(like), load_as(low, j, like), load_as(high, j, like))
+        least, most = load_as(low, j, like), load_as(high, j, like)
+        if dense:
+            base, more = load_id(partitions, j), 1
+        else:
+            after = max(load_id(partitions, j), 1)
+            base, more = (after - 1) * LANES, int(_goes_on(index, after, most, like))
+        found = inside(words + base * size_of(like), least, most)
+        found |= (inside(words + (base + LANES * more) * size_of(like), least, most) & -more) << LANES
         found &= (1 << min(n - base, 2 * LANES)) - 1
         number = bits(found)
         wide |= (load_id(own + _COUNTS, j) + number > MOST) | (found >> (2 * LANES - 1))
@@ -132,16 +144,13 @@ def gather_few(
     for k in range(records):
         line = table + 8 * LINE * k
         partitions, ids, first = load_as(local, 2 * k, 0) + 4 * at, load_as(line, IDS, 0), load_as(line, FIRST, 0)
-        # A step that the compiler knows saves a multiplication; words that are near need not be brought.
         if load_as(line, STEP, 0) == 1:
-            total = _find(line, partitions, low, high, count, own, 1, last, like)
+            total = _find(line, partitions, low, high, count, own, True, like)
         else:
             if at == 0:
                 fetch(load_as(line, WORDS, 0), load_as(line, SIZE, 0), LANES, partitions, count, like)
-            total = _find(line, partitions, low, high, count, own, LANES, last, like)
-            if at == 0:
-                for j in range(count):
-                    touch(ids + 4 * load_id(own + _PLACES, j) * (load_id(own + _FOUND, j) > 0))
+            _ask_ahead(line, partitions, high, last, like)
+            total = _find(line, partitions, low, high, count, own, False, like)
         if total < 0:
             return -1
         named += total

@@ -151,19 +151,17 @@ def _move_line(typing_context: Any, source: Any, to: Any) -> Any:
 
 
 def _inside(typing_context: Any, where: Any, low: Any, high: Any) -> Any:
-    """Which of the `2 * LANES` words at an address lie in a closed range, as bits."""
+    """Which of the `LANES` words at an address lie in a closed range, as bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(low)
-        many = ir.VectorType(word, min(2 * LANES, _vector_bits() // word.width))
+        many = ir.VectorType(word, min(LANES, _vector_bits() // word.width))
         least, most = _same(builder, arguments[1], many), _same(builder, arguments[2], many)
         found = _WORD(0)
-        for at in range(0, 2 * LANES, many.count):
+        for at in range(0, LANES, many.count):
             place = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
             words = builder.load(builder.bitcast(place, many.as_pointer()), align=word.width // 8)
-            flags = builder.and_(
-                builder.icmp_unsigned(">=", words, least), builder.icmp_unsigned("<=", words, most)
-            )
+            flags = builder.and_(builder.icmp_unsigned(">=", words, least), builder.icmp_unsigned("<=", words, most))
             bits = builder.zext(builder.bitcast(flags, ir.IntType(many.count)), _WORD)
             found = builder.or_(found, builder.shl(bits, _WORD(at)))
         return found

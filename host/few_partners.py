@@ -1,7 +1,7 @@
 """Collects the partners of a block of questions that have few each, which most do: a part of `millrace.host.answers`.
 
 Ranges of few words are found by one comparison of two cache lines with both ends, whose bits say where partners are and
-how many; a question's partners gather in a small slot of its own, so nobody need know beforehand how many there will be.
+how many; a question's partners gather in a small slot of its own, so nobody need know beforehand how many will come.
 Where a question has more than `MOST`, or a range leaves the two lines, the block is left to the code for any number.
 """
 

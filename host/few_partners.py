@@ -114,11 +114,11 @@ def _copy_checked(ids: int, first: int, begin: int, length: int, count: int, own
         for i in range(4):
             position = load_id(ids, place + i) + first
             store_as(slot, held, position)
-            held += (i < number) & (np.uint64(position - begin) < np.uint64(length))
+            held += int((i < number) & (np.uint64(position - begin) < np.uint64(length)))
         for i in range(4, number):
             position = load_id(ids, place + i) + first
             store_as(slot, held, position)
-            held += np.uint64(position - begin) < np.uint64(length)
+            held += int(np.uint64(position - begin) < np.uint64(length))
         store_as(own + _COUNTS, j, _U32(held))
 
 

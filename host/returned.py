@@ -31,7 +31,7 @@ def result_array(size: int, dtype: np.dtype[Any] | type) -> Array:
         return np.empty(size, kind)
     block = _block(class_of(length))
     # A new array over the block: whatever is made of the result keeps this one alive, and its end is the end of all.
-    lease = np.frombuffer(memoryview(block), np.uint8)
+    lease = np.frombuffer(block.data, np.uint8)
     weakref.finalize(lease, _put_back, block).atexit = False
     return lease[:length].view(kind)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from millrace.checks import choice
 from millrace.door import as_table
 from millrace.host import pool
 from millrace.host.condition import SIDES, Side
-from millrace.host.gathering import gather_rows
+from millrace.host.gathering import Gatherer
 from millrace.host.rowstore import gather
 from millrace.host.team import Team
 from millrace.table_probe import Partners, TableProbe
@@ -88,6 +89,11 @@ class _Result:
     output: str
     team: Team
 
+    @cached_property
+    def _gatherers(self) -> tuple[Gatherer, Gatherer]:
+        """Of r, whose rows come in order, and of s, whose rows come in none."""
+        return Gatherer(self.tables["r"], self.team), Gatherer(self.tables["s"], self.team, scattered=True)
+
     @property
     def wants_pairs(self) -> bool:
         """Whether partners are needed, and not only how many each row has."""
@@ -113,12 +119,12 @@ class _Result:
         payload = gather(self.tables["r"], rows).columns if self.output == "pairs" else []
         return pa.Table.from_arrays([rows, *payload], schema=self.schema)
 
-    def _payload(self, r: pa.Array, s: pa.Array) -> list[pa.ChunkedArray]:
+    def _payload(self, r: pa.Array, s: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
         if self.output != "pairs":
             return []
         self.team.rouse()
         try:
-            own, partners = (gather_rows(self.tables[side], rows, self.team) for side, rows in (("r", r), ("s", s)))
+            own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
             return [*own, *partners]
         finally:
             self.team.rest()

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.host.gathering import LEAST_ROWS, gather_rows
+from millrace.host import gathering
+from millrace.host.gathering import LEAST_ROWS, Gatherer
 from millrace.host.team import Team
 
 N = 5000
@@ -32,14 +33,20 @@ TABLE = pa.table(
 @pytest.mark.parametrize("rows", [0, 3, LEAST_ROWS + 7])
 @pytest.mark.parametrize("given", [TABLE, TABLE.slice(1000), pa.concat_tables([TABLE.slice(0, 9), TABLE.slice(9)])])
 @pytest.mark.parametrize("nulls", [False, True])
-def test_rows_are_those_of_arrow(rows: int, given: pa.Table, nulls: bool) -> None:
+@pytest.mark.parametrize("scattered", [False, True])
+def test_rows_are_those_of_arrow(
+    rows: int, given: pa.Table, nulls: bool, scattered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "LEAST_BESIDE", 1000)
     numbers = RNG.integers(0, given.num_rows, rows)
     chosen = pa.array(numbers, mask=numbers % 3 == 0) if nulls else pa.array(numbers)
     team = Team(2)
     team.rouse()
     try:
-        found = pa.Table.from_arrays(gather_rows(given, chosen, team), schema=given.schema)
+        gatherer = Gatherer(given, team, scattered)
+        twice = [pa.Table.from_arrays(gatherer.gather(chosen), schema=given.schema) for _ in range(2)]
     finally:
         team.rest()
-    assert found.equals(given.take(chosen))
-    found.validate(full=True)
+    for found in twice:
+        assert found.equals(given.take(chosen))
+        found.validate(full=True)

@@ -17,8 +17,6 @@ from millrace.host.words import Array
 
 MOST_KEPT = 1 << 28
 """Bytes kept for later at most; beyond that, arrays are let go."""
-MOST_SPARE = 1 << 27
-"""The same of the arena that waits for its next user."""
 _LEAST = 1 << 12
 _STEPS = 4
 """Size classes per power of two: no array is more than a quarter larger than asked for."""
@@ -46,11 +44,7 @@ class Arena:
             return cls()
 
     def leave(self) -> None:
-        """Leave the arena to its next user, unless one is left already or it holds too much."""
-        while self._kept > MOST_SPARE:
-            largest = max(size for size, stock in self._blocks.items() if stock)
-            self._blocks[largest].pop()
-            self._kept -= largest
+        """Leave the arena to its next user, unless one is left already."""
         if not self._spare:
             self._spare.append(self)
 

@@ -135,10 +135,10 @@ def _crew() -> Crew:
 class Team:
     """The caller's thread and up to `threads - 1` helpers."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, arena: Arena | None = None) -> None:
         """Nobody is roused yet."""
         self.threads = threads
-        self.arena = Arena.borrow()
+        self.arena = arena or Arena()
         self._crew: Crew | None = None
         self._pid = 0
 

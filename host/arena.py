@@ -1,8 +1,8 @@
 """Arrays that are used over and over: fresh memory costs a page fault for every page, as much as the work done in it.
 
 An arena belongs to one user at a time. What is given back is handed out again to whoever asks for the same size class;
-what nobody gives back is collected by Python as usual. Arrays begin at a page and can be read a cache line beyond their
-end (`millrace.host.huge`).
+what nobody gives back is collected by Python as usual. Arrays begin at a page and can be read two cache lines beyond
+their end (`millrace.host.huge`).
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@ from millrace.host.rowstore import gather
 from millrace.host.team import Team
 from millrace.table_probe import Partners, TableProbe
 
+LEAST_CHUNK = 1 << 16
+"""Rows of a chunk of the result at least, on the average; smaller ones are put together."""
+
 
 def join(
     r: Any,
@@ -67,7 +70,13 @@ def join(
         probe.close()
     if probe.fell_back is not None:  # said here, since there are no stats to look at
         warnings.warn(f"mr.join fell back, {probe.fell_back}", RuntimeWarning, stacklevel=2)
-    return pa.concat_tables(blocks) if blocks else schema.empty_table()
+    return _joined(blocks) if blocks else schema.empty_table()
+
+
+def _joined(blocks: list[pa.Table]) -> pa.Table:
+    """One table: a chunk for each block, unless those would be small."""
+    whole = pa.concat_tables(blocks)
+    return whole if whole.num_rows >= LEAST_CHUNK * len(blocks) else whole.combine_chunks()
 
 
 def _schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:

@@ -17,9 +17,27 @@ from typing import Any
 import numpy as np
 
 from millrace.host.bisort_prober import BLOCK, seek, settle, size_of
+from millrace.host.few_partners import (
+    CHECK,
+    ENDS,
+    FEW_SIZE,
+    FIRST,
+    IDS,
+    INDEX,
+    LINE,
+    MOST,
+    SIZE,
+    STARTS,
+    STEP,
+    WORDS,
+    gather_few,
+    put_few,
+    suits,
+)
 from millrace.host.indexes import Matches
 from millrace.host.jit import Share, inline, share
 from millrace.host.memory import address, copy_ids, load_as, load_id, prefetch, store_as, touch
+from millrace.host.returned import result_array
 from millrace.host.segments import sort_segment
 from millrace.host.subwindow import PAD, Intervals, Questions, Records
 from millrace.host.team import Team
@@ -36,8 +54,6 @@ AHEAD = 12
 ROOMY = 4
 """Partners per question that there is room for at first; where that does not suffice, all is collected again."""
 _MOST = np.int64((1 << 63) - 1)
-# A line of the table of records.
-_STARTS, _ENDS, _IDS, _FIRST, _CHECK, _WORDS, _SIZE, _STEP, _INDEX, _LINE = range(10)
 # The arguments of the kernels.
 _QUESTIONS, _RECORDS, _TABLE, _WHO, _SLOT, _BEGIN, _END, _STRIDE, _COUNTS, _PLACES, _SCRATCH, _TOTALS = range(12)
 _TUPLES, _RANGES, _OUT, _NEWCOMERS, _OWN, _TUPLE_TOTALS, _LOW, _HIGH, _LOCAL, _LOCAL_SIZE, _AREAS = range(12, 23)
@@ -65,12 +81,12 @@ def _count(given: int, part: int, parts: int) -> None:
     for q in range(questions * part // parts, questions * (part + 1) // parts):
         total = 0
         for k in range(records):
-            line = table + 8 * _LINE * k
-            start = load_id(load_as(line, _STARTS, 0), q)
-            end = load_id(load_as(line, _ENDS, 0), q)
-            if load_as(line, _CHECK, 0):
+            line = table + 8 * LINE * k
+            start = load_id(load_as(line, STARTS, 0), q)
+            end = load_id(load_as(line, ENDS, 0), q)
+            if load_as(line, CHECK, 0):
                 begin, length = _reach(given, q)
-                ids, begin = load_as(line, _IDS, 0), begin - load_as(line, _FIRST, 0)
+                ids, begin = load_as(line, IDS, 0), begin - load_as(line, FIRST, 0)
                 for i in range(start, end):
                     total += _within(load_id(ids, i), begin, length)
             else:
@@ -80,7 +96,8 @@ def _count(given: int, part: int, parts: int) -> None:
 
 # Collecting. A part's own memory begins with a pair of addresses per record: where starts and ends of the questions of
 # the present span are. Then come those that are made here, `SPAN` of each for every record; then, for each question of
-# a block, how many partners it has or where the next goes, and where the first one is; then a spare place.
+# a block, how many partners it has or where the next goes, and where the first one is; then a spare place; then the
+# memory of a block whose questions have few partners each.
 
 
 @inline
@@ -93,16 +110,16 @@ def _open_span(given: int, first: int, count: int, local: int, like: Any) -> Non
     """Say where the records of a span of questions are, and look up the partitions of those to be made."""
     records, table, low = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0), load_as(given, _LOW, 0)
     for k in range(records):
-        line = table + 8 * _LINE * k
-        if load_as(line, _WORDS, 0):
+        line = table + 8 * LINE * k
+        if load_as(line, WORDS, 0):
             starts = local + 16 * records + 8 * SPAN * k
             store_as(local, 2 * k, starts)
             store_as(local, 2 * k + 1, starts + 4 * SPAN)
-            n, step, index = load_as(line, _SIZE, 0), load_as(line, _STEP, 0), load_as(line, _INDEX, 0)
+            n, step, index = load_as(line, SIZE, 0), load_as(line, STEP, 0), load_as(line, INDEX, 0)
             seek(n, step, index, low + first * size_of(like), count, starts, like)
         else:
-            store_as(local, 2 * k, load_as(line, _STARTS, 0) + 4 * first)
-            store_as(local, 2 * k + 1, load_as(line, _ENDS, 0) + 4 * first)
+            store_as(local, 2 * k, load_as(line, STARTS, 0) + 4 * first)
+            store_as(local, 2 * k + 1, load_as(line, ENDS, 0) + 4 * first)
 
 
 @inline
@@ -115,13 +132,13 @@ def _make_records(given: int, first: int, at: int, count: int, local: int, like:
     for j in range(count):
         store_as(nexts, j, 0)
     for k in range(records):
-        line = table + 8 * _LINE * k
+        line = table + 8 * LINE * k
         starts, ends = load_as(local, 2 * k, 0) + 4 * at, load_as(local, 2 * k + 1, 0) + 4 * at
-        words = load_as(line, _WORDS, 0)
+        words = load_as(line, WORDS, 0)
         if words:
-            n, step, index = load_as(line, _SIZE, 0), load_as(line, _STEP, 0), load_as(line, _INDEX, 0)
+            n, step, index = load_as(line, SIZE, 0), load_as(line, STEP, 0), load_as(line, INDEX, 0)
             settle(words, n, step, index, low, high, count, starts, ends, like)
-        ids = load_as(line, _IDS, 0)
+        ids = load_as(line, IDS, 0)
         for j in range(count):
             start, end = load_id(starts, j), load_id(ends, j)
             # Records are often empty: their ids are not worth a cache line, so the first ones stand for them.
@@ -161,12 +178,12 @@ def _copy(ids: int, start: int, end: int, first: int, out: int) -> int:
 @inline
 def _copy_run(given: int, k: int, first: int, start_at: int, count: int, local: int) -> None:
     """Copy what a block of questions found in one run or the like, each behind what it has."""
-    records, line = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0) + 8 * _LINE * k
+    records, line = load_as(given, _RECORDS, 0), load_as(given, _TABLE, 0) + 8 * LINE * k
     starts, ends = load_as(local, 2 * k, 0) + 4 * start_at, load_as(local, 2 * k + 1, 0) + 4 * start_at
     nexts = _nexts(local, records)
     spare = nexts + 8 * 2 * BLOCK
-    ids, base = load_as(line, _IDS, 0), load_as(line, _FIRST, 0)
-    if load_as(line, _CHECK, 0):
+    ids, base = load_as(line, IDS, 0), load_as(line, FIRST, 0)
+    if load_as(line, CHECK, 0):
         for j in range(count):
             begin, length = _reach(given, first + start_at + j)
             start, end = load_id(starts, j), load_id(ends, j)
@@ -203,6 +220,21 @@ def _collect_block(given: int, first: int, start_at: int, count: int, local: int
 
 
 @inline
+def _try_few(given: int, first: int, at: int, count: int, last: int, local: int, like: Any) -> int:
+    """Gather the partners of a block of questions with few each; how many, or -1 where there are too many."""
+    records, bounds = load_as(given, _RECORDS, 0), (first + at) * size_of(like)
+    low, high = load_as(given, _LOW, 0) + bounds, load_as(given, _HIGH, 0) + bounds
+    begin, end = load_as(load_as(given, _BEGIN, 0), 0, 0), load_as(load_as(given, _END, 0), 0, 0)
+    own = _few(local, records)
+    return gather_few(load_as(given, _TABLE, 0), records, local, at, low, high, count, last, begin, end, own, like)
+
+
+@inline
+def _few(local: int, records: int) -> int:
+    return _nexts(local, records) + 8 * (2 * BLOCK + 1)
+
+
+@inline
 def _collect(given: int, part: int, parts: int, like: Any) -> None:
     """Put each question's partners side by side, as they come, while there is room; how much room they need."""
     questions, scratch = load_as(given, _QUESTIONS, 0), load_as(given, _SCRATCH, 0)
@@ -210,11 +242,25 @@ def _collect(given: int, part: int, parts: int, like: Any) -> None:
     areas, needed = load_as(given, _AREAS, 0), PAD
     at, limit = load_as(areas, part, 0), load_as(areas, part + 1, 0)
     stop = questions * (part + 1) // parts
+    records, places = load_as(given, _RECORDS, 0), load_as(given, _PLACES, 0)
+    few = suits(load_as(given, _TABLE, 0), records, load_as(given, _STRIDE, 0))
+    # Where few partners are expected in vain, that is tried only now and then.
+    hope = 1 if few else -questions
     for first in range(questions * part // parts, stop, SPAN):
         span = min(SPAN, stop - first)
         _open_span(given, first, span, local, like)
         for block in range(0, span, BLOCK):
-            count = min(BLOCK, span - block)
+            count, named = min(BLOCK, span - block), -1
+            if (hope > 0) & (at + MOST * (count + 1) <= limit):
+                named = _try_few(given, first, block, count, span - 1 - block, local, like)
+                hope = min(hope + 1, 16) if named >= 0 else hope - 4
+            else:
+                hope += 1
+            if named >= 0:
+                slots = load_as(given, _SLOT, 0) + 4 * (first + block)
+                at = put_few(slots, count, _few(local, records), scratch, at, places)
+                needed += named
+                continue
             named = _make_records(given, first, block, count, local, like)
             needed += named
             if at + named + PAD <= limit:
@@ -315,7 +361,7 @@ def find_partners(
     n: int, asked: Questions, records: Sequence[Records], reach: Intervals, own: int, team: Team
 ) -> Matches:
     """The partners of each of `n` tuples, whose own positions begin at `own`."""
-    counts = np.empty(n, np.int64)
+    counts = result_array(n, np.int64)
     job = _Job(n, asked, records, reach, team, counts, want=True)
     job.lend(_PLACES, 2 * n * asked.ranges)
     if len(asked) < n * asked.ranges:
@@ -323,7 +369,7 @@ def find_partners(
     job.collect()
     ends = job.run(_tuple_totals, _slices(n), _TUPLE_TOTALS)
     total = int(ends[-1])
-    out, newcomers = np.empty(total, np.int64), np.empty(total, np.int64)
+    out, newcomers = result_array(total, np.int64), result_array(total, np.int64)
     job.given[_OUT], job.given[_NEWCOMERS], job.given[_OWN] = address(out), address(newcomers), own
     job.run(_deliver, len(ends) - 1)
     job.close()
@@ -382,7 +428,7 @@ class _Job:
         """Collect the partners, once more where there was not room enough."""
         asked, given = self._asked, self.given
         parts = min(_slices(len(asked)), PARTS)
-        local = len(self._table) * (2 + SPAN) + 2 * BLOCK + 1
+        local = len(self._table) * (2 + SPAN) + 2 * BLOCK + 1 + FEW_SIZE // 8
         self.lend(_LOCAL, parts * local)
         given[_LOCAL_SIZE], given[_LOW], given[_HIGH] = 8 * local, address(asked.low), address(asked.high)
         kernel = _collect_64 if asked.low.dtype == np.uint64 else _collect_32

@@ -1,14 +1,14 @@
 """Arrays that are used over and over: fresh memory costs a page fault for every page, as much as the work done in it.
 
 An arena belongs to one user at a time. What is given back is handed out again to whoever asks for the same size class;
-what nobody gives back is collected by Python as usual. Arrays begin at a page and can be read a cache line beyond their
-end (`millrace.host.huge`).
+what nobody gives back is collected by Python as usual. Arrays begin at a page and can be read two cache lines beyond
+their end (`millrace.host.huge`).
 """
 
 from __future__ import annotations
 
 from mmap import mmap
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ _STEPS = 4
 """Size classes per power of two: no array is more than a quarter larger than asked for."""
 
 
-def _class_of(size: int) -> int:
+def class_of(size: int) -> int:
     """The size in bytes that is handed out for a size in bytes."""
     if size <= _LEAST:
         return _LEAST
@@ -33,6 +33,21 @@ def _class_of(size: int) -> int:
 class Arena:
     """A store of blocks of memory by size."""
 
+    _spare: ClassVar[list[Arena]] = []
+
+    @classmethod
+    def borrow(cls) -> Arena:
+        """The arena that the last user left behind, or a new one."""
+        try:
+            return cls._spare.pop()
+        except IndexError:
+            return cls()
+
+    def leave(self) -> None:
+        """Leave the arena to its next user, unless one is left already."""
+        if not self._spare:
+            self._spare.append(self)
+
     def __init__(self) -> None:
         """Empty."""
         self._blocks: dict[int, list[Array]] = {}
@@ -41,7 +56,7 @@ class Arena:
     def take(self, size: int, dtype: np.dtype[Any] | type) -> Array:
         """An array of `size` elements, not initialised."""
         kind = np.dtype(dtype)
-        bytes_ = _class_of(size * kind.itemsize)
+        bytes_ = class_of(size * kind.itemsize)
         stock = self._blocks.get(bytes_)
         if stock:
             self._kept -= bytes_

@@ -169,6 +169,22 @@ def _gallop(words: int, n: int, at: int, bound: Any, like: Any) -> int:
 
 
 @inline
+def _ends(words: int, n: int, low: int, high: int, count: int, starts: int, ends: int, like: Any) -> Any:
+    """From starts to ends right behind them; false where ends are to be looked up apart."""
+    misses = (count >> 4) + 1
+    for j in range(count):
+        start, most = load_id(starts, j), load_as(high, j, like)
+        more = leading_upto(words + start * size_of(like), most)
+        misses -= more == LANES
+        if (misses <= 0) | (most < load_as(low, j, like)):
+            return False
+        if more == LANES:
+            more = _gallop(words, n, start + LANES, most, like) - start
+        store_as(ends, j, _U32(min(start + more, n)))
+    return True
+
+
+@inline
 def seek(n: int, step: int, index: int, low: int, count: int, starts: int, like: Any) -> None:
     """Note the partitions of some low bounds of a run that is not empty as starts."""
     _partitions(index, (n + step - 1) // step, low, count, starts, False, like)
@@ -179,6 +195,10 @@ def settle(
     words: int, n: int, step: int, index: int, low: int, high: int, count: int, starts: int, ends: int, like: Any
 ) -> None:
     """From what `seek` noted to starts and ends."""
+    if step == 1:  # the words were their own index: what was noted are the starts
+        if not _ends(words, n, low, high, count, starts, ends, like):
+            _partitions(index, n, high, count, ends, True, like)
+        return
     # A step that the compiler knows makes the search of a partition a line of code without a loop.
     if step == LANES:
         fetch(words, n, LANES, starts, count, like)

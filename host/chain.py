@@ -129,6 +129,13 @@ class Chain:
             structure.release()
             self.boundaries += 1
 
+    def close(self) -> None:
+        """Forget all subwindows."""
+        for sub in self.subwindows:
+            self._past.update(sub.structure.counters())
+            sub.structure.release()
+        self.subwindows = []
+
     def probe(self, questions: Questions, reach: Intervals, want: bool) -> list[Records]:
         """What each subwindow has to say, oldest first."""
         found: list[Records] = []

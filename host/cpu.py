@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host import pool
+from millrace.host.arena import Arena
 from millrace.host.device import Buffer, Device, DeviceInfo, Launch, Tally
 from millrace.host.errors import ArgumentError, DeviceFault
 from millrace.host.team import Team
@@ -80,7 +81,7 @@ class CpuDevice(Device):
     def __init__(self, threads: int | None = None) -> None:
         """`threads`: how many work on one launch (default: as many as there are cores; no more than the pool has)."""
         self.name = "cpu"
-        self.team = Team(min(threads or pool.cores(), pool.size()))
+        self.team = Team(min(threads or pool.cores(), pool.size()), Arena.borrow())
         self._tally = Tally()
         self._queue: deque[CpuLaunch] = deque()
 
@@ -158,7 +159,7 @@ class CpuDevice(Device):
 
     def close(self) -> None:
         """Send the team away."""
-        self.team.rest()
+        self.team.disband()
 
 
 def _array(buffer: Buffer) -> Array:

@@ -15,8 +15,8 @@ import numpy as np
 from millrace.host.words import Array
 
 _HUGE = 1 << 21
-SPARE = 64
-"""Bytes that can be read beyond the end: a cache line."""
+SPARE = 128
+"""Bytes that can be read beyond the end: two cache lines."""
 _PRIVATE: int = getattr(mmap_module, "MAP_PRIVATE", 0) | getattr(mmap_module, "MAP_ANONYMOUS", 0)
 
 

@@ -137,6 +137,9 @@ class JoinIndex(ABC):
     def rest(self) -> None:  # noqa: B027 - as above
         """No more work is coming in this call."""
 
+    def close(self) -> None:  # noqa: B027 - as above
+        """Give memory back that is kept for others; nothing is asked any more."""
+
     def reason(self) -> str:
         """What an index that adapts itself has chosen last, and why."""
         return ""

@@ -17,6 +17,8 @@ from millrace.host.words import Array
 
 BUFFER = 1 << 10
 """Tuples of the insertion buffer, as in the paper (V-A3)."""
+_BEHIND = 2 * LANES
+"""Words that can be read behind the last one."""
 
 
 @kernel
@@ -46,7 +48,7 @@ class InsertionBuffer:
 
     def __init__(self, word: np.dtype[np.unsignedinteger]) -> None:
         """Empty."""
-        self._words: Array = np.empty(BUFFER + LANES, word)
+        self._words: Array = np.empty(BUFFER + _BEHIND, word)
         self.ids: Ids = np.empty(BUFFER + PAD, np.uint32)
         self.size = 0
 
@@ -58,7 +60,7 @@ class InsertionBuffer:
     def empty(self) -> tuple[Array, Ids]:
         """What was in it."""
         n, self.size = self.size, 0
-        return self._words[: n + LANES].copy()[:n], self.ids[: n + PAD].copy()[:n]
+        return self._words[: n + _BEHIND].copy()[:n], self.ids[: n + PAD].copy()[:n]
 
     def probe(self, questions: Questions) -> tuple[Ids, Ids]:
         """Starts and ends of the questions' partners."""

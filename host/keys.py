@@ -18,6 +18,7 @@ from millrace.host.condition import Column, Expression, columns_of
 from millrace.host.evaluate import Columns, Types, evaluate
 from millrace.host.exact import INT64_MAX, INT64_MIN, Double, Exact
 from millrace.host.exact_ends import closed, double_words, single_words
+from millrace.host.returned import result_array
 from millrace.host.word_shifter import shifted_words
 from millrace.host.words import Array, KeyType, Mask, saturating_add, to_words
 
@@ -41,7 +42,10 @@ class Key:
         node = self.expression
         if isinstance(node, Column):
             values = columns[node.side, node.name]
-            return double_words(values) if values.dtype == np.float64 else to_words(values), None
+            if values.dtype == np.float64:
+                return double_words(values), None
+            out = result_array(len(values), self.kind.word) if values.dtype.kind == "i" else None
+            return to_words(values, out), None
         value = evaluate(node, columns, types)
         if isinstance(value, Double):
             number = ~np.isnan(value.array)

@@ -102,6 +102,12 @@ class Matcher:
             self._index.rest()
             self._index = None
 
+    def close(self) -> None:
+        """Give the index's memory back; nothing is asked any more."""
+        if self._index is not None:
+            self._index.close()
+        self.forget()
+
     def counters(self) -> dict[str, int]:
         """What device and index have counted, over all devices and all times the index was built."""
         raw = self._raw()

@@ -112,15 +112,8 @@ def _copy_ids(typing_context: Any, source: Any, base: Any, to: Any, count: Any) 
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, flags = ir.VectorType(ir.IntType(32), 4), ir.VectorType(ir.IntType(1), 4)
-        wide, zeros = ir.VectorType(_WORD, 4), ir.Constant(ir.VectorType(ir.IntType(32), 4), [0] * 4)
-        base, count = (
-            builder.shuffle_vector(
-                builder.insert_element(ir.Constant(wide, ir.Undefined), arguments[i], ir.IntType(32)(0)),
-                ir.Constant(wide, ir.Undefined),
-                zeros,
-            )
-            for i in (1, 3)
-        )
+        wide = ir.VectorType(_WORD, 4)
+        base, count = (_same(builder, arguments[i], wide) for i in (1, 3))
         ids = builder.load(builder.inttoptr(arguments[0], number.as_pointer()), align=4)
         values = builder.add(builder.zext(ids, wide), base)
         wanted = builder.icmp_signed("<", ir.Constant(wide, [0, 1, 2, 3]), count)
@@ -130,6 +123,74 @@ def _copy_ids(typing_context: Any, source: Any, base: Any, to: Any, count: Any) 
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64, types.int64), generate
+
+
+def _widen_ids(typing_context: Any, source: Any, base: Any, to: Any) -> Any:
+    """Write four 32-bit numbers, `base` added to each, as int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, wide = ir.VectorType(ir.IntType(32), 4), ir.VectorType(_WORD, 4)
+        ids = builder.load(builder.inttoptr(arguments[0], number.as_pointer()), align=4)
+        values = builder.add(builder.zext(ids, wide), _same(builder, arguments[1], wide))
+        builder.store(values, builder.inttoptr(arguments[2], wide.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _move_line(typing_context: Any, source: Any, to: Any) -> Any:
+    """Copy eight words of 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        line = ir.VectorType(_WORD, 8).as_pointer()
+        values = builder.load(builder.inttoptr(arguments[0], line), align=8)
+        builder.store(values, builder.inttoptr(arguments[1], line), align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+def _inside(typing_context: Any, where: Any, low: Any, high: Any) -> Any:
+    """Which of the `LANES` words at an address lie in a closed range, as bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = context.get_value_type(low)
+        many = ir.VectorType(word, min(LANES, _vector_bits() // word.width))
+        least, most = _same(builder, arguments[1], many), _same(builder, arguments[2], many)
+        found = _WORD(0)
+        for at in range(0, LANES, many.count):
+            place = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
+            words = builder.load(builder.bitcast(place, many.as_pointer()), align=word.width // 8)
+            flags = builder.and_(builder.icmp_unsigned(">=", words, least), builder.icmp_unsigned("<=", words, most))
+            bits = builder.zext(builder.bitcast(flags, ir.IntType(many.count)), _WORD)
+            found = builder.or_(found, builder.shl(bits, _WORD(at)))
+        return found
+
+    return types.int64(types.int64, low, low), generate
+
+
+def _bits(typing_context: Any, word: Any) -> Any:
+    """How many bits of a word are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.int64), generate
+
+
+def _lowest_bit(typing_context: Any, word: Any) -> Any:
+    """The number of the lowest bit that is set; 64 where none is."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.int64(types.int64), generate
+
+
+def _same(builder: Any, value: Any, many: Any) -> Any:
+    """A vector of one value."""
+    one = builder.insert_element(ir.Constant(many, ir.Undefined), value, ir.IntType(32)(0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), many.count), [0] * many.count))
 
 
 @cache
@@ -171,10 +232,7 @@ def _leading(comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
             word = context.get_value_type(bound)
             lanes = fixed or LINE_BITS // word.width // parts
             many = ir.VectorType(word, min(lanes, _vector_bits() // word.width))
-            one = builder.insert_element(ir.Constant(many, ir.Undefined), arguments[1], ir.IntType(32)(0))
-            same = builder.shuffle_vector(
-                one, one, ir.Constant(ir.VectorType(ir.IntType(32), many.count), [0] * many.count)
-            )
+            same = _same(builder, arguments[1], many)
             # A bit beyond the lanes stands for the word that would come next.
             wide = _WORD(1 << lanes)
             for at in range(0, lanes, many.count):
@@ -255,6 +313,11 @@ load_as: Callable[..., Any] = cast(Any, intrinsic(_load_as))
 load_id: Callable[[int, int], int] = cast(Any, intrinsic(_load_id))
 store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
 touch: Callable[[int], None] = cast(Any, intrinsic(_touch))
+widen_ids: Callable[[int, int, int], None] = cast(Any, intrinsic(_widen_ids))
+move_line: Callable[[int, int], None] = cast(Any, intrinsic(_move_line))
+inside: Callable[[int, Any, Any], int] = cast(Any, intrinsic(_inside))
+bits: Callable[[int], int] = cast(Any, intrinsic(_bits))
+lowest_bit: Callable[[int], int] = cast(Any, intrinsic(_lowest_bit))
 copy_ids: Callable[[int, int, int, int], None] = cast(Any, intrinsic(_copy_ids))
 prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetching(3)))
 prefetch_far: Callable[[int], None] = cast(Any, intrinsic(_prefetching(2)))

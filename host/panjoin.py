@@ -32,7 +32,7 @@ STRUCTURES = {
 }
 LOAD_ROWS = 1 << 16
 """Tuples put in at a time when a window is loaded: sorting is fastest in cache."""
-WHOLE_ROWS = 1 << 20
+WHOLE_ROWS = 1 << 24
 """The same when a whole table is loaded: fewer runs to merge are worth more then."""
 LEAST_SHARED = 1 << 13
 """Steps of fewer tuples are not worth waking other threads for."""
@@ -107,6 +107,11 @@ class PanJoinIndex(JoinIndex):
     def rest(self) -> None:
         """Let the team go."""
         self.team.rest()
+
+    def close(self) -> None:
+        """Give the chains back."""
+        for chain in self._chains.values():
+            chain.close()
 
     def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
         """What new tuples will ask; then they go into their chain, except those that nobody will meet."""

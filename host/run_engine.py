@@ -24,6 +24,9 @@ STEPS = ((1 << 19, 8), (1 << 21, 16), (1 << 31, 32))
 the index stays small beside the batches that are merged with it, more in large runs. In the host's memory it is always
 one line: an index is read in sequence, and costs less there than the lines of a partition do."""
 
+DENSE = 4
+"""Words of a run for each question, up to which its words are gone through by themselves, without the index."""
+
 
 @dataclass
 class Run:
@@ -104,9 +107,10 @@ class RunEngine:
         """A run to be probed by the host itself, with so many questions."""
         assert isinstance(self.device, CpuDevice)
         self.device.count("bisort_prober", questions)
-        return HostRun(
-            self.device.view(run.words, run.size), self.device.view(run.index, run.index.size), run.size, run.step
-        )
+        words = self.device.view(run.words, run.size)
+        if run.size <= DENSE * questions:
+            return HostRun(words, words, run.size, 1)
+        return HostRun(words, self.device.view(run.index, run.index.size), run.size, run.step)
 
     def free(self, run: Run) -> None:
         """Give a run back."""

@@ -229,6 +229,8 @@ class Deferred(Kept):
 
     def _values(self) -> Array:
         parts = [values[max(self._first - start, 0) : self._end - start] for start, values in self._chunks]
+        if len(parts) == 1:
+            return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, self._dtype)
 
     def take(self, positions: Array) -> Array:

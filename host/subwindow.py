@@ -30,7 +30,7 @@ MOST_ROWS = 1 << 31
 
 
 def roomy(values: Array) -> Array:
-    """A copy with a cache line behind it that can be read, as all arrays of an arena have."""
+    """A copy with two cache lines behind it that can be read, as all arrays of an arena have."""
     room = np.empty(len(values) + SPARE // values.itemsize, values.dtype)
     room[: len(values)] = values
     return room[: len(values)]
@@ -40,7 +40,7 @@ def roomy(values: Array) -> Array:
 class Batch:
     """Tuples to put in, sorted by word, equal words by id. Ids are above all those put in before.
 
-    The structure takes the arrays over; `PAD` more ids and a cache line more of words can be read.
+    The structure takes the arrays over; `PAD` more ids and two cache lines more of words can be read.
     """
 
     words: Array
@@ -100,7 +100,10 @@ class Intervals:
 
 @dataclass(frozen=True)
 class HostRun:
-    """A sorted run that lies in this memory, with its sampled index; a cache line can be read beyond either's end."""
+    """A sorted run that lies in this memory, with its sampled index; two cache lines can be read beyond either's end.
+
+    Where there are few words for each question, `step` is 1 and the words are their own index.
+    """
 
     words: Array
     index: Array

@@ -135,10 +135,10 @@ def _crew() -> Crew:
 class Team:
     """The caller's thread and up to `threads - 1` helpers."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, arena: Arena | None = None) -> None:
         """Nobody is roused yet."""
         self.threads = threads
-        self.arena = Arena()
+        self.arena = arena or Arena()
         self._crew: Crew | None = None
         self._pid = 0
 
@@ -160,6 +160,12 @@ class Team:
         crew, self._crew = self._crew, None
         if crew is not None and self._pid == os.getpid():
             crew.lock.release()
+
+    def disband(self) -> None:
+        """Give crew and memory back; whoever works on has neither from here."""
+        self.rest()
+        self.arena.leave()
+        self.arena = Arena()
 
     def run(self, share: Share, arguments: Array, parts: int = 0) -> None:
         """Run a share in parts (by default a few per thread) and wait until all are done."""

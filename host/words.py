@@ -108,15 +108,18 @@ def _one_piece(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def to_words(values: Array) -> Array:
-    """Words of usable values of a key dtype (int32, uint32, int64, uint64, float32 or float64)."""
+def to_words(values: Array, out: Array | None = None) -> Array:
+    """Words of usable values of a key dtype (int32, uint32, int64, uint64, float32 or float64).
+
+    Those of signed integers go to `out`, where it is given.
+    """
     bits = values.dtype.itemsize * 8
     word = np.dtype(f"u{values.dtype.itemsize}")
     top = word.type(1 << (bits - 1))
     if values.dtype.kind == "u":
         return values
     if values.dtype.kind == "i":
-        shifted: Array = values.view(word) ^ top
+        shifted: Array = np.bitwise_xor(values.view(word), top, out=out)
         return shifted
     raw = (values + values.dtype.type(0)).view(word)
     negative = (raw & top) != 0

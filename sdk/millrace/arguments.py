@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from millrace.checks import choice, whole
@@ -83,7 +84,12 @@ class WindowArguments:
 
 
 def parse_condition(on: Any) -> Condition:
-    """The `on` argument."""
+    """The `on` argument; one that was seen lately is not read again."""
+    return _parsed(on) if isinstance(on, str) else _parsed.__wrapped__(on)
+
+
+@lru_cache(maxsize=64)
+def _parsed(on: Any) -> Condition:
     from millrace.predicate import parse  # sqlglot is loaded only where a condition is parsed
 
     condition = parse(on)

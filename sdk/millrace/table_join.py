@@ -7,7 +7,8 @@ ordered by r's row number, then s's. (The module is not called `join`, so that `
 from __future__ import annotations
 
 import warnings
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,13 @@ from millrace.checks import choice
 from millrace.door import as_table
 from millrace.host import pool
 from millrace.host.condition import SIDES, Side
+from millrace.host.gathering import Gatherer
 from millrace.host.rowstore import gather
+from millrace.host.team import Team
 from millrace.table_probe import Partners, TableProbe
+
+LEAST_CHUNK = 1 << 16
+"""Rows of a chunk of the result at least, on the average; smaller ones are put together."""
 
 
 def join(
@@ -56,14 +62,21 @@ def join(
     tables: dict[Side, pa.Table] = {"r": as_table(r, "r"), "s": as_table(s, "s")}
     schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
+    result = _Result(schema, tables, how, output, Team(engine.threads or pool.cores()))
     probe = TableProbe(condition, engine, tables["s"], schemas)
     try:
-        found = probe.ask(tables["r"], want_pairs=how in ("inner", "left") and output != "count")
+        blocks = [result.block(found) for found in probe.blocks(tables["r"], want_pairs=result.wants_pairs)]
     finally:
         probe.close()
     if probe.fell_back is not None:  # said here, since there are no stats to look at
         warnings.warn(f"mr.join fell back, {probe.fell_back}", RuntimeWarning, stacklevel=2)
-    return _result(schema, tables, how, output, found)
+    return _joined(blocks) if blocks else schema.empty_table()
+
+
+def _joined(blocks: list[pa.Table]) -> pa.Table:
+    """One table: a chunk for each block, unless those would be small."""
+    whole = pa.concat_tables(blocks)
+    return whole if whole.num_rows >= LEAST_CHUNK * len(blocks) else whole.combine_chunks()
 
 
 def _schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:
@@ -75,29 +88,55 @@ def _schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:
     return out.pair_schema(schemas, output, several=False)
 
 
-def _result(
-    schema: pa.Schema,
-    tables: dict[Side, pa.Table],
-    how: str,
-    output: str,
-    found: Partners,
-) -> pa.Table:
-    counts = found.counts
-    if how in ("semi", "anti") or output == "count":
-        kept = {"semi": counts > 0, "anti": counts == 0}.get(how, np.ones(len(counts), np.bool_))
-        rows = np.flatnonzero(kept)
-        if output == "count":
-            return pa.Table.from_arrays([pa.array(rows), pa.array(counts[rows])], schema=schema)
-        payload = gather(tables["r"], pa.array(rows)).columns if output == "pairs" else []
-        return pa.Table.from_arrays([pa.array(rows), *payload], schema=schema)
-    r, s = pa.array(found.rows), pa.array(found.partners)
-    if how == "left":
-        r, s = with_lonely(found)
-    payload = []
-    if output == "pairs":
-        both = pool.run([partial(gather, tables["r"], r), partial(gather, tables["s"], s)])
-        payload = [column for table in both for column in table.columns]
-    return pa.Table.from_arrays([r, s, *payload], schema=schema)
+@dataclass(frozen=True)
+class _Result:
+    """Makes the output of what was found, a block of r rows at a time."""
+
+    schema: pa.Schema
+    tables: dict[Side, pa.Table]
+    how: str
+    output: str
+    team: Team
+
+    @cached_property
+    def _gatherers(self) -> tuple[Gatherer, Gatherer]:
+        """Of r, whose rows come in order, and of s, whose rows come in none."""
+        return Gatherer(self.tables["r"], self.team), Gatherer(self.tables["s"], self.team, scattered=True)
+
+    @property
+    def wants_pairs(self) -> bool:
+        """Whether partners are needed, and not only how many each row has."""
+        return self.how in ("inner", "left") and self.output != "count"
+
+    def block(self, found: Partners) -> pa.Table:
+        """The output of a block."""
+        if not self.wants_pairs:
+            return self._of_rows(found)
+        r, s = pa.array(found.rows), pa.array(found.partners)
+        if self.how == "left":
+            r, s = with_lonely(found)
+        return pa.Table.from_arrays([r, s, *self._payload(r, s)], schema=self.schema)
+
+    def _of_rows(self, found: Partners) -> pa.Table:
+        """One row for each row of r that is kept."""
+        counts = found.counts
+        kept = {"semi": counts > 0, "anti": counts == 0}.get(self.how, np.ones(len(counts), np.bool_))
+        at = np.flatnonzero(kept)
+        rows = pa.array(at + found.first)
+        if self.output == "count":
+            return pa.Table.from_arrays([rows, pa.array(counts[at])], schema=self.schema)
+        payload = gather(self.tables["r"], rows).columns if self.output == "pairs" else []
+        return pa.Table.from_arrays([rows, *payload], schema=self.schema)
+
+    def _payload(self, r: pa.Array, s: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
+        if self.output != "pairs":
+            return []
+        self.team.rouse()
+        try:
+            own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
+            return [*own, *partners]
+        finally:
+            self.team.rest()
 
 
 def with_lonely(found: Partners) -> tuple[pa.Array, pa.Array]:
@@ -105,6 +144,7 @@ def with_lonely(found: Partners) -> tuple[pa.Array, pa.Array]:
     counts = found.counts
     rows = np.repeat(np.arange(len(counts)), np.maximum(counts, 1))
     lonely = (counts == 0)[rows]
+    rows += found.first
     partners = np.zeros(len(rows), np.int64)
     partners[~lonely] = found.partners
     return pa.array(rows), pc.if_else(pa.array(lonely), pa.scalar(None, pa.int64()), pa.array(partners))

@@ -8,7 +8,7 @@ it and serves one thread at a time. Limit: the held table has fewer than 2**31 r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,13 @@ from millrace.host.words import count_true
 class Partners:
     """What a batch found: how many partners each row has and, where pairs were wanted, all pairs in the rows' order.
 
-    `rows` are numbers of the batch's rows, `partners` numbers of held rows.
+    `rows` are numbers of the batch's rows, `partners` numbers of held rows. The counts are of the rows from `first` on.
     """
 
     counts: Positions
     rows: Positions
     partners: Positions
+    first: int = 0
 
 
 class TableProbe:
@@ -102,6 +103,12 @@ class TableProbe:
 
     def ask(self, batch: Any, want_pairs: bool = True) -> Partners:
         """The partners of a batch's rows among the held ones; without `want_pairs` only how many each has."""
+        found = list(self.blocks(batch, want_pairs))
+        counts, rows, partners = (_joined([getattr(f, name) for f in found]) for name in ("counts", "rows", "partners"))
+        return Partners(counts, rows, partners)
+
+    def blocks(self, batch: Any, want_pairs: bool = True) -> Iterator[Partners]:
+        """The same a block of rows at a time: what is done with a block then finds it still in the cache."""
         asking = other(self._side)
         tuples = self._read(self._intakes[asking], as_table(batch, asking))
         windows = {self._side: self._window, asking: _window(tuples, self._asked)}
@@ -113,14 +120,14 @@ class TableProbe:
         def keep(n: int) -> tuple[int, int]:
             return (base + n, 0) if asking == "r" else (0, base + n)
 
-        found = list(matcher.match(windows, new, taken.order, keep, want_pairs=want_pairs))
+        pairs = 0
+        for found in matcher.match(windows, new, taken.order, keep, want_pairs=want_pairs):
+            counts, partners = found.counts[asking], found.partner[asking]
+            rows = _rows(found, asking, base) if want_pairs else counts[:0]
+            pairs += len(partners) if want_pairs else int(counts.sum())
+            yield Partners(counts, rows, partners if want_pairs else counts[:0], found.first[asking])
         self._asked += len(tuples)
-        counts = _joined([f.counts[asking] for f in found])
-        self._pairs += int(counts.sum())
-        if not want_pairs:
-            return Partners(counts, counts[:0], counts[:0])
-        rows = _joined([_rows(f, asking, base) for f in found])
-        return Partners(counts, rows, _joined([f.partner[asking] for f in found]))
+        self._pairs += pairs
 
     def _matched(self, tuples: Tuples) -> Matcher:
         """The matcher; made for the first rows that ask, which show what is selective."""
@@ -153,7 +160,9 @@ class TableProbe:
         }
 
     def close(self) -> None:
-        """Give the devices back."""
+        """Give memory and devices back."""
+        if self._matcher is not None:
+            self._matcher.close()
         self._opened.close()
 
 
@@ -171,7 +180,9 @@ def _order(asking: Side, rows: int) -> Any:
 def _rows(found: Found, asking: Side, base: int) -> Positions:
     """The batch's rows of a block's pairs."""
     own = found.own[asking]
-    return found.newcomer(asking) if own is None else own - base
+    if own is None:
+        return found.newcomer(asking)
+    return own - base if base else own
 
 
 def _joined(parts: list[Positions]) -> Positions:

@@ -45,3 +45,17 @@ def test_no_more_is_kept_than_allowed() -> None:
     for array in arrays:
         arena.give(array)
     assert arena._kept <= MOST_KEPT
+
+
+def test_an_arena_is_left_to_one_next_user() -> None:
+    Arena._spare.clear()
+    first = Arena.borrow()
+    array = first.take(1000, np.int64)
+    where = address(array)
+    first.give(array)
+    first.leave()
+    Arena().leave()  # one is left already
+    again, other = Arena.borrow(), Arena.borrow()
+    assert again is first
+    assert address(again.take(1000, np.int64)) == where
+    assert other is not first

@@ -192,3 +192,31 @@ def test_two_tables_share_the_work_however_small_one_is(monkeypatch: pytest.Monk
     monkeypatch.setattr(team, "_lead", counted)
     mr.join(rows(np.arange(70_000)), rows(np.arange(100)), on=ON, index="bisort", threads=2)
     assert led
+
+
+@pytest.mark.parametrize("word", [np.int32, np.int64])
+@pytest.mark.parametrize("width", [0, 20, 60, 600])
+@pytest.mark.parametrize("batch", [300, 5_000])
+def test_few_and_many_partners_are_found_alike(word: type, width: int, batch: int) -> None:
+    rng = np.random.default_rng(width + batch)
+    arguments: dict[str, Any] = {"on": f"abs(r.x - s.x) <= {width}", "window": "12000 rows", "output": "seqs"}
+    joins = [mr.WindowJoin(index=index, threads=2, **arguments) for index in ("bisort", "wib")]
+    for number in range(14):
+        keys = rng.integers(0, 1 << 19, batch)
+        keys[: batch // 50] = 77  # a few questions in some blocks have many partners
+        keys[-3:] = (1 << 31) - 1, 0, -(1 << 31)
+        given = pa.table({"x": keys.astype(word)})
+        ours, theirs = (join.push("rs"[number % 2], given) for join in joins)
+        assert ours.equals(theirs), f"batch {number} differs"
+    assert ours.num_rows
+
+
+def test_an_older_result_is_not_changed_by_later_pushes() -> None:
+    rng = np.random.default_rng(2)
+    join = mr.WindowJoin(on=ON, window="50000 rows", index="bisort", output="seqs")
+    held, copies = [], []
+    for number in range(8):
+        held.append(join.push("rs"[number % 2], rows(rng.integers(0, 100_000, 20_000))).column("s_seq"))
+        copies.append(held[-1].to_numpy().copy())
+    assert len(copies[-1]) > 10_000
+    assert all((column.to_numpy() == copy).all() for column, copy in zip(held, copies, strict=True))

@@ -169,3 +169,18 @@ def test_payload_of_every_kind_comes_through_with_nulls_where_s_is_missing() -> 
     assert [rows[0][f"s_{n}"] for n in s.column_names] == [1, "a", [1, 2], {"k": 1}, True, None]
     assert all(rows[1][f"s_{n}"] is None for n in s.column_names)
     assert found.schema.field("s_category").type == s.schema.field("category").type
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+@pytest.mark.parametrize("output", ["pairs", "count"])
+@pytest.mark.parametrize("least", [1, 1 << 16])
+def test_blocks_do_not_change_the_result(how: str, output: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    r, s = (pa.table({"x": rng.integers(0, 4000, n), "v": rng.random(n)}) for n in (5000, 3000))
+    arguments: dict[str, Any] = {"on": "abs(r.x - s.x) <= 1", "how": how, "output": output, "index": "bisort"}
+    wanted = mr.join(r, s, **arguments)
+    monkeypatch.setattr("millrace.host.matcher.WHOLE_STEP_ROWS", 700)
+    monkeypatch.setattr("millrace.table_join.LEAST_CHUNK", least)
+    found = mr.join(r, s, **arguments)
+    assert (found.column(0).num_chunks > 1) == (least == 1)
+    assert found.equals(wanted)

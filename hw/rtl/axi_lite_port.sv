@@ -33,7 +33,10 @@ module axi_lite_port #(
     output wire              write,
     output wire [ADDR_W-1:0] write_addr,
     output wire [31:0]       write_data,
+    // A read takes three cycles: the address stands, then `read` comes with it, then its data.
     output wire [ADDR_W-1:0] read_addr,
+    output wire              read_pending,
+    output wire              read,
     input  wire [31:0]       read_data
 );
 
@@ -44,7 +47,8 @@ module axi_lite_port #(
     reg aw_valid_reg, w_valid_reg, b_valid_reg, ar_valid_reg, r_valid_reg;
 
     wire done = aw_valid_reg && w_valid_reg && !b_valid_reg;
-    wire fetched = ar_valid_reg && !r_valid_reg;
+    reg [1:0] read_step_reg;
+    wire fetched = read_step_reg[1];
 
     assign s_axil_awready = !aw_valid_reg;
     assign s_axil_wready = !w_valid_reg;
@@ -58,6 +62,8 @@ module axi_lite_port #(
     assign write_addr = aw_reg;
     assign write_data = w_reg;
     assign read_addr = ar_reg;
+    assign read_pending = ar_valid_reg;
+    assign read = read_step_reg[0];
 
     always @(posedge clk) begin
         if (s_axil_awvalid && s_axil_awready) begin
@@ -79,6 +85,7 @@ module axi_lite_port #(
             ar_valid_reg <= 1'b1;
         end
         if (s_axil_rready) r_valid_reg <= 1'b0;
+        read_step_reg <= {read_step_reg[0], ar_valid_reg && !r_valid_reg && read_step_reg == 2'd0};
         if (fetched) begin
             ar_valid_reg <= 1'b0;
             r_reg <= read_data;
@@ -90,6 +97,7 @@ module axi_lite_port #(
             b_valid_reg <= 1'b0;
             ar_valid_reg <= 1'b0;
             r_valid_reg <= 1'b0;
+            read_step_reg <= 2'd0;
         end
     end
 

@@ -43,8 +43,9 @@ module axi_read_arbiter #(
 
     wire [PORTS-1:0] chosen;
     wire [AXI_ID_W-1:0] chosen_id;
-    wire [BEAT_W-1:0] chosen_addr;
-    wire [LEN_W-1:0] chosen_len;
+    reg [BEAT_W-1:0] chosen_addr;
+    reg [LEN_W-1:0] chosen_len;
+    integer n;
     wire free = !valid_reg || m_axi_arready;
 
     round_robin #(
@@ -57,8 +58,16 @@ module axi_read_arbiter #(
         .number(chosen_id)
     );
 
-    assign chosen_addr = s_axi_araddr[chosen_id*BEAT_W +: BEAT_W];
-    assign chosen_len = s_axi_arlen[chosen_id*LEN_W +: LEN_W];
+    // By AND and OR, since there are seldom as many readers as numbers for them.
+    always @* begin
+        chosen_addr = {BEAT_W{1'b0}};
+        chosen_len = {LEN_W{1'b0}};
+        for (n = 0; n < PORTS; n = n + 1) begin
+            chosen_addr = chosen_addr | (s_axi_araddr[n*BEAT_W +: BEAT_W] & {BEAT_W{chosen[n]}});
+            chosen_len = chosen_len | (s_axi_arlen[n*LEN_W +: LEN_W] & {LEN_W{chosen[n]}});
+        end
+    end
+
     assign s_axi_arready = free ? chosen : {PORTS{1'b0}};
 
     always @(posedge clk) begin

@@ -25,10 +25,10 @@ module axi_reader #(
     parameter BURST = 16,
     // Beats that may be under way or waiting: a power of two, at least 2 * BURST. Hides the memory's latency.
     parameter FIFO_BEATS = 64,
-    // Transfers that may be under way: a power of two, 2 or more.
-    parameter QUEUE = 2,
-    // Bursts that may be under way: a power of two, 2 or more; full ones, and one that is not.
-    parameter BURSTS = FIFO_BEATS / BURST,
+    // Transfers that may be under way: 1, or a power of two.
+    parameter QUEUE = 1,
+    // Bursts that may be under way if there may be several transfers: a power of two, 2 or more.
+    parameter BURSTS = FIFO_BEATS,
     // Bits of a beat's address.
     parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8)
 ) (
@@ -142,26 +142,44 @@ module axi_reader #(
 
     reg first_reg;
     reg [PLACE_W-1:0] first_place_reg, last_place_reg;
+    reg empty_reg;
     wire final_come;
+    wire burst_come = m_axi_rvalid && m_axi_rlast;
     wire last_come = m_axi_rlast && final_come;
     wire [PLACE_W-1:0] cmd_first_place, cmd_last_place;
     wire [DATA_W-1:0] beat;
     wire beat_last, beat_valid;
 
-    stream_fifo #(
-        .WIDTH(1),
-        .DEPTH(BURSTS)
-    ) mark_fifo (
-        .clk(clk),
-        .rst(rst),
-        .s_axis_tdata(final_burst),
-        .s_axis_tvalid(issue),
-        .s_axis_tready(mark_ready),
-        .m_axis_tdata(final_come),
-        .m_axis_tvalid(),
-        .m_axis_tready(m_axi_rvalid && m_axi_rlast),
-        .count()
-    );
+    generate
+        if (QUEUE > 1) begin : marks
+            stream_fifo #(
+                .WIDTH(1),
+                .DEPTH(BURSTS)
+            ) mark_fifo (
+                .clk(clk),
+                .rst(rst),
+                .s_axis_tdata(final_burst),
+                .s_axis_tvalid(issue),
+                .s_axis_tready(mark_ready),
+                .m_axis_tdata(final_come),
+                .m_axis_tvalid(),
+                .m_axis_tready(burst_come),
+                .count()
+            );
+        end else begin : marks
+            // Nothing more will be asked for, and one burst is under way. There is room for all but three of them in full.
+            localparam OPEN_W = FIFO_LOG2 - BURST_LOG2 + 2;
+            reg [OPEN_W-1:0] open_reg;
+
+            assign mark_ready = 1'b1;
+            assign final_come = !req_active_reg && open_reg == 1;
+            always @(posedge clk) begin
+                // One more or, as all bits set, one less.
+                if (issue != burst_come) open_reg <= open_reg + {{(OPEN_W-1){burst_come}}, 1'b1};
+                if (rst) open_reg <= 0;
+            end
+        end
+    endgenerate
 
     stream_fifo #(
         .WIDTH(DATA_W + 1),
@@ -183,6 +201,7 @@ module axi_reader #(
         if (accept) begin
             first_place_reg <= cmd_first_place;
             last_place_reg <= cmd_last_place;
+            empty_reg <= cmd_empty;
         end
         if (rst) first_reg <= 1'b1;
     end
@@ -212,22 +231,41 @@ module axi_reader #(
     wire empty;
     wire [PLACE_W-1:0] first_place, last_place;
     wire pend_valid, pend_pop;
-    wire [$clog2(QUEUE):0] pending;
+    wire waits;                   // a transfer is under way
 
-    stream_fifo #(
-        .WIDTH(2 * PLACE_W + 1),
-        .DEPTH(QUEUE)
-    ) pend_fifo (
-        .clk(clk),
-        .rst(rst),
-        .s_axis_tdata({cmd_empty, cmd_first_place, cmd_last_place}),
-        .s_axis_tvalid(accept),
-        .s_axis_tready(pend_ready),
-        .m_axis_tdata({empty, first_place, last_place}),
-        .m_axis_tvalid(pend_valid),
-        .m_axis_tready(pend_pop),
-        .count(pending)
-    );
+    generate
+        if (QUEUE > 1) begin : queue
+            wire [$clog2(QUEUE):0] pending;
+
+            stream_fifo #(
+                .WIDTH(2 * PLACE_W + 1),
+                .DEPTH(QUEUE)
+            ) pend_fifo (
+                .clk(clk),
+                .rst(rst),
+                .s_axis_tdata({cmd_empty, cmd_first_place, cmd_last_place}),
+                .s_axis_tvalid(accept),
+                .s_axis_tready(pend_ready),
+                .m_axis_tdata({empty, first_place, last_place}),
+                .m_axis_tvalid(pend_valid),
+                .m_axis_tready(pend_pop),
+                .count(pending)
+            );
+            assign waits = pending != 0;
+        end else begin : queue
+            reg pend_reg;
+
+            assign pend_ready = !pend_reg;
+            assign {empty, first_place, last_place} = {empty_reg, first_place_reg, last_place_reg};
+            assign pend_valid = pend_reg;
+            assign waits = pend_reg;
+            always @(posedge clk) begin
+                if (pend_pop) pend_reg <= 1'b0;
+                if (accept) pend_reg <= 1'b1;
+                if (rst) pend_reg <= 1'b0;
+            end
+        end
+    endgenerate
 
     reg               fresh_reg;        // the next chunk is a transfer's first
     reg [SEL_W-1:0]   sel_reg;          // chunk of the beat, where it is not
@@ -320,7 +358,7 @@ module axi_reader #(
     assign m_axis_tkeep = keep_reg;
     assign m_axis_tlast = last_reg;
     assign m_axis_tvalid = valid_reg;
-    assign busy = req_active_reg || pending != 0 || valid_reg;
+    assign busy = req_active_reg || waits || valid_reg;
 
 endmodule
 

@@ -62,6 +62,8 @@ module axi_write_arbiter #(
 
     wire [PORTS-1:0] chosen;
     wire [AXI_ID_W-1:0] chosen_id;
+    reg [BEAT_W-1:0] chosen_addr;
+    reg [LEN_W-1:0] chosen_len;
     wire order_ready;
     wire free = (!valid_reg || m_axi_awready) && order_ready;
 
@@ -82,8 +84,8 @@ module axi_write_arbiter #(
         if (free && |s_axi_awvalid) begin
             valid_reg <= 1'b1;
             id_reg <= chosen_id;
-            addr_reg <= s_axi_awaddr[chosen_id*BEAT_W +: BEAT_W];
-            len_reg <= s_axi_awlen[chosen_id*LEN_W +: LEN_W];
+            addr_reg <= chosen_addr;
+            len_reg <= chosen_len;
         end
         if (rst) begin
             valid_reg <= 1'b0;
@@ -120,9 +122,26 @@ module axi_write_arbiter #(
 
     // The writer at the head, as one bit of many.
     wire [PORTS-1:0] mine;
+    reg [DATA_W-1:0] mine_data;
+    reg [DATA_W/32-1:0] mine_strb;
+    integer n;
 
-    assign m_axi_wdata = s_axi_wdata[head*DATA_W +: DATA_W];
-    assign m_axi_wstrb = s_axi_wstrb[head*(DATA_W/32) +: DATA_W/32];
+    // By AND and OR, since there are seldom as many writers as numbers for them.
+    always @* begin
+        chosen_addr = {BEAT_W{1'b0}};
+        chosen_len = {LEN_W{1'b0}};
+        mine_data = {DATA_W{1'b0}};
+        mine_strb = {(DATA_W/32){1'b0}};
+        for (n = 0; n < PORTS; n = n + 1) begin
+            chosen_addr = chosen_addr | (s_axi_awaddr[n*BEAT_W +: BEAT_W] & {BEAT_W{chosen[n]}});
+            chosen_len = chosen_len | (s_axi_awlen[n*LEN_W +: LEN_W] & {LEN_W{chosen[n]}});
+            mine_data = mine_data | (s_axi_wdata[n*DATA_W +: DATA_W] & {DATA_W{mine[n]}});
+            mine_strb = mine_strb | (s_axi_wstrb[n*(DATA_W/32) +: DATA_W/32] & {(DATA_W/32){mine[n]}});
+        end
+    end
+
+    assign m_axi_wdata = mine_data;
+    assign m_axi_wstrb = mine_strb;
     assign m_axi_wid = head;
     assign m_axi_wlast = |(s_axi_wlast & mine);
     assign m_axi_wvalid = head_valid && |(s_axi_wvalid & mine);

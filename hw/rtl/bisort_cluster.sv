@@ -2,7 +2,8 @@
 //
 // MERGE: four readers bring words and ids of a slice of either run, the merger makes one of them, the indexer samples it as it goes
 // by, three writers take words, ids and samples. INDEX: words go from the first reader straight past the indexer; only samples are
-// written. PROBE: see bisort_pair. All share the port: readers and writers in turn.
+// written. PROBE: see bisort_pair; words of partitions for the first pair come by the readers that bring words to the merger. All share the
+// port: readers and writers in turn.
 // Limits: one start at a time, and the engine waits for `busy` to fall; what describes the job is steady while it is under way.
 
 `default_nettype none
@@ -30,13 +31,15 @@ module bisort_cluster #(
     // Beats that may be under way to each reader of the merger and each prober, and partitions per prober: powers of two.
     parameter FIFO_BEATS = 64,
     parameter PENDING = 64,
-    // Bits of an AXI id: PAIRS * 4 + 5 readers must fit.
+    // Bits of an AXI id: PAIRS * 4 + 3 readers must fit, and 5.
     parameter AXI_ID_W = 8,
     // The vectors of pairs have at least one entry, which stays unused without pairs.
     parameter PAIR_PORTS = PAIRS > 0 ? PAIRS : 1,
     // Bits of a beat's address, and of a burst's length.
     parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
-    parameter LEN_W = $clog2(BURST)
+    parameter LEN_W = $clog2(BURST),
+    // Bits of what is counted in a cycle.
+    parameter STEP_W = $clog2(W) + 1
 ) (
     input  wire                      clk,
     input  wire                      rst,
@@ -121,13 +124,15 @@ module bisort_cluster #(
     input  wire [AXI_ID_W-1:0]       sum_asked,
     input  wire                      sum_of_writer,
     output wire [31:0]               sum,
-    // 8 words of 32 bits each, in the order of the registers from MERGER_ROWS and LOW_ROWS on.
-    output wire [255:0]              counters,
-    output wire [PAIR_PORTS*256-1:0] pair_counters
+    // What 8 counters each count in this cycle, in the order of the registers from MERGER_ROWS and LOW_ROWS on.
+    output wire [8*STEP_W-1:0]       steps,
+    output wire [PAIR_PORTS*8*STEP_W-1:0] pair_steps
 );
 
     localparam TUPLE_W = KEY_W + 32;
-    localparam READERS = 5 + 4 * PAIRS;
+    localparam READERS = PAIRS > 0 ? 3 + 4 * PAIRS : 5;
+    // The first reader of partitions that does nothing else.
+    localparam WORDS_AT = 5 + 2 * PAIRS;
     localparam WRITERS = 3 + 2 * PAIRS;
     localparam WORDS = DATA_W / 32;
     // Bits of a reader's or writer's number, which is its AXI id.
@@ -136,7 +141,8 @@ module bisort_cluster #(
     param_check #(.OK(READERS <= (1 << AXI_ID_W)), .MESSAGE("AXI_ID_W is too small for the pairs")) id_check ();
     param_check #(.OK(DATA_W >= W * KEY_W), .MESSAGE("DATA_W must be at least W * KEY_W")) data_check ();
 
-    // ---- The port: readers 0-3 merger, 4 from outside, then four per pair; writers 0-2 merger, then two per pair.
+    // ---- The port: readers 0-3 merger, 0 and 2 the first pair's words too, 4 from outside, then two per pair for bounds, then two per
+    // further pair for words; writers 0-2 merger, then two per pair.
 
     wire [READERS*BEAT_W-1:0] araddr;
     wire [READERS*LEN_W-1:0] arlen;
@@ -238,7 +244,8 @@ module bisort_cluster #(
         .keep(sum_keep),
         .number(m_axi_rid[NUMBER_W-1:0]),
         .first(|(read_first & rvalid)),
-        .valid(m_axi_rvalid),
+        // Words of partitions are not summed.
+        .valid(m_axi_rvalid && !(probing_reg && (rvalid[0] || rvalid[2]))),
         .asked(sum_asked[NUMBER_W-1:0]),
         .sum(read_sum)
     );
@@ -271,12 +278,32 @@ module bisort_cluster #(
     wire [2*W*32-1:0] ids_tdata;
     wire [4*W-1:0] read_tkeep;
     wire [3:0] read_tlast, read_tvalid, read_tready, reader_busy;
+    // What the first pair wants to be read by readers 0 and 2, and whether it may.
+    reg probing_reg;
+    wire [2*ADDR_W-1:0] words_addr_wanted, words_last_wanted;
+    wire [1:0] words_wanted, words_taken, words_tready;
 
     genvar k, i;
     generate
         for (k = 0; k < 4; k = k + 1) begin : reader
             localparam ELEM_W = k % 2 == 0 ? KEY_W : 32;
+            localparam SHARED = k % 2 == 0 && PAIRS > 0;
             wire [W*ELEM_W-1:0] tdata;
+            wire [ADDR_W-1:0] addr, last;
+            wire empty, valid, ready;
+
+            if (SHARED) begin : command
+                assign addr = words_wanted[k/2] ? words_addr_wanted[(k/2)*ADDR_W +: ADDR_W] : read_addr[k*ADDR_W +: ADDR_W];
+                assign last = words_wanted[k/2] ? words_last_wanted[(k/2)*ADDR_W +: ADDR_W] : read_last[k*ADDR_W +: ADDR_W];
+                assign empty = !words_wanted[k/2] && read_empty[k];
+                assign valid = words_wanted[k/2] || read_start[k];
+                assign words_taken[k/2] = ready;
+            end else begin : command
+                assign addr = read_addr[k*ADDR_W +: ADDR_W];
+                assign last = read_last[k*ADDR_W +: ADDR_W];
+                assign empty = read_empty[k];
+                assign valid = read_start[k];
+            end
 
             axi_reader #(
                 .ELEM_W(ELEM_W),
@@ -284,15 +311,16 @@ module bisort_cluster #(
                 .DATA_W(DATA_W),
                 .ADDR_W(ADDR_W),
                 .BURST(BURST),
-                .FIFO_BEATS(FIFO_BEATS)
+                .FIFO_BEATS(FIFO_BEATS),
+                .QUEUE(SHARED ? PENDING : 1)
             ) dma (
                 .clk(clk),
                 .rst(rst),
-                .cmd_addr(read_addr[k*ADDR_W +: ADDR_W]),
-                .cmd_last(read_last[k*ADDR_W +: ADDR_W]),
-                .cmd_empty(read_empty[k]),
-                .cmd_valid(read_start[k]),
-                .cmd_ready(),
+                .cmd_addr(addr),
+                .cmd_last(last),
+                .cmd_empty(empty),
+                .cmd_valid(valid),
+                .cmd_ready(ready),
                 .m_axis_tdata(tdata),
                 .m_axis_tkeep(read_tkeep[k*W +: W]),
                 .m_axis_tlast(read_tlast[k]),
@@ -327,9 +355,10 @@ module bisort_cluster #(
     wire a_valid = read_tvalid[0] && read_tvalid[1] && !indexing_reg;
     wire b_valid = read_tvalid[2] && read_tvalid[3];
 
-    assign read_tready[0] = indexing_reg ? direct_ready : a_ready && read_tvalid[1];
+    // While the first pair probes there are no ids, so its words pass the merger by.
+    assign read_tready[0] = probing_reg ? words_tready[0] : indexing_reg ? direct_ready : a_ready && read_tvalid[1];
     assign read_tready[1] = a_ready && read_tvalid[0];
-    assign read_tready[2] = b_ready && read_tvalid[3];
+    assign read_tready[2] = probing_reg ? words_tready[1] : b_ready && read_tvalid[3];
     assign read_tready[3] = b_ready && read_tvalid[2];
 
     generate
@@ -490,12 +519,69 @@ module bisort_cluster #(
     // ---- Pairs of probers.
 
     wire [PAIR_PORTS-1:0] pair_busy, pair_index_tready;
+    wire [2*PAIR_PORTS-1:0] words_busy;
     wire index_all = &pair_index_tready;
 
     assign s_index_tready = index_all;
 
     generate
         for (k = 0; k < PAIRS; k = k + 1) begin : pair
+            wire [2*ADDR_W-1:0] cmd_addr, cmd_last;
+            wire [1:0] cmd_valid, cmd_ready, tlast, tvalid, tready;
+            wire [2*W*KEY_W-1:0] tdata;
+            wire [2*W-1:0] tkeep;
+
+            if (k == 0) begin : shared
+                assign {words_addr_wanted, words_last_wanted, words_wanted} = {cmd_addr, cmd_last, cmd_valid};
+                assign cmd_ready = words_taken;
+                assign tdata = words_tdata;
+                assign tkeep = {read_tkeep[2*W +: W], read_tkeep[0 +: W]};
+                assign tlast = {read_tlast[2], read_tlast[0]};
+                assign tvalid = {read_tvalid[2], read_tvalid[0]} & {2{probing_reg}};
+                assign words_tready = tready;
+                assign words_busy[1:0] = {reader_busy[2], reader_busy[0]};
+            end else begin : shared
+                for (i = 0; i < 2; i = i + 1) begin : words
+                    localparam HERE = WORDS_AT + 2 * (k - 1) + i;
+
+                    axi_reader #(
+                        .ELEM_W(KEY_W),
+                        .W(W),
+                        .DATA_W(DATA_W),
+                        .ADDR_W(ADDR_W),
+                        .BURST(BURST),
+                        .FIFO_BEATS(FIFO_BEATS),
+                        .QUEUE(PENDING)
+                    ) dma (
+                        .clk(clk),
+                        .rst(rst),
+                        .cmd_addr(cmd_addr[i*ADDR_W +: ADDR_W]),
+                        .cmd_last(cmd_last[i*ADDR_W +: ADDR_W]),
+                        .cmd_empty(1'b0),
+                        .cmd_valid(cmd_valid[i]),
+                        .cmd_ready(cmd_ready[i]),
+                        .m_axis_tdata(tdata[i*W*KEY_W +: W*KEY_W]),
+                        .m_axis_tkeep(tkeep[i*W +: W]),
+                        .m_axis_tlast(tlast[i]),
+                        .m_axis_tvalid(tvalid[i]),
+                        .m_axis_tready(tready[i]),
+                        .m_axi_araddr(araddr[HERE*BEAT_W +: BEAT_W]),
+                        .m_axi_arlen(arlen[HERE*LEN_W +: LEN_W]),
+                        .m_axi_arvalid(arvalid[HERE]),
+                        .m_axi_arready(arready[HERE]),
+                        .m_axi_rdata(m_axi_rdata),
+                        .m_axi_rlast(m_axi_rlast),
+                        .m_axi_rvalid(rvalid[HERE]),
+                        .sum_keep(),
+                        .sum_first(),
+                        .busy(words_busy[2*k+i])
+                    );
+                    // Words of partitions are not summed: nobody asks for this one.
+                    assign read_keep[HERE*WORDS +: WORDS] = {WORDS{1'b0}};
+                    assign read_first[HERE] = 1'b0;
+                end
+            end
+
             bisort_pair #(
                 .KEY_W(KEY_W),
                 .W(W),
@@ -504,7 +590,6 @@ module bisort_cluster #(
                 .DATA_W(DATA_W),
                 .ADDR_W(ADDR_W),
                 .BURST(BURST),
-                .FIFO_BEATS(FIFO_BEATS),
                 .PENDING(PENDING)
             ) probers (
                 .clk(clk),
@@ -531,13 +616,23 @@ module bisort_cluster #(
                 .s_index_tlast(s_index_tlast),
                 .s_index_tvalid(s_index_tvalid && index_all),
                 .s_index_tready(pair_index_tready[k]),
-                .m_axi_araddr(araddr[(5+4*k)*BEAT_W +: 4*BEAT_W]),
-                .m_axi_arlen(arlen[(5+4*k)*LEN_W +: 4*LEN_W]),
-                .m_axi_arvalid(arvalid[5+4*k +: 4]),
-                .m_axi_arready(arready[5+4*k +: 4]),
+                .words_cmd_addr(cmd_addr),
+                .words_cmd_last(cmd_last),
+                .words_cmd_valid(cmd_valid),
+                .words_cmd_ready(cmd_ready),
+                .s_words_tdata(tdata),
+                .s_words_tkeep(tkeep),
+                .s_words_tlast(tlast),
+                .s_words_tvalid(tvalid),
+                .s_words_tready(tready),
+                .words_busy(words_busy[2*k +: 2]),
+                .m_axi_araddr(araddr[(5+2*k)*BEAT_W +: 2*BEAT_W]),
+                .m_axi_arlen(arlen[(5+2*k)*LEN_W +: 2*LEN_W]),
+                .m_axi_arvalid(arvalid[5+2*k +: 2]),
+                .m_axi_arready(arready[5+2*k +: 2]),
                 .m_axi_rdata(m_axi_rdata),
                 .m_axi_rlast(m_axi_rlast),
-                .m_axi_rvalid(rvalid[5+4*k +: 4]),
+                .m_axi_rvalid(rvalid[5+2*k +: 2]),
                 .m_axi_awaddr(awaddr[(3+2*k)*BEAT_W +: 2*BEAT_W]),
                 .m_axi_awlen(awlen[(3+2*k)*LEN_W +: 2*LEN_W]),
                 .m_axi_awvalid(awvalid[3+2*k +: 2]),
@@ -548,79 +643,82 @@ module bisort_cluster #(
                 .m_axi_wvalid(wvalid[3+2*k +: 2]),
                 .m_axi_wready(wready[3+2*k +: 2]),
                 .m_axi_bvalid(bvalid[3+2*k +: 2]),
-                .sum_keep(read_keep[(5+4*k)*WORDS +: 2*WORDS]),
-                .sum_read_first(read_first[5+4*k +: 2]),
+                .sum_keep(read_keep[(5+2*k)*WORDS +: 2*WORDS]),
+                .sum_read_first(read_first[5+2*k +: 2]),
                 .sum_write_first(write_first[3+2*k +: 2]),
                 .busy(pair_busy[k]),
-                .counters(pair_counters[k*256 +: 256])
+                .steps(pair_steps[k*8*STEP_W +: 8*STEP_W])
             );
-
-            // Words of partitions are not summed.
-            assign read_keep[(7+4*k)*WORDS +: 2*WORDS] = {(2*WORDS){1'b0}};
-            assign read_first[7+4*k +: 2] = 2'b00;
         end
         if (PAIRS == 0) begin : no_pair
+            assign {words_addr_wanted, words_last_wanted, words_wanted} = 0;
+            assign words_taken = 2'b00;
+            assign words_tready = 2'b00;
+            assign words_busy = 2'b00;
             assign pair_busy = 1'b0;
             assign pair_index_tready = 1'b1;
-            assign pair_counters = 256'd0;
+            assign pair_steps = {(8*STEP_W){1'b0}};
         end
     endgenerate
 
     // ---- State and counters.
 
-    assign busy = active_reg || |reader_busy || |writer_busy || |pair_busy;
+    assign busy = active_reg || |reader_busy || |writer_busy || |pair_busy || |words_busy;
 
-    reg [31:0] merger_rows_reg, indexer_rows_reg, samples_reg, read_beats_reg, write_beats_reg;
-    reg [31:0] starved_reg, blocked_reg, waits_reg;
     reg error_reg;    // the memory has answered with an error
-    reg [31:0] kept;
+    reg [STEP_W-1:0] kept;
+    reg [7:0] once;    // events that count as one
+    wire in_take = in_tvalid && in_tready;
     integer j;
 
     always @* begin
-        kept = 32'd0;
-        for (j = 0; j < W; j = j + 1) kept = kept + {31'd0, in_tkeep[j]};
+        kept = 0;
+        for (j = 0; j < W; j = j + 1) kept = kept + {{(STEP_W-1){1'b0}}, in_tkeep[j]};
     end
 
-    always @(posedge clk) begin
-        if (in_tvalid && in_tready) begin
-            indexer_rows_reg <= indexer_rows_reg + kept;
-            if (!indexing_reg) merger_rows_reg <= merger_rows_reg + kept;
-            if (in_tlast) active_reg <= 1'b0;
+    always @* begin
+        once = 8'd0;
+        once[2] = sample_tvalid && sample_tready && sample_tkeep && with_index_reg;
+        once[3] = m_axi_rvalid;
+        once[4] = m_axi_wvalid && m_axi_wready;
+        once[5] = active_reg && !in_tvalid;
+        once[6] = active_reg && in_tvalid && !in_tready;
+        once[7] = (m_axi_arvalid && !m_axi_arready) || (m_axi_awvalid && !m_axi_awready) || (m_axi_wvalid && !m_axi_wready);
+    end
+
+    assign steps[0 +: STEP_W] = in_take && !indexing_reg ? kept : {STEP_W{1'b0}};
+    assign steps[STEP_W +: STEP_W] = in_take ? kept : {STEP_W{1'b0}};
+    generate
+        for (k = 2; k < 8; k = k + 1) begin : event_step
+            assign steps[k*STEP_W +: STEP_W] = {{(STEP_W-1){1'b0}}, once[k]};
         end
-        if (sample_tvalid && sample_tready && sample_tkeep && with_index_reg) samples_reg <= samples_reg + 32'd1;
-        if (m_axi_rvalid) read_beats_reg <= read_beats_reg + 32'd1;
-        if (m_axi_wvalid && m_axi_wready) write_beats_reg <= write_beats_reg + 32'd1;
-        if (active_reg && !in_tvalid) starved_reg <= starved_reg + 32'd1;
-        if (active_reg && in_tvalid && !in_tready) blocked_reg <= blocked_reg + 32'd1;
-        if ((m_axi_arvalid && !m_axi_arready) || (m_axi_awvalid && !m_axi_awready) || (m_axi_wvalid && !m_axi_wready))
-            waits_reg <= waits_reg + 32'd1;
+    endgenerate
+
+    always @(posedge clk) begin
+        if (in_take && in_tlast) active_reg <= 1'b0;
         if (clear) error_reg <= 1'b0;
         if ((m_axi_rvalid && m_axi_rresp[1]) || (m_axi_bvalid && m_axi_bresp[1])) error_reg <= 1'b1;
+        if (pair_start[0]) begin
+            probing_reg <= 1'b1;
+            indexing_reg <= 1'b0;
+        end
         if (start) begin
+            probing_reg <= 1'b0;
             indexing_reg <= indexing;
             with_index_reg <= with_index;
             first_reg <= out_first;
             active_reg <= 1'b1;
         end
         if (rst) begin
+            probing_reg <= 1'b0;
             indexing_reg <= 1'b0;
             with_index_reg <= 1'b0;
             active_reg <= 1'b0;
             error_reg <= 1'b0;
-            merger_rows_reg <= 32'd0;
-            indexer_rows_reg <= 32'd0;
-            samples_reg <= 32'd0;
-            read_beats_reg <= 32'd0;
-            write_beats_reg <= 32'd0;
-            starved_reg <= 32'd0;
-            blocked_reg <= 32'd0;
-            waits_reg <= 32'd0;
         end
     end
 
     assign error = error_reg;
-    assign counters = {waits_reg, blocked_reg, starved_reg, write_beats_reg,
-        read_beats_reg, samples_reg, indexer_rows_reg, merger_rows_reg};
 
 endmodule
 

@@ -31,7 +31,7 @@ module bisort_engine #(
     parameter FIFO_BEATS = 64,
     // Partitions that may be under way to each prober: a power of two, 2 or more.
     parameter PENDING = 64,
-    // Commands that wait, and results that wait: a power of two, 2 to 64.
+    // Commands that wait, and results that wait: as in bisort_registers.
     parameter QUEUE = 4,
     // Bits of an AXI id: must number the readers of a cluster.
     parameter AXI_ID_W = 8,
@@ -109,6 +109,10 @@ module bisort_engine #(
     localparam LEN_W = $clog2(BURST);
     localparam PART_W = $clog2(INDEX_DEPTH);
     localparam BYTES_LOG2 = $clog2(KEY_W / 8);
+    localparam COUNTERS = 8 * (CLUSTERS + PAIRS);
+    localparam COUNTER_W = $clog2(COUNTERS);
+    // Bits of what is counted in a cycle: up to W tuples.
+    localparam STEP_W = $clog2(W) + 1;
 
     param_check #(.OK(KEY_W == 32 || KEY_W == 64), .MESSAGE("KEY_W must be 32 or 64")) key_check ();
     param_check #(.OK(CLUSTERS >= 1 && CLUSTERS <= 16), .MESSAGE("CLUSTERS must be 1 to 16")) clusters_check ();
@@ -121,14 +125,16 @@ module bisort_engine #(
 
     wire reg_write;
     wire [11:0] reg_write_addr, reg_read_addr;
+    wire reg_read_pending, reg_read;
     wire [31:0] reg_write_data, reg_read_data;
     wire [PARAMS*32+7:0] command_tdata;
     wire command_tvalid, command_tready;
     wire [47:0] result_tdata;
     wire result_tvalid, result_tready;
     wire working;
-    wire [CLUSTERS*256-1:0] cluster_counters;
-    wire [PAIRS*256-1:0] pair_counters;
+    wire [COUNTERS*STEP_W-1:0] steps;
+    wire [COUNTER_W-1:0] counter_asked;
+    wire [31:0] counter;
     wire [7:0] sum_asked;
     wire sum_of_writer;
     wire [CLUSTERS*32-1:0] sums;
@@ -159,7 +165,22 @@ module bisort_engine #(
         .write_addr(reg_write_addr),
         .write_data(reg_write_data),
         .read_addr(reg_read_addr),
+        .read_pending(reg_read_pending),
+        .read(reg_read),
         .read_data(reg_read_data)
+    );
+
+    bisort_counters #(
+        .COUNTERS(COUNTERS),
+        .STEP_W(STEP_W)
+    ) counters (
+        .clk(clk),
+        .rst(rst),
+        .steps(steps),
+        .pause(reg_read_pending),
+        .ask(reg_read),
+        .asked(counter_asked),
+        .total(counter)
     );
 
     bisort_registers #(
@@ -181,6 +202,7 @@ module bisort_engine #(
         .write_addr(reg_write_addr),
         .write_data(reg_write_data),
         .read_addr(reg_read_addr),
+        .read(reg_read),
         .read_data(reg_read_data),
         .irq(irq),
         .m_command_tdata(command_tdata),
@@ -191,8 +213,8 @@ module bisort_engine #(
         .s_result_tready(result_tready),
         .working(working),
         .index_rows(index_rows_reg),
-        .cluster_counters(cluster_counters),
-        .pair_counters(pair_counters),
+        .counter_asked(counter_asked),
+        .counter(counter),
         .sum_asked(sum_asked),
         .sum_of_writer(sum_of_writer),
         .sums(sums)
@@ -362,7 +384,7 @@ module bisort_engine #(
             localparam HERE = PAIRS / CLUSTERS + (k < PAIRS % CLUSTERS ? 1 : 0);
             localparam PORTS = HERE > 0 ? HERE : 1;
             wire [PORTS-1:0] start;
-            wire [PORTS*256-1:0] counters;
+            wire [PORTS*8*STEP_W-1:0] pair_steps;
             wire [BEAT_W-1:0] araddr, awaddr;
             wire [LEN_W-1:0] arlen, awlen;
             wire [DATA_W/32-1:0] wstrb;
@@ -370,7 +392,7 @@ module bisort_engine #(
             for (p = 0; p < PORTS; p = p + 1) begin : pair
                 if (HERE > 0) begin : there
                     assign start[p] = pair_start[p*CLUSTERS+k];
-                    assign pair_counters[(p*CLUSTERS+k)*256 +: 256] = counters[p*256 +: 256];
+                    assign steps[(CLUSTERS+p*CLUSTERS+k)*8*STEP_W +: 8*STEP_W] = pair_steps[p*8*STEP_W +: 8*STEP_W];
                 end else begin : none
                     assign start[p] = 1'b0;
                 end
@@ -475,8 +497,8 @@ module bisort_engine #(
                 .sum_asked(sum_asked[AXI_ID_W-1:0]),
                 .sum_of_writer(sum_of_writer),
                 .sum(sums[k*32 +: 32]),
-                .counters(cluster_counters[k*256 +: 256]),
-                .pair_counters(counters)
+                .steps(steps[k*8*STEP_W +: 8*STEP_W]),
+                .pair_steps(pair_steps)
             );
         end
     endgenerate

@@ -23,8 +23,8 @@ module bisort_index_level #(
     input  wire                        clk,
     input  wire                        rst,
 
-    // Samples in the index; those at or beyond this number count as larger than every bound.
-    input  wire [DEPTH_LOG2:0]         samples,
+    // This level's bit of the last sample's number. Samples beyond that one count as larger than every bound.
+    input  wire                        last_bit,
     // Count equal samples as before the bound, too.
     input  wire                        upper,
 
@@ -37,11 +37,14 @@ module bisort_index_level #(
 
     // The largest sample number known to be before the bound; lower bits than this level's are 0.
     input  wire [DEPTH_LOG2-1:0]       in_partition,
+    // Its bits above this level's are those of the last sample: what lies beyond is known by one bit per level.
+    input  wire                        in_edge,
     input  wire [KEY_W-1:0]            in_bound,
     input  wire [TAG_W-1:0]            in_tag,
     input  wire                        in_valid,
 
     output wire [DEPTH_LOG2-1:0]       out_partition,
+    output wire                        out_edge,
     output wire [KEY_W-1:0]            out_bound,
     output wire [TAG_W-1:0]            out_tag,
     output wire                        out_valid
@@ -62,12 +65,10 @@ module bisort_index_level #(
     param_check #(.OK(W == 1 || W == 2 || W == 4 || W == 8 || W == 16), .MESSAGE("W must be 1, 2, 4, 8 or 16")) lanes_check ();
     param_check #(.OK(LEVEL >= 0 && LEVEL < DEPTH_LOG2), .MESSAGE("LEVEL must be below DEPTH_LOG2")) level_check ();
 
-    wire [DEPTH_LOG2-1:0] probe = in_partition | STRIDE;
-
     reg [DEPTH_LOG2-1:0] read_partition_reg, partition_reg;
     reg [KEY_W-1:0] read_bound_reg, bound_reg;
     reg [TAG_W-1:0] read_tag_reg, tag_reg;
-    reg read_inside_reg;
+    reg read_edge_reg, edge_reg;
     reg read_valid_reg, valid_reg;
 
     wire write_here;
@@ -120,9 +121,11 @@ module bisort_index_level #(
     endgenerate
 
     // The added bit makes one comparison serve both directions: below the bound, or not above it.
-    wire precedes = read_inside_reg && {sample, 1'b0} < {read_bound_reg, upper};
+    wire exists = !read_edge_reg || last_bit;
+    wire precedes = exists && {sample, 1'b0} < {read_bound_reg, upper};
 
     assign out_partition = partition_reg;
+    assign out_edge = edge_reg;
     assign out_bound = bound_reg;
     assign out_tag = tag_reg;
     assign out_valid = valid_reg;
@@ -132,10 +135,11 @@ module bisort_index_level #(
             read_partition_reg <= in_partition;
             read_bound_reg <= in_bound;
             read_tag_reg <= in_tag;
-            read_inside_reg <= {1'b0, probe} < samples;
+            read_edge_reg <= in_edge;
         end
         if (read_valid_reg) begin
             partition_reg <= precedes ? read_partition_reg | STRIDE : read_partition_reg;
+            edge_reg <= read_edge_reg && precedes == last_bit;
             bound_reg <= read_bound_reg;
             tag_reg <= read_tag_reg;
         end

@@ -45,6 +45,7 @@ module bisort_indexer #(
 );
 
     localparam TUPLE_W = KEY_W + ID_W;
+    localparam LANE_W = $clog2(W);
 
     param_check #(.OK(KEY_W == 32 || KEY_W == 64), .MESSAGE("KEY_W must be 32 or 64")) key_check ();
     param_check #(.OK(ID_W >= 1 && ID_W <= 64), .MESSAGE("ID_W must be 1 to 64")) id_check ();
@@ -79,34 +80,45 @@ module bisort_indexer #(
     assign m_index_tlast = index_last_reg;
     assign m_index_tvalid = index_valid_reg;
 
-    // Tuples from lane 0 of the coming beat to the next sample.
-    reg [31:0] ahead_reg;
+    // The place in the run of lane 0 of the coming beat, and of the one after it: beats but the last are full.
+    reg [31:0] place_reg;
     reg begun_reg;
-    wire [31:0] step = 32'd1 << step_log2;
-    wire [31:0] ahead = begun_reg ? ahead_reg : (32'd0 - first) & (step - 32'd1);
+    wire [31:0] place = begun_reg ? place_reg : first;
+    wire [31:0] next_place = place + W;
 
-    reg [KEY_W-1:0] sample;
-    reg sampled;
+    // Bits of a place that are zero at a sample; those within a beat choose the lane.
+    reg [31:0] mask;
     integer i;
 
     always @* begin
-        sample = s_axis_tdata[ID_W +: KEY_W];
-        sampled = 1'b0;
-        for (i = 0; i < W; i = i + 1) begin
-            if (ahead == i && s_axis_tkeep[i]) begin
-                sample = s_axis_tdata[i*TUPLE_W+ID_W +: KEY_W];
-                sampled = 1'b1;
-            end
-        end
+        for (i = 0; i < 32; i = i + 1) mask[i] = i >= LANE_W && i < step_log2;
     end
+
+    reg [KEY_W-1:0] sample;
+    wire sampled;
+
+    generate
+        if (W > 1) begin : lanes
+            wire [LANE_W-1:0] lane = {LANE_W{1'b0}} - place[LANE_W-1:0];
+            integer k;
+
+            always @* begin
+                sample = s_axis_tdata[ID_W +: KEY_W];
+                for (k = 1; k < W; k = k + 1) if (lane == k[LANE_W-1:0]) sample = s_axis_tdata[k*TUPLE_W+ID_W +: KEY_W];
+            end
+            assign sampled = s_axis_tkeep[lane] && ((lane == 0 ? place : next_place) & mask) == 0;
+        end else begin : lanes
+            always @* sample = s_axis_tdata[ID_W +: KEY_W];
+            assign sampled = s_axis_tkeep[0] && (place & mask) == 0;
+        end
+    endgenerate
 
     always @(posedge clk) begin
         if (take) begin
             beat_reg <= s_axis_tdata;
             keep_reg <= s_axis_tkeep;
             last_reg <= s_axis_tlast;
-            // Beats but the last are full, so the distance shrinks by W.
-            ahead_reg <= (sampled ? ahead + step : ahead) - W;
+            place_reg <= next_place;
         end
     end
 

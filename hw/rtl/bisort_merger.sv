@@ -7,7 +7,10 @@
 //
 // Limits: both inputs ascending by {key, id}; beats full but for the last; an empty stream is one beat with tkeep = 0 and tlast.
 // The output keeps the same rules. A beat goes on only when the next one, or the end, is known, because only then is tlast.
-// One merge follows another without reset: both inputs' lasts belong together. A merge costs two cycles beyond its beats.
+// One merge follows another without reset: both inputs' lasts belong together. A merge costs two cycles beyond its beats, or three.
+//
+// With several lanes a comparison has a cycle of its own: while two heads are decided, what may follow is compared, the next tuple of
+// either input with the other's head. So the longest path is a comparison and a choice of two, not a comparison and all that follows from it.
 
 `default_nettype none
 
@@ -63,12 +66,35 @@ module bisort_merger #(
         for (i = 0; i < W; i = i + 1) begin : lane
             wire [KEY_W-1:0] a_key, b_key;
             wire [ID_W-1:0] a_id, b_id;
-            wire a_first = a_key < b_key || (a_key == b_key && a_id <= b_id);
+            // One lane alone does not look ahead.
+            /* verilator lint_off UNUSEDSIGNAL */
+            wire [KEY_W-1:0] a_next_key, b_next_key;
+            wire [ID_W-1:0] a_next_id, b_next_id;
+            wire a_load, b_load;
+            /* verilator lint_on UNUSEDSIGNAL */
+            wire b_hold, a_first;
             wire a_wins = b_none[i] || (!a_none[i] && a_first);
 
             assign winner_key[i*KEY_W +: KEY_W] = a_wins ? a_key : b_key;
             assign winner_id[i*ID_W +: ID_W] = a_wins ? a_id : b_id;
             assign winner_none[i] = a_none[i] && b_none[i];
+
+            if (W > 1) begin : ahead
+                wire next_a_first = a_next_key < b_key || (a_next_key == b_key && a_next_id <= b_id);
+                wire next_b_last = a_key < b_next_key || (a_key == b_next_key && a_id <= b_next_id);
+                reg a_first_reg;
+
+                assign a_first = a_first_reg;
+                // Two new heads at a time, which is before a merge alone, would need a third comparison.
+                assign b_hold = a_load;
+                always @(posedge clk) begin
+                    if (a_load) a_first_reg <= next_a_first;
+                    else if (b_load) a_first_reg <= next_b_last;
+                end
+            end else begin : ahead
+                assign a_first = a_key < b_key || (a_key == b_key && a_id <= b_id);
+                assign b_hold = 1'b0;
+            end
 
             bisort_lane #(.KEY_W(KEY_W), .ID_W(ID_W)) a_lane (
                 .clk(clk),
@@ -84,7 +110,11 @@ module bisort_merger #(
                 .head_none(a_none[i]),
                 .head_valid(a_valid[i]),
                 .pop(advance && a_wins),
-                .renew(renew)
+                .renew(renew),
+                .next_key(a_next_key),
+                .next_id(a_next_id),
+                .load(a_load),
+                .hold(1'b0)
             );
 
             bisort_lane #(.KEY_W(KEY_W), .ID_W(ID_W)) b_lane (
@@ -101,7 +131,11 @@ module bisort_merger #(
                 .head_none(b_none[i]),
                 .head_valid(b_valid[i]),
                 .pop(advance && !a_wins),
-                .renew(renew)
+                .renew(renew),
+                .next_key(b_next_key),
+                .next_id(b_next_id),
+                .load(b_load),
+                .hold(b_hold)
             );
         end
     endgenerate

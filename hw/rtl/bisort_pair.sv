@@ -1,7 +1,8 @@
 // Two probers that share a slice of a batch: one looks its lower bounds up, the other its upper bounds (PanJoin, III-E and IV).
 //
 // A start reads the slice of both streams of bounds, or of the one stream of keys in mode BAND, and is done when the positions of
-// both streams have been written. Four readers and two writers go to the cluster's memory port.
+// both streams have been written. Two readers and two writers go to the cluster's memory port; words of partitions come by two readers
+// that the cluster gives, since it may use them for other things too.
 
 `default_nettype none
 
@@ -21,12 +22,13 @@ module bisort_pair #(
     parameter DATA_W = 128 * W,
     parameter ADDR_W = 40,
     parameter BURST = 16,
-    // Beats that may be under way to a prober, and partitions: powers of two.
-    parameter FIFO_BEATS = 64,
+    // Partitions that may be under way to a prober: a power of two.
     parameter PENDING = 64,
     // Bits of a beat's address, and of a burst's length.
     parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
-    parameter LEN_W = $clog2(BURST)
+    parameter LEN_W = $clog2(BURST),
+    // Bits of what is counted in a cycle.
+    parameter STEP_W = $clog2(W) + 1
 ) (
     input  wire                     clk,
     input  wire                     rst,
@@ -57,14 +59,26 @@ module bisort_pair #(
     input  wire                     s_index_tvalid,
     output wire                     s_index_tready,
 
-    // Readers: 0 lower bounds or keys, 1 upper bounds, 2 and 3 words for them. Writers: 0 starts, 1 ends.
-    output wire [4*BEAT_W-1:0]      m_axi_araddr,
-    output wire [4*LEN_W-1:0]       m_axi_arlen,
-    output wire [3:0]               m_axi_arvalid,
-    input  wire [3:0]               m_axi_arready,
+    // Partitions wanted for lower and for upper bounds, and their words, as bisort_probe_stream says.
+    output wire [2*ADDR_W-1:0]      words_cmd_addr,
+    output wire [2*ADDR_W-1:0]      words_cmd_last,
+    output wire [1:0]               words_cmd_valid,
+    input  wire [1:0]               words_cmd_ready,
+    input  wire [2*W*KEY_W-1:0]     s_words_tdata,
+    input  wire [2*W-1:0]           s_words_tkeep,
+    input  wire [1:0]               s_words_tlast,
+    input  wire [1:0]               s_words_tvalid,
+    output wire [1:0]               s_words_tready,
+    input  wire [1:0]               words_busy,
+
+    // Readers: 0 lower bounds or keys, 1 upper bounds. Writers: 0 starts, 1 ends.
+    output wire [2*BEAT_W-1:0]      m_axi_araddr,
+    output wire [2*LEN_W-1:0]       m_axi_arlen,
+    output wire [1:0]               m_axi_arvalid,
+    input  wire [1:0]               m_axi_arready,
     input  wire [DATA_W-1:0]        m_axi_rdata,
     input  wire                     m_axi_rlast,
-    input  wire [3:0]               m_axi_rvalid,
+    input  wire [1:0]               m_axi_rvalid,
     output wire [2*BEAT_W-1:0]      m_axi_awaddr,
     output wire [2*LEN_W-1:0]       m_axi_awlen,
     output wire [1:0]               m_axi_awvalid,
@@ -81,8 +95,8 @@ module bisort_pair #(
     output wire [1:0]               sum_write_first,
 
     output wire                     busy,
-    // 8 words of 32 bits, in the order of the registers from LOW_ROWS on.
-    output wire [255:0]             counters
+    // What 8 counters count in this cycle, in the order of the registers from LOW_ROWS on; the last two are free.
+    output wire [8*STEP_W-1:0]      steps
 );
 
     // ---- Bounds: read, made, and handed to the two streams.
@@ -91,7 +105,7 @@ module bisort_pair #(
     wire [1:0] read_tkeep, read_tlast, read_tvalid, read_tready;
     wire [1:0] bound_tkeep, bound_tlast, bound_tvalid, bound_tready;
     wire [1:0] reader_busy, stream_busy, index_tready;
-    wire [63:0] rows, partitions, starved;
+    wire [1:0] rows, partitions, starved;
 
     // Both streams take a beat of the index together.
     wire index_both = &index_tready;
@@ -173,7 +187,6 @@ module bisort_pair #(
                 .DATA_W(DATA_W),
                 .ADDR_W(ADDR_W),
                 .BURST(BURST),
-                .FIFO_BEATS(FIFO_BEATS),
                 .PENDING(PENDING)
             ) probing (
                 .clk(clk),
@@ -196,13 +209,16 @@ module bisort_pair #(
                 .s_axis_tlast(bound_tlast[k]),
                 .s_axis_tvalid(bound_tvalid[k]),
                 .s_axis_tready(bound_tready[k]),
-                .m_axi_araddr(m_axi_araddr[(2+k)*BEAT_W +: BEAT_W]),
-                .m_axi_arlen(m_axi_arlen[(2+k)*LEN_W +: LEN_W]),
-                .m_axi_arvalid(m_axi_arvalid[2+k]),
-                .m_axi_arready(m_axi_arready[2+k]),
-                .m_axi_rdata(m_axi_rdata),
-                .m_axi_rlast(m_axi_rlast),
-                .m_axi_rvalid(m_axi_rvalid[2+k]),
+                .words_cmd_addr(words_cmd_addr[k*ADDR_W +: ADDR_W]),
+                .words_cmd_last(words_cmd_last[k*ADDR_W +: ADDR_W]),
+                .words_cmd_valid(words_cmd_valid[k]),
+                .words_cmd_ready(words_cmd_ready[k]),
+                .s_words_tdata(s_words_tdata[k*W*KEY_W +: W*KEY_W]),
+                .s_words_tkeep(s_words_tkeep[k*W +: W]),
+                .s_words_tlast(s_words_tlast[k]),
+                .s_words_tvalid(s_words_tvalid[k]),
+                .s_words_tready(s_words_tready[k]),
+                .words_busy(words_busy[k]),
                 .m_axi_awaddr(m_axi_awaddr[k*BEAT_W +: BEAT_W]),
                 .m_axi_awlen(m_axi_awlen[k*LEN_W +: LEN_W]),
                 .m_axi_awvalid(m_axi_awvalid[k]),
@@ -215,15 +231,21 @@ module bisort_pair #(
                 .m_axi_bvalid(m_axi_bvalid[k]),
                 .sum_first(sum_write_first[k]),
                 .busy(stream_busy[k]),
-                .rows(rows[k*32 +: 32]),
-                .partitions(partitions[k*32 +: 32]),
-                .starved(starved[k*32 +: 32])
+                .row(rows[k]),
+                .partition(partitions[k]),
+                .starved(starved[k])
             );
         end
     endgenerate
 
     assign busy = |reader_busy || |stream_busy;
-    assign counters = {64'd0, starved, partitions, rows};
+    wire [7:0] once = {2'd0, starved, partitions, rows};
+
+    generate
+        for (k = 0; k < 8; k = k + 1) begin : event_step
+            assign steps[k*STEP_W +: STEP_W] = {{(STEP_W-1){1'b0}}, once[k]};
+        end
+    endgenerate
 
 endmodule
 

@@ -67,24 +67,26 @@ module bisort_partitioner #(
     // The index: sample 0 in a register, the others in the levels.
     reg [DEPTH_LOG2-1:0] beat_reg;
     reg [KEY_W-1:0] least_reg;
-    reg [DEPTH_LOG2:0] samples_reg;
+    reg [DEPTH_LOG2-1:0] last_reg;   // number of the last sample
+    reg empty_reg;
     reg loaded_reg;
 
     wire write = s_index_tvalid && s_index_tready;
-    reg [DEPTH_LOG2:0] kept;
+    reg [DEPTH_LOG2-1:0] kept;
     integer lane;
 
     always @* begin
         kept = 0;
-        for (lane = 0; lane < W; lane = lane + 1) kept = kept + {{DEPTH_LOG2{1'b0}}, s_index_tkeep[lane]};
+        for (lane = 0; lane < W; lane = lane + 1) kept = kept + {{(DEPTH_LOG2-1){1'b0}}, s_index_tkeep[lane]};
     end
 
     always @(posedge clk) begin
         if (write) begin
             beat_reg <= s_index_tlast ? 0 : beat_reg + 1'b1;
-            samples_reg <= (beat_reg == 0 ? 0 : samples_reg) + kept;
+            last_reg <= beat_reg == 0 ? kept - {{(DEPTH_LOG2-1){1'b0}}, s_index_tkeep[0]} : last_reg + kept;
             loaded_reg <= s_index_tlast;
             if (beat_reg == 0) least_reg <= s_index_tdata[KEY_W-1:0];
+            if (beat_reg == 0) empty_reg <= !s_index_tkeep[0];
         end
         if (drop) loaded_reg <= 1'b0;
         if (rst) begin
@@ -107,7 +109,7 @@ module bisort_partitioner #(
     end
 
     // The search: first sample 0, then a level per bit of the partition's number.
-    wire none = samples_reg == 0 || !({least_reg, 1'b0} < {s_axis_tdata, upper});
+    wire none = empty_reg || !({least_reg, 1'b0} < {s_axis_tdata, upper});
     reg [KEY_W-1:0] first_bound_reg;
     reg [TAG_W-1:0] first_tag_reg;
     reg first_valid_reg;
@@ -122,8 +124,13 @@ module bisort_partitioner #(
     wire [(DEPTH_LOG2+1)*KEY_W-1:0] bounds;
     wire [(DEPTH_LOG2+1)*TAG_W-1:0] tags;
     wire [DEPTH_LOG2:0] valids;
+    // Behind the last level nobody asks.
+    /* verilator lint_off UNUSEDSIGNAL */
+    wire [DEPTH_LOG2:0] edges;
+    /* verilator lint_on UNUSEDSIGNAL */
 
     assign partitions[DEPTH_LOG2-1:0] = 0;
+    assign edges[0] = 1'b1;
     assign bounds[KEY_W-1:0] = first_bound_reg;
     assign tags[TAG_W-1:0] = first_tag_reg;
     assign valids[0] = first_valid_reg;
@@ -140,16 +147,18 @@ module bisort_partitioner #(
             ) step (
                 .clk(clk),
                 .rst(rst),
-                .samples(samples_reg),
+                .last_bit(last_reg[DEPTH_LOG2-1-i]),
                 .upper(upper),
                 .write_data(s_index_tdata),
                 .write_beat(beat_reg),
                 .write(write),
                 .in_partition(partitions[i*DEPTH_LOG2 +: DEPTH_LOG2]),
+                .in_edge(edges[i]),
                 .in_bound(bounds[i*KEY_W +: KEY_W]),
                 .in_tag(tags[i*TAG_W +: TAG_W]),
                 .in_valid(valids[i]),
                 .out_partition(partitions[(i+1)*DEPTH_LOG2 +: DEPTH_LOG2]),
+                .out_edge(edges[i+1]),
                 .out_bound(bounds[(i+1)*KEY_W +: KEY_W]),
                 .out_tag(tags[(i+1)*TAG_W +: TAG_W]),
                 .out_valid(valids[i+1])

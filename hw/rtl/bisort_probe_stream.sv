@@ -1,12 +1,12 @@
-// One stream of bounds, lower or upper, through partitioner and prober, with the DMA for words and positions (PanJoin, IV, Figure 9).
+// One stream of bounds, lower or upper, through partitioner and prober, with the DMA for positions (PanJoin, IV, Figure 9).
 //
-// Bounds come in; partitions are read as the prober asks for them, each one once; positions are written in the order of the bounds.
+// Bounds come in; partitions are asked for as the prober wants them, each one once, from a reader outside, which brings their words in
+// that order; positions are written in the order of the bounds.
 // Limits: one batch at a time; everything that describes the run is steady while a batch is under way.
 
 `default_nettype none
 
-// One batch at a time, so the writer is always ready for it; partitions are too many for their sums to be read.
-// Addresses end within the memory.
+// One batch at a time, so the writer is always ready for it. Addresses end within the memory.
 /* verilator lint_off PINCONNECTEMPTY */
 /* verilator lint_off UNUSEDSIGNAL */
 
@@ -23,8 +23,7 @@ module bisort_probe_stream #(
     parameter DATA_W = 128 * W,
     parameter ADDR_W = 40,
     parameter BURST = 16,
-    // Beats that may be under way to the prober, and partitions: powers of two. They hide the memory's latency.
-    parameter FIFO_BEATS = 64,
+    // Partitions that may be under way to the prober: a power of two. They hide the memory's latency.
     parameter PENDING = 64,
     // Bits of a beat's address, and of a burst's length.
     parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
@@ -57,13 +56,18 @@ module bisort_probe_stream #(
     input  wire                     s_axis_tvalid,
     output wire                     s_axis_tready,
 
-    output wire [BEAT_W-1:0]        m_axi_araddr,
-    output wire [LEN_W-1:0]         m_axi_arlen,
-    output wire                     m_axi_arvalid,
-    input  wire                     m_axi_arready,
-    input  wire [DATA_W-1:0]        m_axi_rdata,
-    input  wire                     m_axi_rlast,
-    input  wire                     m_axi_rvalid,
+    // Partitions wanted, as axi_reader takes them, their words, and whether any are under way.
+    output wire [ADDR_W-1:0]        words_cmd_addr,
+    output wire [ADDR_W-1:0]        words_cmd_last,
+    output wire                     words_cmd_valid,
+    input  wire                     words_cmd_ready,
+    input  wire [W*KEY_W-1:0]       s_words_tdata,
+    input  wire [W-1:0]             s_words_tkeep,
+    input  wire                     s_words_tlast,
+    input  wire                     s_words_tvalid,
+    output wire                     s_words_tready,
+    input  wire                     words_busy,
+
     output wire [BEAT_W-1:0]        m_axi_awaddr,
     output wire [LEN_W-1:0]         m_axi_awlen,
     output wire                     m_axi_awvalid,
@@ -78,10 +82,10 @@ module bisort_probe_stream #(
     output wire                     sum_first,
 
     output wire                     busy,
-    // Positions given, partitions scanned, and cycles in which the prober waited for words, since reset.
-    output wire [31:0]              rows,
-    output wire [31:0]              partitions,
-    output wire [31:0]              starved
+    // In this cycle a position is given, a partition is asked for, the prober waits for words.
+    output wire                     row,
+    output wire                     partition,
+    output wire                     starved
 );
 
     localparam PART_W = $clog2(INDEX_DEPTH);
@@ -123,13 +127,8 @@ module bisort_probe_stream #(
     // ---- The prober and the words it asks for.
 
     wire [PART_W-1:0] wanted;
-    wire wanted_tvalid, wanted_tready;
-    wire [W*KEY_W-1:0] words_tdata;
-    wire [W-1:0] words_tkeep;
-    wire words_tlast, words_tvalid, words_tready;
     wire [31:0] place_tdata;
     wire place_tkeep, place_tlast, place_tvalid, place_tready;
-    wire reader_busy;
 
     bisort_prober #(
         .KEY_W(KEY_W),
@@ -148,13 +147,13 @@ module bisort_probe_stream #(
         .s_axis_tvalid(found_tvalid),
         .s_axis_tready(found_tready),
         .m_req_tdata(wanted),
-        .m_req_tvalid(wanted_tvalid),
-        .m_req_tready(wanted_tready),
-        .s_words_tdata(words_tdata),
-        .s_words_tkeep(words_tkeep),
-        .s_words_tlast(words_tlast),
-        .s_words_tvalid(words_tvalid),
-        .s_words_tready(words_tready),
+        .m_req_tvalid(words_cmd_valid),
+        .m_req_tready(words_cmd_ready),
+        .s_words_tdata(s_words_tdata),
+        .s_words_tkeep(s_words_tkeep),
+        .s_words_tlast(s_words_tlast),
+        .s_words_tvalid(s_words_tvalid),
+        .s_words_tready(s_words_tready),
         .m_axis_tdata(place_tdata),
         .m_axis_tkeep(place_tkeep),
         .m_axis_tlast(place_tlast),
@@ -167,39 +166,8 @@ module bisort_probe_stream #(
     wire [63:0] first_bytes = {32'd0, wanted_first} << BYTES_LOG2;
     wire [63:0] last_bytes = {32'd0, wanted_first | step_mask} << BYTES_LOG2;
 
-    axi_reader #(
-        .ELEM_W(KEY_W),
-        .W(W),
-        .DATA_W(DATA_W),
-        .BURST(BURST),
-        .ADDR_W(ADDR_W),
-        .FIFO_BEATS(FIFO_BEATS),
-        .QUEUE(PENDING),
-        .BURSTS(FIFO_BEATS)
-    ) words_reader (
-        .clk(clk),
-        .rst(rst),
-        .cmd_addr(words_addr + first_bytes[ADDR_W-1:0]),
-        .cmd_last(wanted == last_partition ? words_last : words_addr + last_bytes[ADDR_W-1:0]),
-        .cmd_empty(1'b0),
-        .cmd_valid(wanted_tvalid),
-        .cmd_ready(wanted_tready),
-        .m_axis_tdata(words_tdata),
-        .m_axis_tkeep(words_tkeep),
-        .m_axis_tlast(words_tlast),
-        .m_axis_tvalid(words_tvalid),
-        .m_axis_tready(words_tready),
-        .m_axi_araddr(m_axi_araddr),
-        .m_axi_arlen(m_axi_arlen),
-        .m_axi_arvalid(m_axi_arvalid),
-        .m_axi_arready(m_axi_arready),
-        .m_axi_rdata(m_axi_rdata),
-        .m_axi_rlast(m_axi_rlast),
-        .m_axi_rvalid(m_axi_rvalid),
-        .sum_keep(),
-        .sum_first(),
-        .busy(reader_busy)
-    );
+    assign words_cmd_addr = words_addr + first_bytes[ADDR_W-1:0];
+    assign words_cmd_last = wanted == last_partition ? words_last : words_addr + last_bytes[ADDR_W-1:0];
 
     // ---- Positions.
 
@@ -236,26 +204,11 @@ module bisort_probe_stream #(
         .busy(writer_busy)
     );
 
-    assign busy = reader_busy || writer_busy;
+    assign busy = writer_busy;
 
-    // ---- Counters.
-
-    reg [31:0] rows_reg, partitions_reg, starved_reg;
-
-    always @(posedge clk) begin
-        if (place_tvalid && place_tready && place_tkeep) rows_reg <= rows_reg + 32'd1;
-        if (wanted_tvalid && wanted_tready) partitions_reg <= partitions_reg + 32'd1;
-        if (words_tready && !words_tvalid && reader_busy) starved_reg <= starved_reg + 32'd1;
-        if (rst) begin
-            rows_reg <= 32'd0;
-            partitions_reg <= 32'd0;
-            starved_reg <= 32'd0;
-        end
-    end
-
-    assign rows = rows_reg;
-    assign partitions = partitions_reg;
-    assign starved = starved_reg;
+    assign row = place_tvalid && place_tready && place_tkeep;
+    assign partition = words_cmd_valid && words_cmd_ready;
+    assign starved = s_words_tready && !s_words_tvalid && words_busy;
 
 endmodule
 

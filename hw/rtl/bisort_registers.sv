@@ -23,12 +23,15 @@ module bisort_registers #(
     // Bytes of a memory beat and beats of a burst: shown in PORT.
     parameter BEAT_BYTES = 64,
     parameter BURST = 16,
-    // Commands that wait, and results that wait: a power of two, 2 to 64.
+    // Commands that wait behind the one at work, and results that wait: a power of two, 2 to 64; or 1, and then nothing waits: a command
+    // is lost unless the one before has ended.
     parameter QUEUE = 4,
     // Shown in BUILD_HASH.
     parameter [63:0] BUILD_HASH = 64'd0,
     // Words of 32 bits of a command's parameters: 32 fixed ones and two per slot.
-    parameter PARAMS = 32 + 2 * SLOTS
+    parameter PARAMS = 32 + 2 * SLOTS,
+    // Bits of a counter's number.
+    parameter COUNTER_W = $clog2(8 * (CLUSTERS + PAIRS))
 ) (
     input  wire                       clk,
     input  wire                       rst,
@@ -36,11 +39,13 @@ module bisort_registers #(
     input  wire                       write,
     input  wire [11:0]                write_addr,
     input  wire [31:0]                write_data,
+    // Data one cycle after `read`; the address stands from the cycle before on.
     input  wire [11:0]                read_addr,
+    input  wire                       read,
     output wire [31:0]                read_data,
     output wire                       irq,
 
-    // Commands, oldest first: {parameters, opcode}.
+    // The command at work: {parameters, opcode}. It stays until it has ended.
     output wire [PARAMS*32+7:0]       m_command_tdata,
     output wire                       m_command_tvalid,
     input  wire                       m_command_tready,
@@ -50,11 +55,11 @@ module bisort_registers #(
     input  wire                       s_result_tvalid,
     output wire                       s_result_tready,
 
-    // What is counted elsewhere; 8 words of 32 bits for each cluster and pair.
+    // What is counted elsewhere; 8 counters for each cluster, then for each pair (bisort_counters).
     input  wire                       working,
     input  wire [31:0]                index_rows,
-    input  wire [CLUSTERS*256-1:0]    cluster_counters,
-    input  wire [PAIRS*256-1:0]       pair_counters,
+    output wire [COUNTER_W-1:0]       counter_asked,
+    input  wire [31:0]                counter,
     // Sums of the clusters' readers and writers: which is asked for, and what each cluster says.
     output wire [7:0]                 sum_asked,
     output wire                       sum_of_writer,
@@ -70,12 +75,28 @@ module bisort_registers #(
 
     param_check #(.OK(CLUSTERS >= 1 && CLUSTERS <= 16), .MESSAGE("CLUSTERS must be 1 to 16")) clusters_check ();
     param_check #(.OK(PAIRS >= 1 && PAIRS <= 16), .MESSAGE("PAIRS must be 1 to 16")) pairs_check ();
-    param_check #(.OK(QUEUE >= 2 && QUEUE <= 64), .MESSAGE("QUEUE must be a power of two, 2 to 64")) queue_check ();
+    param_check #(.OK(QUEUE >= 1 && QUEUE <= 64), .MESSAGE("QUEUE must be a power of two, 1 to 64")) queue_check ();
 
     // ---- Parameters, as they are staged.
 
     reg [PARAMS*32-1:0] params_reg;
     wire param_write = write && write_addr[11:8] == 4'd1;
+
+    // The same once more to be read back, in a memory: registers side by side would need a wide multiplexer. Which were written since reset.
+    reg [31:0] copies [0:63];
+    reg [63:0] written_reg;
+    reg [31:0] copy_reg;
+    wire [5:0] param_at = read_addr[7:2];
+
+    always @(posedge clk) begin
+        if (param_write) copies[write_addr[7:2]] <= write_data;
+        if (read) copy_reg <= copies[param_at];
+    end
+
+    always @(posedge clk) begin
+        if (param_write) written_reg[write_addr[7:2]] <= 1'b1;
+        if (rst) written_reg <= 64'd0;
+    end
 
     genvar k;
     generate
@@ -92,29 +113,51 @@ module bisort_registers #(
 
     wire command_write = write && write_addr == BISORT_REG_COMMAND[11:0];
     wire command_room;
-    wire [QUEUE_LOG2:0] queued;
+    wire [7:0] queued;
     wire [47:0] result;
     wire result_waits;
     reg [7:0] number_reg;
 
-    stream_fifo #(
-        .WIDTH(PARAMS * 32 + 8),
-        .DEPTH(QUEUE)
-    ) command_fifo (
-        .clk(clk),
-        .rst(rst),
-        .s_axis_tdata({params_reg, write_data[7:0]}),
-        .s_axis_tvalid(command_write),
-        .s_axis_tready(command_room),
-        .m_axis_tdata(m_command_tdata),
-        .m_axis_tvalid(m_command_tvalid),
-        .m_axis_tready(m_command_tready),
-        .count(queued)
-    );
+    generate
+        if (QUEUE > 1) begin : queue
+            wire [QUEUE_LOG2:0] held;
+
+            stream_fifo #(
+                .WIDTH(PARAMS * 32 + 8),
+                .DEPTH(QUEUE)
+            ) command_fifo (
+                .clk(clk),
+                .rst(rst),
+                .s_axis_tdata({params_reg, write_data[7:0]}),
+                .s_axis_tvalid(command_write),
+                .s_axis_tready(command_room),
+                .m_axis_tdata(m_command_tdata),
+                .m_axis_tvalid(m_command_tvalid),
+                .m_axis_tready(m_command_tready),
+                .count(held)
+            );
+            // The one at work does not wait.
+            assign queued = {{(7-QUEUE_LOG2){1'b0}}, held} - {7'd0, working};
+        end else begin : queue
+            reg [PARAMS*32+7:0] command_reg;
+            reg valid_reg;
+
+            assign command_room = !valid_reg;
+            assign m_command_tdata = command_reg;
+            assign m_command_tvalid = valid_reg;
+            assign queued = 8'd0;
+            always @(posedge clk) begin
+                if (command_write && command_room) command_reg <= {params_reg, write_data[7:0]};
+                if (m_command_tready) valid_reg <= 1'b0;
+                if (command_write && command_room) valid_reg <= 1'b1;
+                if (rst) valid_reg <= 1'b0;
+            end
+        end
+    endgenerate
 
     stream_fifo #(
         .WIDTH(48),
-        .DEPTH(QUEUE)
+        .DEPTH(QUEUE > 1 ? QUEUE : 2)
     ) result_fifo (
         .clk(clk),
         .rst(rst),
@@ -163,7 +206,7 @@ module bisort_registers #(
     wire [31:0] pair = {27'd0, read_addr[10:6]};
     wire [31:0] in_cluster = pair / CLUSTERS;
     wire [31:0] sum_cluster = read_addr[11] ? pair % CLUSTERS : read_addr[10] ? {28'd0, read_addr[9:6]} : 32'd0;
-    wire [31:0] pair_reader = 32'd5 + 4 * in_cluster + {31'd0, read_addr[2]};
+    wire [31:0] pair_reader = 32'd5 + 2 * in_cluster + {31'd0, read_addr[2]};
     wire [31:0] pair_writer = 32'd3 + 2 * in_cluster + {31'd0, read_addr[2]};
     wire [31:0] pair_number = read_addr[3] ? pair_writer : pair_reader;
 
@@ -172,7 +215,10 @@ module bisort_registers #(
 
     wire [31:0] sum = sums[sum_cluster[3:0]*32 +: 32];
     reg [31:0] shown;
-    wire [5:0] param_at = read_addr[7:2];
+    wire [31:0] counter_unit = read_addr[11] ? pair + CLUSTERS : {28'd0, read_addr[9:6]};
+    wire [31:0] counter_at = {counter_unit[28:0], read_addr[4:2]};
+
+    assign counter_asked = counter_at[COUNTER_W-1:0];
 
     always @* begin
         case (read_addr)
@@ -184,7 +230,7 @@ module bisort_registers #(
             BISORT_REG_UNITS[11:0]: shown = UNITS;
             BISORT_REG_PORT[11:0]: shown = PORT;
             BISORT_REG_STATUS[11:0]:
-                shown = {16'd0, {(7-QUEUE_LOG2){1'b0}}, queued, 5'd0, result_waits, !command_room, working};
+                shown = {16'd0, queued, 5'd0, result_waits, !command_room, working};
             BISORT_REG_ERROR[11:0]: shown = {24'd0, error_reg};
             BISORT_REG_IRQ_ENABLE[11:0]: shown = {31'd0, irq_enable_reg};
             BISORT_REG_RESULT[11:0]: shown = {result_waits, 7'd0, number_reg, result[15:0]};
@@ -196,13 +242,13 @@ module bisort_registers #(
             BISORT_REG_INDEX_CRC[11:0]: shown = sum;
             default: shown = 32'd0;
         endcase
-        if (read_addr[11:8] == 4'd1 && {26'd0, param_at} < PARAMS) shown = params_reg[param_at*32 +: 32];
+        if (read_addr[11:8] == 4'd1 && {26'd0, param_at} < PARAMS && written_reg[param_at]) shown = copy_reg;
         if (read_addr[11:10] == 2'd1 && {28'd0, read_addr[9:6]} < CLUSTERS) begin
-            if (!read_addr[5]) shown = cluster_counters[{read_addr[9:6], read_addr[4:2]}*32 +: 32];
+            if (!read_addr[5]) shown = counter;
             else if (read_addr[4:2] != 3'd7) shown = sum;
         end
         if (read_addr[11] && pair < PAIRS) begin
-            if (!read_addr[5]) shown = pair_counters[{read_addr[10:6], read_addr[4:2]}*32 +: 32];
+            if (!read_addr[5]) shown = counter;
             else if (!read_addr[4]) shown = sum;
         end
     end

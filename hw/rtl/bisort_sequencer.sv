@@ -27,6 +27,7 @@ module bisort_sequencer #(
     input  wire                 clk,
     input  wire                 rst,
 
+    // A command is taken when its result is.
     input  wire [PARAMS*32+7:0] s_command_tdata,
     input  wire                 s_command_tvalid,
     output wire                 s_command_tready,
@@ -70,8 +71,6 @@ module bisort_sequencer #(
     localparam [2:0] IDLE = 3'd0, LOOK = 3'd1, WALK = 3'd2, START = 3'd3, SETTLE = 3'd4, RUN = 3'd5, REPORT = 3'd6;
 
     reg [2:0]           state_reg;
-    reg [7:0]           opcode_reg;
-    reg [PARAMS*32-1:0] job_reg;
     reg [7:0]           code_reg;
     reg [31:0]          cycles_reg;
     reg [K_W-1:0]       slot_reg;
@@ -81,24 +80,28 @@ module bisort_sequencer #(
     reg [63:0]          loaded_addr_reg;
     reg [31:0]          loaded_count_reg;
 
+    wire [7:0] opcode = s_command_tdata[7:0];
+
+    assign job = s_command_tdata[PARAMS*32+7:8];
+
     // ---- The parameters by name: bit offsets in the job are 8 times the byte offsets behind the first parameter.
 
-    wire [63:0] a_words = job_reg[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: 64];
-    wire [63:0] a_ids = job_reg[(BISORT_REG_A_IDS-BISORT_REG_A_WORDS)*8 +: 64];
-    wire [63:0] b_words = job_reg[(BISORT_REG_B_WORDS-BISORT_REG_A_WORDS)*8 +: 64];
-    wire [63:0] b_ids = job_reg[(BISORT_REG_B_IDS-BISORT_REG_A_WORDS)*8 +: 64];
-    wire [63:0] out_words = job_reg[(BISORT_REG_OUT_WORDS-BISORT_REG_A_WORDS)*8 +: 64];
-    wire [63:0] out_ids = job_reg[(BISORT_REG_OUT_IDS-BISORT_REG_A_WORDS)*8 +: 64];
-    wire [63:0] index = job_reg[(BISORT_REG_INDEX-BISORT_REG_A_WORDS)*8 +: 64];
-    wire [31:0] a_total = job_reg[(BISORT_REG_A_COUNT-BISORT_REG_A_WORDS)*8 +: 32];
-    wire [31:0] b_total = job_reg[(BISORT_REG_B_COUNT-BISORT_REG_A_WORDS)*8 +: 32];
-    wire [31:0] step_log2 = job_reg[(BISORT_REG_STEP_LOG2-BISORT_REG_A_WORDS)*8 +: 32];
-    wire [31:0] flags = job_reg[(BISORT_REG_FLAGS-BISORT_REG_A_WORDS)*8 +: 32];
-    wire [63:0] slot = job_reg[(BISORT_REG_SLOT_A-BISORT_REG_A_WORDS)*8 + slot_reg*64 +: 64];
+    wire [63:0] a_words = job[(BISORT_REG_A_WORDS-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [63:0] a_ids = job[(BISORT_REG_A_IDS-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [63:0] b_words = job[(BISORT_REG_B_WORDS-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [63:0] b_ids = job[(BISORT_REG_B_IDS-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [63:0] out_words = job[(BISORT_REG_OUT_WORDS-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [63:0] out_ids = job[(BISORT_REG_OUT_IDS-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [63:0] index = job[(BISORT_REG_INDEX-BISORT_REG_A_WORDS)*8 +: 64];
+    wire [31:0] a_total = job[(BISORT_REG_A_COUNT-BISORT_REG_A_WORDS)*8 +: 32];
+    wire [31:0] b_total = job[(BISORT_REG_B_COUNT-BISORT_REG_A_WORDS)*8 +: 32];
+    wire [31:0] step_log2 = job[(BISORT_REG_STEP_LOG2-BISORT_REG_A_WORDS)*8 +: 32];
+    wire [31:0] flags = job[(BISORT_REG_FLAGS-BISORT_REG_A_WORDS)*8 +: 32];
+    wire [63:0] slot = job[(BISORT_REG_SLOT_A-BISORT_REG_A_WORDS)*8 + slot_reg*64 +: 64];
 
-    wire is_merge = opcode_reg == BISORT_OP_MERGE[7:0];
-    wire is_index = opcode_reg == BISORT_OP_INDEX[7:0];
-    wire is_probe = opcode_reg == BISORT_OP_PROBE[7:0];
+    wire is_merge = opcode == BISORT_OP_MERGE[7:0];
+    wire is_index = opcode == BISORT_OP_INDEX[7:0];
+    wire is_probe = opcode == BISORT_OP_PROBE[7:0];
     wire band = flags[BISORT_FLAG_BAND[4:0]];
     wire uses_index = !is_merge || flags[BISORT_FLAG_INDEX[4:0]];
 
@@ -175,7 +178,6 @@ module bisort_sequencer #(
         case (state_reg)
             IDLE: if (s_command_tvalid) begin
                 state_reg <= LOOK;
-                {job_reg, opcode_reg} <= s_command_tdata;
                 cycles_reg <= 32'd1;
             end
             LOOK: begin
@@ -219,11 +221,10 @@ module bisort_sequencer #(
         end
     end
 
-    assign s_command_tready = state_reg == IDLE;
-    assign m_result_tdata = {cycles_reg, opcode_reg, code_reg};
+    assign s_command_tready = state_reg == REPORT && m_result_tready;
+    assign m_result_tdata = {cycles_reg, opcode, code_reg};
     assign m_result_tvalid = state_reg == REPORT;
     assign working = state_reg != IDLE;
-    assign job = job_reg;
     assign indexing = is_index;
     assign clear = state_reg == LOOK;
     // The drop comes a cycle before the first start, the load with it.

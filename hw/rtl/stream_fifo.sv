@@ -34,28 +34,24 @@ module stream_fifo #(
 
     reg [WIDTH-1:0] store [0:DEPTH-1];
 
-    // One bit more than an address: equal pointers are empty, pointers DEPTH apart are full.
-    reg [ADDR_W:0] write_reg;
-    reg [ADDR_W:0] read_reg;
+    reg [ADDR_W-1:0] write_reg;
+    reg [ADDR_W-1:0] read_reg;
+    // Words in the store. It is full when the highest bit is set: a register, because what comes before a FIFO has often far to go with it.
+    reg [ADDR_W:0] stored_reg;
     reg [WIDTH-1:0] out_reg;
     reg out_valid_reg;
-    // The store is full: known in advance, because what comes before a FIFO has often far to go with it.
-    reg full_reg;
 
-    wire [ADDR_W:0] stored = write_reg - read_reg;
     wire take = s_axis_tvalid && s_axis_tready;
-    wire fetch = stored != 0 && (!out_valid_reg || m_axis_tready);
+    wire fetch = stored_reg != 0 && (!out_valid_reg || m_axis_tready);
 
-    wire [ADDR_W:0] stored_next = stored + {{ADDR_W{1'b0}}, take} - {{ADDR_W{1'b0}}, fetch};
-
-    assign s_axis_tready = !full_reg;
+    assign s_axis_tready = !stored_reg[ADDR_W];
     assign m_axis_tdata = out_reg;
     assign m_axis_tvalid = out_valid_reg;
-    assign count = stored + {{ADDR_W{1'b0}}, out_valid_reg};
+    assign count = stored_reg + {{ADDR_W{1'b0}}, out_valid_reg};
 
     always @(posedge clk) begin
-        if (take) store[write_reg[ADDR_W-1:0]] <= s_axis_tdata;
-        if (fetch) out_reg <= store[read_reg[ADDR_W-1:0]];
+        if (take) store[write_reg] <= s_axis_tdata;
+        if (fetch) out_reg <= store[read_reg];
     end
 
     always @(posedge clk) begin
@@ -63,12 +59,13 @@ module stream_fifo #(
         if (fetch) read_reg <= read_reg + 1'b1;
         if (fetch) out_valid_reg <= 1'b1;
         else if (m_axis_tready) out_valid_reg <= 1'b0;
-        full_reg <= stored_next[ADDR_W];
+        // One more or, as all bits set, one less.
+        if (take != fetch) stored_reg <= stored_reg + {{ADDR_W{fetch}}, 1'b1};
         if (rst) begin
             write_reg <= 0;
             read_reg <= 0;
+            stored_reg <= 0;
             out_valid_reg <= 1'b0;
-            full_reg <= 1'b0;
         end
     end
 

@@ -2,7 +2,8 @@
 
 `python -m tests.boards.test_deploy_document` writes what they print now into the document. Numbers, hashes and paths
 may differ; the lines around them may not. The first command, the set-up, is not run. The one that builds the bitstream
-takes minutes: one test runs it, the other gets an image whose bitstream is none.
+takes minutes: one test runs it and deploys what it made, the other runs all the others with an image whose bitstream
+is none.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ VARIABLE = re.compile(r"\b[0-9a-f]{12,}…?|[\d][\d,.]*|(?<= ) +")
 LINE = "/dev/ttyUSB0"
 NOT_RUN = ("make setup",)
 BUILD = "millrace image build ulx3s"
+BUILT, LOADED = 3, 6
+"""After so many commands the image is built, and on the board."""
 
 
 def same_shape(text: str) -> str:
@@ -36,44 +39,71 @@ def same_shape(text: str) -> str:
     return VARIABLE.sub("#", text).strip()
 
 
-def run(command: str, simulated: SerialBoard, folder: Path) -> str:
-    """What a command prints, errors included."""
-    text = command.replace(LINE, simulated.path).replace("examples/", f"{ROOT}/examples/")
-    path = os.pathsep.join([str(Path(simulated.loader).parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "sdk"), cards.VARIABLE: str(folder / "cards")}
+def start(command: str, folder: Path, path: str = "") -> subprocess.Popen[str]:
+    """A command in a shell, under way; `path` holds programs that come before others."""
+    programs = os.pathsep.join([*([path] if path else []), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {
+        **os.environ,
+        "PATH": programs,
+        "PYTHONPATH": str(ROOT / "sdk"),
+        cards.VARIABLE: str(folder / "cards"),
+    }
     environment.pop(deploy.LOADER, None)
-    done = subprocess.run(
-        text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=2000, check=False
+    return subprocess.Popen(
+        command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 0, f"{command}: {done.stderr}"
-    return done.stdout.replace(simulated.path, LINE)
 
 
-def test_the_document_has_ten_commands() -> None:
-    assert len(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))) == 10
+def printed(command: subprocess.Popen[str]) -> str:
+    """What a command printed."""
+    said, errors = command.communicate(timeout=2000)
+    assert command.returncode == 0, f"{command.args!r}: {errors}"
+    return said
 
 
-def follow(simulated: SerialBoard, folder: Path, builds: bool) -> None:
-    """All commands of the document, each compared with what it should print."""
-    for command, expected in BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
-        if command == BUILD and not builds:
-            (folder / "ulx3s.mri").write_bytes(small_image().pack())
-        elif command not in NOT_RUN:
+def run(command: str, simulated: SerialBoard, folder: Path) -> str:
+    """What a command prints with the simulated board in the place of a real one."""
+    text = command.replace(LINE, simulated.path).replace("examples/", f"{ROOT}/examples/")
+    return printed(start(text, folder, str(Path(simulated.loader).parent))).replace(simulated.path, LINE)
+
+
+def follow(simulated: SerialBoard, folder: Path, commands: list[tuple[str, str]]) -> None:
+    """Commands of the document, but the build, each compared with what it should print."""
+    for command, expected in commands:
+        if command not in (BUILD, *NOT_RUN):
             assert same_shape(run(command, simulated, folder)) == same_shape(expected), command
 
 
-def test_each_command_prints_what_the_document_says(ulx3s: SerialBoard, tmp_path: Path) -> None:
-    follow(ulx3s, tmp_path, builds=False)
-    assert (tmp_path / "ulx3s.mri").exists(), f"the document does not say `{BUILD}`"
+def blocks() -> list[tuple[str, str]]:
+    """The document's commands, and what they print."""
+    return BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
 
 
-def test_a_bitstream_built_from_scratch_meets_its_clock_and_deploys(ulx3s: SerialBoard, tmp_path: Path) -> None:
-    follow(ulx3s, tmp_path, builds=True)
+# The first test of the folder, since it takes longest: one process has it, the other all the rest.
+def test_a_bitstream_built_from_scratch_meets_its_clock_and_deploys(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with start(BUILD, tmp_path) as building:
+        simulated = request.getfixturevalue("ulx3s")  # which may have to be built too
+        assert same_shape(printed(building)) == same_shape(dict(blocks())[BUILD])
+    follow(simulated, tmp_path, blocks()[BUILT:LOADED])
     said = images.read(tmp_path / "ulx3s.mri").manifest
     assert said.report["fmax_mhz"] >= said.clock_hz / 1e6 == 25
     kept = records.read(board("ulx3s"))["report"]
     for cell in ("luts", "registers", "block_rams"):  # names, which hold paths, may move a few cells
         assert said.report[cell] == pytest.approx(kept[cell], rel=0.02), "run `millrace image build ulx3s --write`"
+
+
+def test_each_command_prints_what_the_document_says(ulx3s: SerialBoard, tmp_path: Path) -> None:
+    (tmp_path / "ulx3s.mri").write_bytes(small_image().pack())
+    follow(ulx3s, tmp_path, blocks())
+
+
+def test_the_document_has_ten_commands() -> None:
+    commands = [command for command, _ in blocks()]
+    assert len(commands) == 10
+    assert commands[BUILT - 1] == BUILD
+    assert commands[LOADED - 1].startswith("millrace board deploy")
 
 
 def test_the_table_of_builds_is_what_the_record_says() -> None:
@@ -84,7 +114,7 @@ def test_the_table_of_builds_is_what_the_record_says() -> None:
 def _write() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     with SerialBoard() as simulated, tempfile.TemporaryDirectory() as folder:
-        for command, expected in BLOCK.findall(text):
+        for command, expected in blocks():
             if command not in NOT_RUN:
                 said = run(command, simulated, Path(folder))
                 text = text.replace(f"$ {command}\n{expected}```", f"$ {command}\n{said}```", 1)

@@ -49,17 +49,19 @@ PROOFS = (
         20,
         20,
         (
-            Mutant("stable", "stream_fifo.sv", "stored != 0 && (!out_valid_reg || m_axis_tready);", "stored != 0;"),
-            Mutant("whole", "stream_fifo.sv", "s_axis_tready = !full_reg;", "s_axis_tready = 1'b1;"),
-            Mutant("alive", "stream_fifo.sv", "wire fetch = stored != 0", "wire fetch = stored[ADDR_W]"),
+            Mutant(
+                "stable", "stream_fifo.sv", "stored_reg != 0 && (!out_valid_reg || m_axis_tready);", "stored_reg != 0;"
+            ),
+            Mutant("whole", "stream_fifo.sv", "s_axis_tready = !stored_reg[ADDR_W];", "s_axis_tready = 1'b1;"),
+            Mutant("alive", "stream_fifo.sv", "wire fetch = stored_reg != 0", "wire fetch = stored_reg[ADDR_W]"),
         ),
     ),
-    Proof("bisort_merger", {"W": 1}, 10, 20),
+    Proof("bisort_merger", {"W": 1}, 12, 22),
     Proof(
         "bisort_merger",
         {"W": 2},
-        9,
-        16,
+        11,
+        18,
         (
             Mutant(
                 "stable",
@@ -118,8 +120,10 @@ PROOFS = (
         16,
         18,
         (
-            Mutant("stable", "stream_fifo.sv", "stored != 0 && (!out_valid_reg || m_axis_tready);", "stored != 0;"),
-            Mutant("whole", "bisort_index_level.sv", "{1'b0, probe} < samples", "{1'b0, probe} <= samples"),
+            Mutant(
+                "stable", "stream_fifo.sv", "stored_reg != 0 && (!out_valid_reg || m_axis_tready);", "stored_reg != 0;"
+            ),
+            Mutant("whole", "bisort_index_level.sv", "exists = !read_edge_reg || last_bit;", "exists = 1'b1;"),
             Mutant("sorted", "bisort_index_level.sv", "bound_reg <= read_bound_reg;", "bound_reg <= in_bound;"),
             Mutant("alive", "bisort_partitioner.sv", " - {{ROOM_LOG2{1'b0}}, give}", ""),
         ),

@@ -53,7 +53,10 @@ MUTANTS = (
     ),
     # A sample is cut out of the tuple at the wrong place.
     Mutant(
-        "index_sample", "bisort_indexer.sv", "s_axis_tdata[i*TUPLE_W+ID_W +: KEY_W]", "s_axis_tdata[i*TUPLE_W +: KEY_W]"
+        "index_sample",
+        "bisort_indexer.sv",
+        "always @* sample = s_axis_tdata[ID_W +: KEY_W];",
+        "always @* sample = s_axis_tdata[0 +: KEY_W];",
     ),
 )
 

@@ -22,11 +22,11 @@ module ulx3s_top #(
     parameter KEY_W = 64,
     parameter W = 1,
     parameter PROBERS = 2,
-    parameter INDEX_DEPTH = 1024,
+    parameter INDEX_DEPTH = 64,
     parameter BURST = 8,
     parameter FIFO_BEATS = 16,
     parameter PENDING = 8,
-    parameter QUEUE = 2,
+    parameter QUEUE = 1,
     parameter [63:0] BUILD_HASH = 64'd0
 ) (
     input  wire       clk_25mhz,

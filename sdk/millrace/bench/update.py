@@ -15,6 +15,7 @@ What is timed is the whole public call; in `groups` and `auto`, what stands belo
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
@@ -85,7 +86,7 @@ def new_keys(size: int, batch: int, rng: np.random.Generator) -> tuple[Numbers, 
     return rng.permutation(drawn)[:batch], rng.integers(1, 1 << 62, batch)
 
 
-class Step:
+class Step(ABC):
     """Draws the same batches as all others, and times what its subclass does with each."""
 
     def __init__(self, size: int, batch: int) -> None:
@@ -109,25 +110,25 @@ class Step:
         """What is not timed."""
         return keys, values
 
+    @abstractmethod
     def put(self, prepared: Any) -> None:
         """What is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, keys: Numbers) -> Numbers:
         """Values by key."""
-        raise NotImplementedError
 
-    def take_out(self, keys: Numbers) -> None:
+    def take_out(self, keys: Numbers) -> None:  # noqa: B027 - a step that changes nothing has nothing to take out
         """Leave everything as it was."""
 
     def answer(self) -> Answer:
         """Of the last batch."""
         return self._answer
 
-    def pause(self) -> None:
+    def pause(self) -> None:  # noqa: B027 - as above
         """Nothing is held but the index."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - as above
         """The index stays for the next case."""
 
 

@@ -7,6 +7,9 @@ their end (`millrace.host.huge`).
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from mmap import mmap
 from typing import Any, ClassVar
 
@@ -73,3 +76,22 @@ class Arena:
         if self._kept + block.nbytes <= MOST_KEPT:
             self._kept += block.nbytes
             self._blocks.setdefault(block.nbytes, []).append(block)
+
+
+class Workroom:
+    """Keeps one arena from a call to the next of its kind, for whoever comes first; who finds none has a fresh one."""
+
+    def __init__(self) -> None:
+        """Nothing is kept yet."""
+        self.kept: deque[Arena] = deque(maxlen=1)
+
+    @contextmanager
+    def use(self, keep: bool = True) -> Iterator[Arena]:
+        """An arena that nobody else has; one that a failed call had is not kept."""
+        try:
+            arena = self.kept.pop()
+        except IndexError:
+            arena = Arena()
+        yield arena
+        if keep:
+            self.kept.append(arena)

@@ -4,7 +4,7 @@ Changes are sorted by their words, one for each word. A group (16 Ki changes, as
 a big leaf end: so every inner node has one owner, which needs no lock. The kernels are in `hbtree_update`. The order in
 which changes are applied does not matter, and applying one twice changes nothing.
 
-Where a journal is given, everything that changes is kept first, and `undo` puts it back. One thread at a time may edit
+Where a journal (`hbtree_journal`) is given, everything that changes is kept first, and `undo` puts it back. One thread at a time may edit
 a tree, and nobody may search it meanwhile (`millrace.host.gate`).
 """
 
@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from millrace.host import hbtree_fragments as hf
 from millrace.host import hbtree_update as hu
-from millrace.host.huge import huge_array
-from millrace.host.memory import address, table
+from millrace.host.hbtree_journal import Journal
+from millrace.host.memory import address
 from millrace.host.team import Team
 from millrace.host.words import Array
 
@@ -66,39 +66,6 @@ class Left:
     numbers: npt.NDArray[np.int64]
     given: Array
     changes: Changes
-
-
-class Journal:
-    """What was there before, in pieces; and the tree's own numbers, which are few."""
-
-    def __init__(self, tree: RegularTree) -> None:
-        """Of a tree that has not begun to change."""
-        self._tree = tree
-        self._pieces: list[Array] = []
-        self._before = tree.numbers()
-
-    def piece(self, size: int) -> Array:
-        """Room for so many bytes."""
-        made: Array = huge_array(2 + -(-size // 8), np.int64)
-        made[1] = size
-        self._pieces.append(made)
-        return made
-
-    def pieces(self, sizes: npt.NDArray[np.int64]) -> tuple[Array, npt.NDArray[np.int64]]:
-        """Room for several at a time: the memory, and where each begins."""
-        whole = -(-sizes // 8) * 8 + 16
-        starts = np.cumsum(whole) - whole
-        made: Array = huge_array(int(whole.sum()) // 8, np.int64)
-        made[starts // 8 + 1] = sizes
-        self._pieces += [made[start // 8 :] for start in starts.tolist()]
-        return made, starts
-
-    def undo(self, team: Team) -> None:
-        """The tree is as it was."""
-        for piece in reversed(self._pieces):
-            team.run(hu.rewind, table(piece), 1)
-        self._tree.set_numbers(self._before)
-        self._pieces = []
 
 
 class Editor:
@@ -151,8 +118,8 @@ class Editor:
         given[: len(entries)] = [address(entry) for entry in entries]
         given[hu.SCRATCH_SIZE], given[hu.ROWS] = 8 * size, address(changes.rows)
         if self._journal is not None:
-            journals, starts = self._journal.pieces(self._journal_sizes(np.diff(bounds)))
-            given[hu.JOURNALS], given[hu.JOURNAL_STARTS] = address(journals), address(starts)
+            journals = self._journal.pieces(self._journal_sizes(np.diff(bounds)))
+            given[hu.JOURNALS] = address(journals)
         team.run(hu.group_64 if self._wide else hu.group_32, given, parts)
         tree.table[hf.SIZE] += int(grown.sum())
         team.arena.give(scratch)
@@ -173,7 +140,9 @@ class Editor:
         given[hu.SCRATCH], given[hu.NUMBERS] = address(scratch), address(numbers)
         given[hu.FIRST], given[hu.NUMBERED], given[hu.DONE_AS] = 0, len(numbers), hu.NO_JOURNAL
         while given[hu.DONE_AS] == hu.NO_JOURNAL:
-            given[hu.JOURNALS] = 0 if self._journal is None else address(self._journal.piece(JOURNAL))
+            if self._journal is not None:
+                journals = self._journal.pieces(np.array([JOURNAL]))
+                given[hu.JOURNALS] = address(journals)
             self._team.run(share, given, 1)
         return bool(given[hu.DONE_AS] == hu.DONE)
 

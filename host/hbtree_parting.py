@@ -8,15 +8,12 @@ cost less than that saves. (The paper searches in the order given; its authors s
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from millrace.host import hbtree_search as hs
-from millrace.host.arena import Arena
+from millrace.host.arena import Arena, Workroom
 from millrace.host.hbtree_run import run_search
 from millrace.host.hbtree_starts import Starts
 from millrace.host.jit import Share, inline, share
@@ -30,7 +27,7 @@ LEAST_QUERIES = 1 << 17
 LEAST_BYTES = 1 << 26
 """Batches and trees from which on parting pays."""
 _SLICES = 8
-_KEPT: deque[Arena] = deque(maxlen=1)
+_ROOM = Workroom()
 """Memory for the next call to work in: in fresh memory every page is a fault."""
 MOST_KEPT = 1 << 22
 """Queries up to which memory is kept: 13 bytes each."""
@@ -100,18 +97,6 @@ def part_queries(tree: Array, entries: int, queries: Array, flip: int, team: Tea
     return words, places
 
 
-@contextmanager
-def _room(count: int) -> Iterator[Arena]:
-    """Memory to work in, kept for the next call unless it is for very many queries."""
-    try:
-        arena = _KEPT.pop()
-    except IndexError:
-        arena = Arena()
-    yield arena
-    if count <= MOST_KEPT:
-        _KEPT.append(arena)
-
-
 def run_led(
     share: Share,
     team: Team,
@@ -126,7 +111,7 @@ def run_led(
     searched = "START" not in given and given.get("MODE", hs.NODES) != hs.NODES
     if starts is None or not searched or len(queries) < LEAST_QUERIES or nbytes < LEAST_BYTES:
         return run_search(share, team, tree, queries, flip, **given)
-    with _room(len(queries)) as arena:
+    with _ROOM.use(keep=len(queries) <= MOST_KEPT) as arena:
         words, places = part_queries(tree, len(starts.directory) - 1, queries, flip, team, arena)
         there = arena.take(len(queries), np.uint8)
         there[:] = 1

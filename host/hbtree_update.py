@@ -21,9 +21,9 @@ from millrace.host.memory import load_as, load_id, prefetch, store_as
 
 _AHEAD = 12
 """How many changes before its own a leaf line is asked for."""
-TREE, WORDS, UPSERTS, VALUES, LINES, BOUNDS, LEFT, GROWN, SCRATCH, SCRATCH_SIZE, JOURNALS, JOURNAL_STARTS = range(12)
-NUMBERS, FIRST, NUMBERED, DONE_AS, ROWS = 12, 13, 14, 15, 16
-ARGUMENTS = 17
+TREE, WORDS, UPSERTS, VALUES, LINES, BOUNDS, LEFT, GROWN, SCRATCH, SCRATCH_SIZE, JOURNALS = range(11)
+NUMBERS, FIRST, NUMBERED, DONE_AS, ROWS = 11, 12, 13, 14, 15
+ARGUMENTS = 16
 DONE, NO_JOURNAL, NO_NODES = 0, 1, 2
 """How one thread's work ended: all done, or it needs more journal, or there is no room for nodes."""
 
@@ -32,7 +32,7 @@ DONE, NO_JOURNAL, NO_NODES = 0, 1, 2
 def _journal(given: int, part: int) -> int:
     """A part's journal, or 0."""
     journals = load_as(given, JOURNALS, 0)
-    return journals + load_as(load_as(given, JOURNAL_STARTS, 0), part, 0) if journals != 0 else 0
+    return load_as(journals, part, 0) if journals != 0 else 0
 
 
 @inline
@@ -164,7 +164,7 @@ def _apply_one(given: int, i: int, half: bool, journal: int, room: int, like: An
 @inline
 def _apply_rest(given: int, half: bool, like: Any) -> None:
     """Changes that were left over, from the first that is not done."""
-    tree, numbers, journal = load_as(given, TREE, 0), load_as(given, NUMBERS, 0), load_as(given, JOURNALS, 0)
+    tree, numbers, journal = load_as(given, TREE, 0), load_as(given, NUMBERS, 0), _journal(given, 0)
     i, count, done = load_as(given, FIRST, 0), load_as(given, NUMBERED, 0), DONE
     while i < count and done == DONE:
         room = hx.worst(tree, half, like)
@@ -180,7 +180,7 @@ def _apply_rest(given: int, half: bool, like: Any) -> None:
 @inline
 def _merge_rest(given: int, half: bool, like: Any) -> None:
     """Merge some big leaves with few words, from the first that is not done."""
-    tree, numbers, journal = load_as(given, TREE, 0), load_as(given, NUMBERS, 0), load_as(given, JOURNALS, 0)
+    tree, numbers, journal = load_as(given, TREE, 0), load_as(given, NUMBERS, 0), _journal(given, 0)
     i, count, done = load_as(given, FIRST, 0), load_as(given, NUMBERED, 0), DONE
     while i < count and done == DONE:
         leaf = load_as(numbers, i, 0)

@@ -17,7 +17,8 @@ import numpy as np
 from millrace.host.clock import WALL, Clock
 from millrace.host.errors import DeviceFault
 from millrace.host.hbtree import helpers
-from millrace.host.hbtree_editor import Changes, Editor, Journal, compile_kernels
+from millrace.host.hbtree_editor import Changes, Editor, compile_kernels
+from millrace.host.hbtree_journal import Journal
 from millrace.host.hbtree_regular import RegularTree
 from millrace.host.lookup_runner import LookupRunner
 from millrace.host.search_engine import SearchEngine, Segment
@@ -104,8 +105,7 @@ class UpdateRunner:
 
     def _on_device(self, runner: LookupRunner, changes: Changes, top: Changes, mode: str) -> tuple[int, int] | None:
         tree = self.tree
-        with helpers(1 if mode == "sync" else tree.threads, len(changes)) as team:
-            journal = Journal(tree)
+        with helpers(1 if mode == "sync" else tree.threads, len(changes)) as team, Journal.kept(tree) as journal:
             editor = Editor(tree, team, journal)
             sender = _Sender(runner.engine, runner.segment, self._clock) if mode == "sync" else None
             try:

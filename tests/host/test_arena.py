@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from millrace.host.arena import MOST_KEPT, Arena
+from millrace.host.arena import MOST_KEPT, Arena, Workroom
 from millrace.host.huge import SPARE
 from millrace.host.memory import address
 
@@ -59,3 +60,16 @@ def test_an_arena_is_left_to_one_next_user() -> None:
     assert again is first
     assert address(again.take(1000, np.int64)) == where
     assert other is not first
+
+
+def test_a_workroom_keeps_one_arena_and_none_of_a_call_that_failed() -> None:
+    room = Workroom()
+    with room.use() as first, room.use() as other:
+        assert first is not other
+    with room.use() as again:
+        assert again is first
+    with room.use(keep=False) as last:
+        assert last is first
+    with pytest.raises(ValueError, match="no"), room.use():
+        raise ValueError("no")
+    assert not room.kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.host import hbtree_parting
-from millrace.host.arena import Arena
+from millrace.host.arena import Workroom
 from millrace.host.hbtree import HBTree
 from millrace.host.hbtree_layout import LAYOUTS, LayoutName
 from millrace.host.hbtree_regular import RegularTree
@@ -84,8 +83,9 @@ def test_answers_of_parted_queries_come_in_order(
 def test_parted_queries_work_in_kept_memory_each_thread_in_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hbtree_parting, "LEAST_QUERIES", 1)
     monkeypatch.setattr(hbtree_parting, "LEAST_BYTES", 1)
-    kept: deque[Arena] = deque(maxlen=1)
-    monkeypatch.setattr(hbtree_parting, "_KEPT", kept)
+    room = Workroom()
+    monkeypatch.setattr(hbtree_parting, "_ROOM", room)
+    kept = room.kept
     words = drawn("even", np.uint64, SIZE, np.random.default_rng(9))
     tree = HBTree.of(words, "implicit")
 

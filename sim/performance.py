@@ -5,7 +5,7 @@ A command takes as long as its scarcest means is needed, and a little more to be
     cycles = max(lanes, port, channels) + set-up
 
 - lanes: tuples (or words) of the largest slice over W; for a prober, beats of all partitions it scans, and one cycle
-  for each further bound in the same beat;
+  for each further bound in the same beat; for a pair of probers, a cycle for each bound of either;
 - port: beats through a cluster's memory port, one each way per cycle;
 - channels: bytes through the memory, over the bytes of a cycle; ideal memory has no such limit;
 - set-up: the sequencer's walks, the way through the pipelines, and the memory's latency once for every transfer that
@@ -118,7 +118,8 @@ class Engine:
         scan += (bounds - self._beats_hit(size, bounds, step)) / slices
         reads = sum(partitions) * part_beats + bound_beats
         moved = reads * self.beat_bytes + 2 * bounds * 4
-        cycles = max(port, scan, bounds / slices, self._through_channels(moved))
+        # A pair finds a partition per cycle, for its lower and its upper bounds in turn.
+        cycles = max(port, scan, 2 * bounds / slices, self._through_channels(moved))
         depth = int(math.log2(self.config.index_depth))
         # Two cycles for each step of the search, and the last partition is scanned after it has come.
         cycles += self._set_up(3) + 2 * depth + math.ceil(step / self.config.lanes) / 2

@@ -19,6 +19,7 @@ module bisort_partitioner_proof #(
     input wire [KEY_W-1:0]   s_tdata,
     input wire               s_tkeep,
     input wire               s_tlast,
+    input wire               upper,
     input wire               s_tvalid,
     input wire               m_tready
 );
@@ -28,10 +29,9 @@ module bisort_partitioner_proof #(
     localparam DEPTH = 4;
     localparam LEVELS = 2;
 
-    (* anyconst *) reg upper;
     (* anyconst *) reg [4:0] nth;
 
-    wire index_tready, s_tready, m_tvalid, m_tkeep, m_tlast;
+    wire index_tready, s_tready, m_tvalid, m_tkeep, m_tlast, m_upper;
     wire [KEY_W-1:0] m_tdata;
     wire [LEVELS:0] m_tuser;
 
@@ -54,6 +54,7 @@ module bisort_partitioner_proof #(
         .m_axis_tuser(m_tuser),
         .m_axis_tkeep(m_tkeep),
         .m_axis_tlast(m_tlast),
+        .m_axis_upper(m_upper),
         .m_axis_tvalid(m_tvalid),
         .m_axis_tready(m_tready)
     );
@@ -105,7 +106,7 @@ module bisort_partitioner_proof #(
     reg [4:0] in_reg, out_reg;
     reg [KEY_W-1:0] bound_reg;
     reg [2:0] before_reg;
-    reg keep_reg, last_reg;
+    reg keep_reg, last_reg, upper_reg;
     wire take = s_tvalid && s_tready;
     wire give = m_tvalid && m_tready;
     wire [LEVELS-1:0] partition = before_reg[LEVELS-1:0] - 1'b1;
@@ -113,7 +114,7 @@ module bisort_partitioner_proof #(
     always @(posedge clk) begin
         if (take) in_reg <= in_reg + 5'd1;
         if (give) out_reg <= out_reg + 5'd1;
-        if (take && in_reg == nth) {bound_reg, before_reg, keep_reg, last_reg} <= {s_tdata, before, s_tkeep, s_tlast};
+        if (take && in_reg == nth) {bound_reg, before_reg, keep_reg, last_reg, upper_reg} <= {s_tdata, before, s_tkeep, s_tlast, upper};
         if (rst) in_reg <= 5'd0;
         if (rst) out_reg <= 5'd0;
     end
@@ -121,7 +122,7 @@ module bisort_partitioner_proof #(
     wire here = m_tvalid && out_reg == nth;
     always @* if (!rst) begin
         none_doubled: assert (!m_tvalid || out_reg < in_reg);
-        same_bound: assert (!here || ({m_tkeep, m_tlast} == {keep_reg, last_reg} && (!keep_reg || m_tdata == bound_reg)));
+        same_bound: assert (!here || ({m_tkeep, m_tlast, m_upper} == {keep_reg, last_reg, upper_reg} && (!keep_reg || m_tdata == bound_reg)));
         none_before: assert (!here || !keep_reg || m_tuser[LEVELS] == (before_reg == 0));
         right_place: assert (!here || !keep_reg || before_reg == 0 || m_tuser[LEVELS-1:0] == partition);
         only_loaded: assert (!take || loaded_reg);

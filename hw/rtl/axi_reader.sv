@@ -76,8 +76,8 @@ module axi_reader #(
     localparam BURST_LOG2 = $clog2(BURST);
     localparam FIFO_LOG2 = $clog2(FIFO_BEATS);
     localparam HIGH_W = BEAT_W - BURST_LOG2;
-    localparam [31:0] BEATS = FIFO_BEATS;
-    localparam [FIFO_LOG2+1:0] ROOM = BEATS[FIFO_LOG2+1:0];
+    localparam [31:0] MOST = FIFO_BEATS - BURST;
+    localparam [FIFO_LOG2:0] MOST_RESERVED = MOST[FIFO_LOG2:0];
     localparam [31:0] LAST_CHUNK = CHUNKS - 1;
     localparam [SEL_W-1:0] LAST_SEL = LAST_CHUNK[SEL_W-1:0];
 
@@ -105,9 +105,14 @@ module axi_reader #(
 
     wire final_burst = req_high_reg == end_high_reg;
     wire [BURST_LOG2-1:0] more = (final_burst ? end_low_reg : {BURST_LOG2{1'b1}}) - req_low_reg;
-    wire has_room = {1'b0, reserved_reg} + {{(FIFO_LOG2+2-BURST_LOG2){1'b0}}, more} < ROOM;
+    // For the longest burst, whatever its length will be.
+    wire has_room = reserved_reg <= MOST_RESERVED;
     wire issue = req_active_reg && has_room && mark_ready && (!ar_valid_reg || m_axi_arready);
     wire accept = cmd_valid && cmd_ready;
+
+    // More beats and one, less the one that goes: the lowest bit is there for its carry. Nothing comes and one goes: all bits set.
+    wire [FIFO_LOG2:0] change = issue ? {{(FIFO_LOG2+1-BURST_LOG2){1'b0}}, more} : {(FIFO_LOG2+1){beat_pop}};
+    wire [FIFO_LOG2+1:0] reserved_next = {reserved_reg, 1'b1} + {change, issue && !beat_pop};
 
     assign cmd_ready = pend_ready && (!req_active_reg || (issue && final_burst));
     assign m_axi_araddr = ar_addr_reg;
@@ -129,8 +134,7 @@ module axi_reader #(
             {req_high_reg, req_low_reg} <= cmd_addr[ADDR_W-1:BEAT_LOG2];
             {end_high_reg, end_low_reg} <= cmd_last[ADDR_W-1:BEAT_LOG2];
         end
-        reserved_reg <= reserved_reg + (issue ? {{(FIFO_LOG2+1-BURST_LOG2){1'b0}}, more} : {(FIFO_LOG2+1){1'b0}})
-            + {{FIFO_LOG2{1'b0}}, issue && !beat_pop} - {{FIFO_LOG2{1'b0}}, beat_pop && !issue};
+        reserved_reg <= reserved_next[FIFO_LOG2+1:1];
         if (rst) begin
             req_active_reg <= 1'b0;
             ar_valid_reg <= 1'b0;

@@ -2,8 +2,8 @@
 //
 // One transfer at a time, as long as its stream; `cmd_ready` says that the one before has been answered in full. Bursts end at
 // multiples of BURST beats, which also keeps them inside 4 KiB. A burst is announced only when all its beats wait here, so a shared
-// port is never held up by a slow stream. Byte strobes leave the neighbours of the first and last element alone, and data are
-// zero where they are low, as the checksum at the port (axi_sum) wants it. A stream of one empty beat writes nothing.
+// port is never held up by a slow stream. Strobes leave the neighbours of the first and last element alone; where they are low, data
+// are what happens to be there. A stream of one empty beat writes nothing.
 
 `default_nettype none
 
@@ -89,12 +89,19 @@ module axi_writer #(
     reg [SEL_W-1:0]      sel_reg;          // chunk of the beat
     reg [BURST_LOG2-1:0] place_reg;        // beat of the burst
 
+    reg                  fresh_reg;        // the next chunk is a beat's first
+    reg [DATA_W-1:0]     beat_reg;
+    reg [ELEMS-1:0]      beat_keep_reg;
+    reg                  beat_last_reg;    // of its burst
+    reg                  beat_valid_reg;   // it is whole
+
     wire fifo_ready;
+    wire room = !beat_valid_reg || fifo_ready;
     wire spilling;                         // the last elements are in the carried chunk alone
     wire spills;                           // they will be
     wire accept_cmd = cmd_valid && cmd_ready;
     wire accept = s_axis_tvalid && s_axis_tready;
-    wire move = accept || (spilling && fifo_ready);
+    wire move = accept || (spilling && room);
     wire [CHUNK_W-1:0] chunk;
     wire [W-1:0] chunk_keep;
     wire final_chunk = spilling || (accept && s_axis_tlast && !spills);
@@ -102,7 +109,7 @@ module axi_writer #(
     wire push = move && (sel_reg == LAST_SEL || final_chunk) && (spilling || s_axis_tkeep[0]);
     wire push_last = final_chunk || &place_reg;
 
-    assign s_axis_tready = active_reg && fifo_ready;
+    assign s_axis_tready = active_reg && room;
 
     genvar k;
     generate
@@ -112,29 +119,24 @@ module axi_writer #(
             reg [CHUNK_W-1:0] carry_reg;       // the chunk before, where the first lane is not 0
             reg [W-1:0] carry_keep_reg;
             wire [W-1:0] keep = spill_reg ? {W{1'b0}} : s_axis_tkeep;
-            wire [CHUNK_W-1:0] kept;           // zero where nothing is kept
             // Lanes below `fine` are the end of the beat before.
-            wire [2*CHUNK_W-1:0] both = {kept, carry_reg};
+            wire [2*CHUNK_W-1:0] both = {s_axis_tdata, carry_reg};
             wire [2*W-1:0] both_keep = {keep, carry_keep_reg};
             wire [31:0] up = W - {{(32-FINE_W){1'b0}}, fine_reg};
             wire [W-1:0] over = ~({W{1'b1}} >> fine_reg);   // lanes of this beat that go to the next chunk
 
-            for (k = 0; k < W; k = k + 1) begin : lane
-                assign kept[k*ELEM_W +: ELEM_W] = keep[k] ? s_axis_tdata[k*ELEM_W +: ELEM_W] : {ELEM_W{1'b0}};
-            end
             assign spilling = spill_reg;
             assign spills = accept && s_axis_tlast && |(keep & over);
-            assign chunk = fine_reg == 0 ? kept : both[up*ELEM_W +: CHUNK_W];
+            assign chunk = fine_reg == 0 ? s_axis_tdata : both[up*ELEM_W +: CHUNK_W];
             assign chunk_keep = fine_reg == 0 ? keep : both_keep[up +: W];
             always @(posedge clk) begin
                 if (move) begin
-                    carry_reg <= kept;
+                    carry_reg <= s_axis_tdata;
                     carry_keep_reg <= keep;
                     spill_reg <= spills;
                 end
                 if (accept_cmd) begin
                     fine_reg <= cmd_addr[ELEM_LOG2 +: FINE_W];
-                    carry_reg <= {CHUNK_W{1'b0}};
                     carry_keep_reg <= {W{1'b0}};
                 end
                 if (rst) spill_reg <= 1'b0;
@@ -151,42 +153,33 @@ module axi_writer #(
         if (move) begin
             sel_reg <= CHUNKS == 1 ? {SEL_W{1'b0}} : sel_reg + 1'b1;
             if (push) place_reg <= place_reg + 1'b1;
+            fresh_reg <= push;
+            beat_last_reg <= push_last;
         end
+        if (room) beat_valid_reg <= push;
         if (accept && s_axis_tlast) active_reg <= 1'b0;
         if (accept_cmd) begin
             active_reg <= 1'b1;
             sel_reg <= CHUNKS == 1 ? {SEL_W{1'b0}} : cmd_addr[BEAT_LOG2-1 -: SEL_W];
             place_reg <= cmd_addr[BEAT_LOG2 +: BURST_LOG2];
+            fresh_reg <= 1'b1;
         end
-        if (rst) active_reg <= 1'b0;
+        if (rst) begin
+            active_reg <= 1'b0;
+            beat_valid_reg <= 1'b0;
+        end
     end
-
-    wire [DATA_W-1:0] beat;
-    wire [ELEMS-1:0] beat_keep;
 
     generate
         for (k = 0; k < CHUNKS; k = k + 1) begin : place
             localparam [SEL_W-1:0] HERE = k;
-            wire now = sel_reg == HERE;
 
-            if (k == CHUNKS - 1) begin : straight
-                // Nothing waits here: this chunk fills its beat.
-                assign beat[k*CHUNK_W +: CHUNK_W] = now ? chunk : {CHUNK_W{1'b0}};
-                assign beat_keep[k*W +: W] = now ? chunk_keep : {W{1'b0}};
-            end else begin : held
-                reg [CHUNK_W-1:0] held_reg;
-                reg [W-1:0] held_keep_reg;
-                assign beat[k*CHUNK_W +: CHUNK_W] = now ? chunk : held_reg;
-                assign beat_keep[k*W +: W] = now ? chunk_keep : held_keep_reg;
-                always @(posedge clk) begin
-                    if (move && now) begin
-                        held_reg <= chunk;
-                        held_keep_reg <= chunk_keep;
-                    end
-                    if (accept_cmd || push) begin
-                        held_reg <= {CHUNK_W{1'b0}};
-                        held_keep_reg <= {W{1'b0}};
-                    end
+            always @(posedge clk) begin
+                if (move && sel_reg == HERE) begin
+                    beat_reg[k*CHUNK_W +: CHUNK_W] <= chunk;
+                    beat_keep_reg[k*W +: W] <= chunk_keep;
+                end else if (move && fresh_reg) begin
+                    beat_keep_reg[k*W +: W] <= {W{1'b0}};
                 end
             end
         end
@@ -205,8 +198,8 @@ module axi_writer #(
     ) beat_fifo (
         .clk(clk),
         .rst(rst),
-        .s_axis_tdata({push_last, beat_keep, beat}),
-        .s_axis_tvalid(push),
+        .s_axis_tdata({beat_last_reg, beat_keep_reg, beat_reg}),
+        .s_axis_tvalid(beat_valid_reg),
         .s_axis_tready(fifo_ready),
         .m_axis_tdata({out_last, out_keep, m_axi_wdata}),
         .m_axis_tvalid(out_valid),
@@ -227,7 +220,8 @@ module axi_writer #(
     reg [OPEN_W-1:0]     open_reg;         // bursts that are announced and not answered
     reg                  first_reg;
 
-    wire final_burst = !active_reg && !spilling && whole_reg == 1;
+    wire completed = beat_valid_reg && fifo_ready && beat_last_reg;
+    wire final_burst = !active_reg && !spilling && !beat_valid_reg && whole_reg == 1;
     wire issue = whole_reg != 0 && !open_reg[OPEN_W-1] && (!aw_valid_reg || m_axi_awready);
     wire announced = aw_valid_reg && m_axi_awready;
     wire sent = out_pop && out_last;
@@ -243,9 +237,10 @@ module axi_writer #(
         end
         if (push) end_low_reg <= place_reg;
         if (out_pop) first_reg <= 1'b0;
-        whole_reg <= whole_reg + {{(WHOLE_W-1){1'b0}}, push && push_last} - {{(WHOLE_W-1){1'b0}}, issue};
-        send_reg <= send_reg + {{FIFO_LOG2{1'b0}}, announced} - {{FIFO_LOG2{1'b0}}, sent};
-        open_reg <= open_reg + {{(OPEN_W-1){1'b0}}, announced} - {{(OPEN_W-1){1'b0}}, m_axi_bvalid};
+        // One more or, as all bits set, one less.
+        if (completed != issue) whole_reg <= whole_reg + {{(WHOLE_W-1){issue}}, 1'b1};
+        if (announced != sent) send_reg <= send_reg + {{FIFO_LOG2{sent}}, 1'b1};
+        if (announced != m_axi_bvalid) open_reg <= open_reg + {{(OPEN_W-1){m_axi_bvalid}}, 1'b1};
         if (accept_cmd) begin
             {aw_high_reg, aw_low_reg} <= cmd_addr[ADDR_W-1:BEAT_LOG2];
             first_reg <= 1'b1;
@@ -272,7 +267,7 @@ module axi_writer #(
         end
     endgenerate
 
-    assign busy = active_reg || spilling || whole_reg != 0 || aw_valid_reg || open_reg != 0;
+    assign busy = active_reg || spilling || beat_valid_reg || whole_reg != 0 || aw_valid_reg || open_reg != 0;
     assign cmd_ready = !busy;
 
 endmodule

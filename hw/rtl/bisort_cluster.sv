@@ -257,7 +257,7 @@ module bisort_cluster #(
         .clk(clk),
         .rst(rst),
         .data(m_axi_wdata),
-        .keep({WORDS{1'b1}}),
+        .keep(m_axi_wstrb),
         .number(wid),
         .first(|(write_first & wready)),
         .valid(m_axi_wvalid && m_axi_wready),

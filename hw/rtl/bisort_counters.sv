@@ -25,8 +25,8 @@ module bisort_counters #(
     output wire [31:0]                total
 );
 
-    // Enough for a round in which every other cycle is taken away.
-    localparam PART_W = STEP_W + NUMBER_W + 1;
+    // Enough for a round in which every other cycle is taken away; a step is a power of two at most.
+    localparam PART_W = $clog2((2 << (STEP_W - 1)) * (COUNTERS + 2) + 1);
     localparam [31:0] LAST_NUMBER = COUNTERS - 1;
     localparam [NUMBER_W-1:0] LAST = LAST_NUMBER[NUMBER_W-1:0];
 

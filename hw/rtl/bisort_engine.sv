@@ -19,7 +19,7 @@ module bisort_engine #(
     parameter CLUSTERS = 2,
     // Probers: an even number, 2 to 32; half of them look lower bounds up, half upper ones.
     parameter PROBERS = 4,
-    // Samples that fit on the chip: a power of two, 16 to 1048576. Each prober has INDEX_DEPTH * KEY_W bits for them.
+    // Samples that fit on the chip: a power of two, 16 to 1048576. Each pair of probers has INDEX_DEPTH * KEY_W bits for them.
     parameter INDEX_DEPTH = 65536,
     // Bits of a memory port: a power of two, W * KEY_W to 1024.
     parameter DATA_W = 128 * W,

@@ -25,9 +25,6 @@ module bisort_index_level #(
 
     // This level's bit of the last sample's number. Samples beyond that one count as larger than every bound.
     input  wire                        last_bit,
-    // Count equal samples as before the bound, too.
-    input  wire                        upper,
-
     // A level stores only its share of the beats.
     /* verilator lint_off UNUSEDSIGNAL */
     input  wire [W*KEY_W-1:0]          write_data,
@@ -40,12 +37,15 @@ module bisort_index_level #(
     // Its bits above this level's are those of the last sample: what lies beyond is known by one bit per level.
     input  wire                        in_edge,
     input  wire [KEY_W-1:0]            in_bound,
+    // It is an upper one: count equal samples as before it, too.
+    input  wire                        in_upper,
     input  wire [TAG_W-1:0]            in_tag,
     input  wire                        in_valid,
 
     output wire [DEPTH_LOG2-1:0]       out_partition,
     output wire                        out_edge,
     output wire [KEY_W-1:0]            out_bound,
+    output wire                        out_upper,
     output wire [TAG_W-1:0]            out_tag,
     output wire                        out_valid
 );
@@ -69,6 +69,7 @@ module bisort_index_level #(
     reg [KEY_W-1:0] read_bound_reg, bound_reg;
     reg [TAG_W-1:0] read_tag_reg, tag_reg;
     reg read_edge_reg, edge_reg;
+    reg read_upper_reg, upper_reg;
     reg read_valid_reg, valid_reg;
 
     wire write_here;
@@ -122,11 +123,12 @@ module bisort_index_level #(
 
     // The added bit makes one comparison serve both directions: below the bound, or not above it.
     wire exists = !read_edge_reg || last_bit;
-    wire precedes = exists && {sample, 1'b0} < {read_bound_reg, upper};
+    wire precedes = exists && {sample, 1'b0} < {read_bound_reg, read_upper_reg};
 
     assign out_partition = partition_reg;
     assign out_edge = edge_reg;
     assign out_bound = bound_reg;
+    assign out_upper = upper_reg;
     assign out_tag = tag_reg;
     assign out_valid = valid_reg;
 
@@ -134,6 +136,7 @@ module bisort_index_level #(
         if (in_valid) begin
             read_partition_reg <= in_partition;
             read_bound_reg <= in_bound;
+            read_upper_reg <= in_upper;
             read_tag_reg <= in_tag;
             read_edge_reg <= in_edge;
         end
@@ -141,6 +144,7 @@ module bisort_index_level #(
             partition_reg <= precedes ? read_partition_reg | STRIDE : read_partition_reg;
             edge_reg <= read_edge_reg && precedes == last_bit;
             bound_reg <= read_bound_reg;
+            upper_reg <= read_upper_reg;
             tag_reg <= read_tag_reg;
         end
         read_valid_reg <= in_valid && !rst;

@@ -1,8 +1,9 @@
 // Two probers that share a slice of a batch: one looks its lower bounds up, the other its upper bounds (PanJoin, III-E and IV).
 //
 // A start reads the slice of both streams of bounds, or of the one stream of keys in mode BAND, and is done when the positions of
-// both streams have been written. Two readers and two writers go to the cluster's memory port; words of partitions come by two readers
-// that the cluster gives, since it may use them for other things too.
+// both streams have been written. Both streams share one partitioner, thus one copy of the index: it takes a bound per cycle, from either
+// in turn, and to scan the partitions takes longer than to find them. Two readers and two writers go to the cluster's memory port; words of
+// partitions come by two readers that the cluster gives, since it may use them for other things too.
 
 `default_nettype none
 
@@ -16,7 +17,7 @@ module bisort_pair #(
     parameter W = 4,
     // Samples per beat of the index: 1, 2, 4, 8 or 16.
     parameter INDEX_W = 4,
-    // Samples that fit on the chip: a power of two. Each prober has a copy of the index.
+    // Samples that fit on the chip: a power of two. Each pair has a copy of the index.
     parameter INDEX_DEPTH = 65536,
     // Bits of the memory port and of addresses, beats of a burst: as in axi_reader.
     parameter DATA_W = 128 * W,
@@ -104,13 +105,8 @@ module bisort_pair #(
     wire [2*KEY_W-1:0] read_tdata, bound_tdata;
     wire [1:0] read_tkeep, read_tlast, read_tvalid, read_tready;
     wire [1:0] bound_tkeep, bound_tlast, bound_tvalid, bound_tready;
-    wire [1:0] reader_busy, stream_busy, index_tready;
+    wire [1:0] reader_busy, stream_busy;
     wire [1:0] rows, partitions, starved;
-
-    // Both streams take a beat of the index together.
-    wire index_both = &index_tready;
-
-    assign s_index_tready = index_both;
 
     bisort_boundary #(
         .KEY_W(KEY_W)
@@ -143,6 +139,54 @@ module bisort_pair #(
         .m_axis_high_tvalid(bound_tvalid[1]),
         .m_axis_high_tready(bound_tready[1])
     );
+
+    // ---- Their partitions: streams take turns.
+
+    localparam PART_W = $clog2(INDEX_DEPTH);
+    wire [KEY_W-1:0] found_tdata;
+    wire [PART_W:0] found_tuser;
+    wire found_tkeep, found_tlast, found_upper, found_tvalid;
+    wire [1:0] found_tready;
+    reg upper_reg;    // the bound that was taken last was an upper one
+    wire upper = bound_tvalid[1] && !(bound_tvalid[0] && upper_reg);
+    wire search_ready;
+
+    assign bound_tready = {search_ready && upper, search_ready && !upper};
+
+    always @(posedge clk) begin
+        if (search_ready && |bound_tvalid) upper_reg <= upper;
+        if (rst) upper_reg <= 1'b0;
+    end
+
+    bisort_partitioner #(
+        .KEY_W(KEY_W),
+        .W(INDEX_W),
+        .INDEX_DEPTH(INDEX_DEPTH)
+    ) partitioner (
+        .clk(clk),
+        .rst(rst),
+        .upper(upper),
+        .drop(drop),
+        .s_index_tdata(s_index_tdata),
+        .s_index_tkeep(s_index_tkeep),
+        .s_index_tlast(s_index_tlast),
+        .s_index_tvalid(s_index_tvalid),
+        .s_index_tready(s_index_tready),
+        .s_axis_tdata(upper ? bound_tdata[KEY_W +: KEY_W] : bound_tdata[0 +: KEY_W]),
+        .s_axis_tkeep(upper ? bound_tkeep[1] : bound_tkeep[0]),
+        .s_axis_tlast(upper ? bound_tlast[1] : bound_tlast[0]),
+        .s_axis_tvalid(|bound_tvalid),
+        .s_axis_tready(search_ready),
+        .m_axis_tdata(found_tdata),
+        .m_axis_tuser(found_tuser),
+        .m_axis_tkeep(found_tkeep),
+        .m_axis_tlast(found_tlast),
+        .m_axis_upper(found_upper),
+        .m_axis_tvalid(found_tvalid),
+        .m_axis_tready(found_upper ? found_tready[1] : found_tready[0])
+    );
+
+    // ---- Their words and positions.
 
     genvar k;
     generate
@@ -182,7 +226,6 @@ module bisort_pair #(
             bisort_probe_stream #(
                 .KEY_W(KEY_W),
                 .W(W),
-                .INDEX_W(INDEX_W),
                 .INDEX_DEPTH(INDEX_DEPTH),
                 .DATA_W(DATA_W),
                 .ADDR_W(ADDR_W),
@@ -198,17 +241,12 @@ module bisort_pair #(
                 .words_last(words_last),
                 .last_partition(last_partition),
                 .step_log2(step_log2),
-                .drop(drop),
-                .s_index_tdata(s_index_tdata),
-                .s_index_tkeep(s_index_tkeep),
-                .s_index_tlast(s_index_tlast),
-                .s_index_tvalid(s_index_tvalid && index_both),
-                .s_index_tready(index_tready[k]),
-                .s_axis_tdata(bound_tdata[k*KEY_W +: KEY_W]),
-                .s_axis_tkeep(bound_tkeep[k]),
-                .s_axis_tlast(bound_tlast[k]),
-                .s_axis_tvalid(bound_tvalid[k]),
-                .s_axis_tready(bound_tready[k]),
+                .s_axis_tdata(found_tdata),
+                .s_axis_tuser(found_tuser),
+                .s_axis_tkeep(found_tkeep),
+                .s_axis_tlast(found_tlast),
+                .s_axis_tvalid(found_tvalid && found_upper == (k != 0)),
+                .s_axis_tready(found_tready[k]),
                 .words_cmd_addr(words_cmd_addr[k*ADDR_W +: ADDR_W]),
                 .words_cmd_last(words_cmd_last[k*ADDR_W +: ADDR_W]),
                 .words_cmd_valid(words_cmd_valid[k]),

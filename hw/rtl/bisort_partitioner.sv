@@ -9,7 +9,7 @@
 //
 // The index comes as a stream of W-lane beats, sample 0 first, and stays until the next one. `drop` forgets it: bounds then wait
 // until a new index has come. An index is taken in only while no bound is on its way. An empty index (one beat, tkeep = 0) is
-// allowed; every bound has no partition then. Limits: at most INDEX_DEPTH samples; `upper` is steady while bounds are on their way.
+// allowed; every bound has no partition then. Limit: at most INDEX_DEPTH samples.
 
 `default_nettype none
 
@@ -24,7 +24,7 @@ module bisort_partitioner #(
     input  wire                           clk,
     input  wire                           rst,
 
-    // Upper bounds: samples equal to the bound are before it.
+    // The bound that comes is an upper one: samples equal to it are before it.
     input  wire                           upper,
     // Forget the index.
     input  wire                           drop,
@@ -47,13 +47,14 @@ module bisort_partitioner #(
     output wire [$clog2(INDEX_DEPTH):0]   m_axis_tuser,
     output wire                           m_axis_tkeep,
     output wire                           m_axis_tlast,
+    output wire                           m_axis_upper,
     output wire                           m_axis_tvalid,
     input  wire                           m_axis_tready
 );
 
     localparam DEPTH_LOG2 = $clog2(INDEX_DEPTH);
     localparam TAG_W = 3;
-    localparam OUT_W = KEY_W + DEPTH_LOG2 + TAG_W;
+    localparam OUT_W = KEY_W + DEPTH_LOG2 + TAG_W + 1;
     // Bounds on their way need room at the end, because the levels never stand still: two cycles per level and three more.
     localparam ROOM_LOG2 = $clog2(2 * DEPTH_LOG2 + 3);
 
@@ -111,11 +112,13 @@ module bisort_partitioner #(
     // The search: first sample 0, then a level per bit of the partition's number.
     wire none = empty_reg || !({least_reg, 1'b0} < {s_axis_tdata, upper});
     reg [KEY_W-1:0] first_bound_reg;
+    reg first_upper_reg;
     reg [TAG_W-1:0] first_tag_reg;
     reg first_valid_reg;
 
     always @(posedge clk) begin
         if (take) first_bound_reg <= s_axis_tdata;
+        if (take) first_upper_reg <= upper;
         if (take) first_tag_reg <= {none, s_axis_tkeep, s_axis_tlast};
         first_valid_reg <= take && !rst;
     end
@@ -123,7 +126,7 @@ module bisort_partitioner #(
     wire [(DEPTH_LOG2+1)*DEPTH_LOG2-1:0] partitions;
     wire [(DEPTH_LOG2+1)*KEY_W-1:0] bounds;
     wire [(DEPTH_LOG2+1)*TAG_W-1:0] tags;
-    wire [DEPTH_LOG2:0] valids;
+    wire [DEPTH_LOG2:0] uppers, valids;
     // Behind the last level nobody asks.
     /* verilator lint_off UNUSEDSIGNAL */
     wire [DEPTH_LOG2:0] edges;
@@ -132,6 +135,7 @@ module bisort_partitioner #(
     assign partitions[DEPTH_LOG2-1:0] = 0;
     assign edges[0] = 1'b1;
     assign bounds[KEY_W-1:0] = first_bound_reg;
+    assign uppers[0] = first_upper_reg;
     assign tags[TAG_W-1:0] = first_tag_reg;
     assign valids[0] = first_valid_reg;
 
@@ -148,18 +152,19 @@ module bisort_partitioner #(
                 .clk(clk),
                 .rst(rst),
                 .last_bit(last_reg[DEPTH_LOG2-1-i]),
-                .upper(upper),
                 .write_data(s_index_tdata),
                 .write_beat(beat_reg),
                 .write(write),
                 .in_partition(partitions[i*DEPTH_LOG2 +: DEPTH_LOG2]),
                 .in_edge(edges[i]),
                 .in_bound(bounds[i*KEY_W +: KEY_W]),
+                .in_upper(uppers[i]),
                 .in_tag(tags[i*TAG_W +: TAG_W]),
                 .in_valid(valids[i]),
                 .out_partition(partitions[(i+1)*DEPTH_LOG2 +: DEPTH_LOG2]),
                 .out_edge(edges[i+1]),
                 .out_bound(bounds[(i+1)*KEY_W +: KEY_W]),
+                .out_upper(uppers[i+1]),
                 .out_tag(tags[(i+1)*TAG_W +: TAG_W]),
                 .out_valid(valids[i+1])
             );
@@ -168,7 +173,7 @@ module bisort_partitioner #(
 
     wire [DEPTH_LOG2-1:0] found = partitions[DEPTH_LOG2*DEPTH_LOG2 +: DEPTH_LOG2];
     wire [OUT_W-1:0] found_word =
-        {tags[DEPTH_LOG2*TAG_W +: TAG_W], found, bounds[DEPTH_LOG2*KEY_W +: KEY_W]};
+        {uppers[DEPTH_LOG2], tags[DEPTH_LOG2*TAG_W +: TAG_W], found, bounds[DEPTH_LOG2*KEY_W +: KEY_W]};
 
     /* verilator lint_off PINCONNECTEMPTY */
     stream_fifo #(.WIDTH(OUT_W), .DEPTH(1 << ROOM_LOG2)) room (
@@ -177,7 +182,7 @@ module bisort_partitioner #(
         .s_axis_tdata(found_word),
         .s_axis_tvalid(valids[DEPTH_LOG2]),
         .s_axis_tready(),
-        .m_axis_tdata({m_axis_tuser[DEPTH_LOG2], m_axis_tkeep, m_axis_tlast, m_axis_tuser[DEPTH_LOG2-1:0], m_axis_tdata}),
+        .m_axis_tdata({m_axis_upper, m_axis_tuser[DEPTH_LOG2], m_axis_tkeep, m_axis_tlast, m_axis_tuser[DEPTH_LOG2-1:0], m_axis_tdata}),
         .m_axis_tvalid(m_axis_tvalid),
         .m_axis_tready(m_axis_tready),
         .count()

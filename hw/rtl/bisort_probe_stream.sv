@@ -1,7 +1,7 @@
-// One stream of bounds, lower or upper, through partitioner and prober, with the DMA for positions (PanJoin, IV, Figure 9).
+// One stream of bounds, lower or upper, through a prober, with the DMA for positions (PanJoin, IV, Figure 9).
 //
-// Bounds come in; partitions are asked for as the prober wants them, each one once, from a reader outside, which brings their words in
-// that order; positions are written in the order of the bounds.
+// Bounds come in with their partitions; partitions are asked for as the prober wants them, each one once, from a reader outside, which
+// brings their words in that order; positions are written in the order of the bounds.
 // Limits: one batch at a time; everything that describes the run is steady while a batch is under way.
 
 `default_nettype none
@@ -15,8 +15,6 @@ module bisort_probe_stream #(
     parameter KEY_W = 64,
     // Words compared per cycle: 1, 2, 4 or 8.
     parameter W = 4,
-    // Samples per beat of the index: 1, 2, 4, 8 or 16.
-    parameter INDEX_W = 4,
     // Samples that fit on the chip: a power of two.
     parameter INDEX_DEPTH = 65536,
     // Bits of the memory port and of addresses, beats of a burst: as in axi_reader.
@@ -42,15 +40,10 @@ module bisort_probe_stream #(
     input  wire [ADDR_W-1:0]        words_last,
     input  wire [$clog2(INDEX_DEPTH)-1:0] last_partition,
     input  wire [4:0]               step_log2,
-    input  wire                     drop,
 
-    input  wire [INDEX_W*KEY_W-1:0] s_index_tdata,
-    input  wire [INDEX_W-1:0]       s_index_tkeep,
-    input  wire                     s_index_tlast,
-    input  wire                     s_index_tvalid,
-    output wire                     s_index_tready,
-
+    // Bounds as bisort_partitioner gives them.
     input  wire [KEY_W-1:0]         s_axis_tdata,
+    input  wire [$clog2(INDEX_DEPTH):0] s_axis_tuser,
     input  wire                     s_axis_tkeep,
     input  wire                     s_axis_tlast,
     input  wire                     s_axis_tvalid,
@@ -91,42 +84,10 @@ module bisort_probe_stream #(
     localparam PART_W = $clog2(INDEX_DEPTH);
     localparam BYTES_LOG2 = $clog2(KEY_W / 8);
 
-    // ---- Where each bound's partition is.
-
-    wire [KEY_W-1:0] found_tdata;
-    wire [PART_W:0] found_tuser;
-    wire found_tkeep, found_tlast, found_tvalid, found_tready;
-
-    bisort_partitioner #(
-        .KEY_W(KEY_W),
-        .W(INDEX_W),
-        .INDEX_DEPTH(INDEX_DEPTH)
-    ) partitioner (
-        .clk(clk),
-        .rst(rst),
-        .upper(upper),
-        .drop(drop),
-        .s_index_tdata(s_index_tdata),
-        .s_index_tkeep(s_index_tkeep),
-        .s_index_tlast(s_index_tlast),
-        .s_index_tvalid(s_index_tvalid),
-        .s_index_tready(s_index_tready),
-        .s_axis_tdata(s_axis_tdata),
-        .s_axis_tkeep(s_axis_tkeep),
-        .s_axis_tlast(s_axis_tlast),
-        .s_axis_tvalid(s_axis_tvalid),
-        .s_axis_tready(s_axis_tready),
-        .m_axis_tdata(found_tdata),
-        .m_axis_tuser(found_tuser),
-        .m_axis_tkeep(found_tkeep),
-        .m_axis_tlast(found_tlast),
-        .m_axis_tvalid(found_tvalid),
-        .m_axis_tready(found_tready)
-    );
-
     // ---- The prober and the words it asks for.
 
     wire [PART_W-1:0] wanted;
+    wire [31:0] wanted_first;
     wire [31:0] place_tdata;
     wire place_tkeep, place_tlast, place_tvalid, place_tready;
 
@@ -140,13 +101,14 @@ module bisort_probe_stream #(
         .rst(rst),
         .upper(upper),
         .step_log2(step_log2),
-        .s_axis_tdata(found_tdata),
-        .s_axis_tuser(found_tuser),
-        .s_axis_tkeep(found_tkeep),
-        .s_axis_tlast(found_tlast),
-        .s_axis_tvalid(found_tvalid),
-        .s_axis_tready(found_tready),
+        .s_axis_tdata(s_axis_tdata),
+        .s_axis_tuser(s_axis_tuser),
+        .s_axis_tkeep(s_axis_tkeep),
+        .s_axis_tlast(s_axis_tlast),
+        .s_axis_tvalid(s_axis_tvalid),
+        .s_axis_tready(s_axis_tready),
         .m_req_tdata(wanted),
+        .m_req_first(wanted_first),
         .m_req_tvalid(words_cmd_valid),
         .m_req_tready(words_cmd_ready),
         .s_words_tdata(s_words_tdata),
@@ -162,7 +124,6 @@ module bisort_probe_stream #(
     );
 
     wire [31:0] step_mask = (32'd1 << step_log2) - 32'd1;
-    wire [31:0] wanted_first = {{(32-PART_W){1'b0}}, wanted} << step_log2;
     wire [63:0] first_bytes = {32'd0, wanted_first} << BYTES_LOG2;
     wire [63:0] last_bytes = {32'd0, wanted_first | step_mask} << BYTES_LOG2;
 

@@ -40,6 +40,8 @@ module bisort_prober #(
 
     // Partitions wanted.
     output wire [PART_W-1:0]  m_req_tdata,
+    // The place of such a partition's first word in the run.
+    output wire [31:0]        m_req_first,
     output wire               m_req_tvalid,
     input  wire               m_req_tready,
 
@@ -59,7 +61,7 @@ module bisort_prober #(
 );
 
     localparam COUNT_W = $clog2(W) + 1;
-    localparam PENDING_W = KEY_W + PART_W + 4;
+    localparam PENDING_W = KEY_W + 32 + 4;
 
     param_check #(.OK(KEY_W == 32 || KEY_W == 64), .MESSAGE("KEY_W must be 32 or 64")) key_check ();
     param_check #(.OK(W == 1 || W == 2 || W == 4 || W == 8 || W == 16), .MESSAGE("W must be 1, 2, 4, 8 or 16")) lanes_check ();
@@ -67,6 +69,7 @@ module bisort_prober #(
 
     // Asking: a bound whose partition differs from the one before it asks for the words and is marked `fresh`.
     reg [PART_W-1:0] asked_reg;
+    reg [31:0] asked_first_reg;
     reg asked_valid_reg;
     reg req_valid_reg;
 
@@ -75,14 +78,18 @@ module bisort_prober #(
     wire in_fresh = !in_none && !(asked_valid_reg && asked_reg == s_axis_tuser[PART_W-1:0]);
     wire req_free = !req_valid_reg || m_req_tready;
     wire take = s_axis_tvalid && s_axis_tready;
+    // Here once for all, since what it gives is stored anyway and the shift is not small.
+    wire [31:0] in_first = {{(32-PART_W){1'b0}}, s_axis_tuser[PART_W-1:0]} << step_log2;
 
     assign s_axis_tready = pending_ready && req_free;
     // The partition that was asked for last is the one being asked for.
     assign m_req_tdata = asked_reg;
+    assign m_req_first = asked_first_reg;
     assign m_req_tvalid = req_valid_reg;
 
     always @(posedge clk) begin
         if (take && in_fresh) asked_reg <= s_axis_tuser[PART_W-1:0];
+        if (take && in_fresh) asked_first_reg <= in_first;
         if (take) asked_valid_reg <= !s_axis_tlast && !in_none;
         if (req_free) req_valid_reg <= take && in_fresh;
         if (rst) begin
@@ -93,20 +100,20 @@ module bisort_prober #(
 
     // The bound at work, and the next one behind it.
     wire [KEY_W-1:0] next_bound;
-    wire [PART_W-1:0] next_partition;
+    wire [31:0] next_first;
     wire next_fresh, next_none, next_keep, next_last, next_valid, next_take;
     reg [KEY_W-1:0] bound_reg;
-    reg [PART_W-1:0] partition_reg;
+    reg [31:0] first_reg;
     reg fresh_reg, none_reg, keep_reg, last_reg, valid_reg;
 
     /* verilator lint_off PINCONNECTEMPTY */
     stream_fifo #(.WIDTH(PENDING_W), .DEPTH(PENDING)) pending (
         .clk(clk),
         .rst(rst),
-        .s_axis_tdata({in_fresh, in_none, s_axis_tkeep, s_axis_tlast, s_axis_tuser[PART_W-1:0], s_axis_tdata}),
+        .s_axis_tdata({in_fresh, in_none, s_axis_tkeep, s_axis_tlast, in_first, s_axis_tdata}),
         .s_axis_tvalid(s_axis_tvalid && req_free),
         .s_axis_tready(pending_ready),
-        .m_axis_tdata({next_fresh, next_none, next_keep, next_last, next_partition, next_bound}),
+        .m_axis_tdata({next_fresh, next_none, next_keep, next_last, next_first, next_bound}),
         .m_axis_tvalid(next_valid),
         .m_axis_tready(next_take),
         .count()
@@ -151,7 +158,7 @@ module bisort_prober #(
     always @(posedge clk) begin
         if (next_take) begin
             bound_reg <= next_bound;
-            partition_reg <= next_partition;
+            first_reg <= next_first;
             none_reg <= next_none;
             keep_reg <= next_keep;
             last_reg <= next_last;
@@ -204,7 +211,7 @@ module bisort_prober #(
 
     always @(posedge clk) begin
         if (emit) begin
-            start_reg <= none_reg ? 0 : {{(32-PART_W){1'b0}}, partition_reg} << step_log2;
+            start_reg <= none_reg ? 0 : first_reg;
             within_reg <= none_reg ? 0 : passed_reg + {{(32-COUNT_W){1'b0}}, passing};
             found_keep_reg <= keep_reg;
             found_last_reg <= last_reg;

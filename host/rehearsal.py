@@ -27,8 +27,8 @@ from millrace.host.words import Array
 
 MOST_TUPLES, MOST_BATCHES = 1 << 19, 1 << 12
 """What is recorded at most."""
-CLOCKED_TUPLES, CLOCKED_BATCHES = 1 << 18, 128
-"""What is clocked at most; one batch at least."""
+CLOCKED_TUPLES, CLOCKED_BATCHES = 1 << 17, 128
+"""What is clocked at a time, at most; one batch at least."""
 _KEPT_QUESTIONS = 4
 _LEAST_BATCHES = 3
 _PASSES = 2
@@ -78,21 +78,21 @@ class Recording:
 def rehearse(recording: Recording, team: Team, want: bool) -> tuple[dict[str, float], int]:
     """Nanoseconds per tuple, of those put in and those that ask, of every structure; `want`: pairs, not only counts.
 
-    And how long all that took, without the time for compiling.
+    And how long all that took, as near as can be told without the time for compiling.
     """
     costs, spent = {}, 0
     for name in STRUCTURES:
-        passes = []
-        for _ in range(_PASSES):
-            start = time.perf_counter_ns()
-            passes.append((_clocked(name, recording, team, want), time.perf_counter_ns() - start))
-        costs[name] = min(cost for cost, _ in passes)
-        spent += _PASSES * min(took for _, took in passes)
+        start = time.perf_counter_ns()
+        passes = _passes(name, recording, team, want)
+        took = time.perf_counter_ns() - start
+        costs[name] = min(passes)
+        amount = recording.tuples + recording.askers
+        spent += min(took, int(4 * costs[name] * amount))
     return costs, spent
 
 
-def _clocked(name: str, recording: Recording, team: Team, want: bool) -> float:
-    """One count."""
+def _passes(name: str, recording: Recording, team: Team, want: bool) -> list[float]:
+    """Fill a window with what was recorded, and clock the latest batches and questions, in `_PASSES` parts."""
     batches, rows = recording.batches, recording.tuples
     device = CpuDevice(team=team)  # its own, so that what is counted of the join's device is the join's work
 
@@ -101,22 +101,26 @@ def _clocked(name: str, recording: Recording, team: Team, want: bool) -> float:
         return structure_class(name)(site, first) if before is None else before.successor(site, first)
 
     chain = Chain(begin, 2 * rows, team.arena)
-    clocked = max(1, min(len(batches), CLOCKED_BATCHES, CLOCKED_TUPLES * len(batches) // rows))
+    length = max(1, min(len(batches) // _PASSES, CLOCKED_BATCHES, CLOCKED_TUPLES * len(batches) // rows))
+    latest = batches[len(batches) - _PASSES * length :]
     at = 0
-    for words in (*_joined(batches), *_joined(batches[: len(batches) - clocked])):
+    for words in (*_joined(batches), *_joined(batches[: len(batches) - len(latest)])):
         at = _put(chain, at, words, team)
-    inserting, probing, asked = 0, 0, 0
-    reach = Intervals(np.full(1, rows // 2), np.full(1, 2 * rows))
-    for number, words in enumerate(batches[len(batches) - clocked :]):
-        askers, questions = recording.asked[number % len(recording.asked)]
-        start = time.perf_counter_ns()
-        at = _put(chain, at, words, team)
-        middle = time.perf_counter_ns()
-        _ask(chain, askers, questions, reach, team, want)
-        inserting, probing, asked = inserting + middle - start, probing + time.perf_counter_ns() - middle, asked + askers
+    reach, costs = Intervals(np.full(1, rows // 2), np.full(1, 2 * rows)), []
+    for first in range(0, len(latest), length):
+        inserting = probing = put = asked = 0
+        for number, words in enumerate(latest[first : first + length]):
+            askers, questions = recording.asked[number % len(recording.asked)]
+            start = time.perf_counter_ns()
+            at = _put(chain, at, words, team)
+            middle = time.perf_counter_ns()
+            _ask(chain, askers, questions, reach, team, want)
+            probing += time.perf_counter_ns() - middle
+            inserting, put, asked = inserting + middle - start, put + len(words), asked + askers
+        amount = rows + recording.askers
+        costs.append((inserting / put * rows + probing / asked * recording.askers) / amount)
     chain.close()
-    put = sum(len(words) for words in batches[len(batches) - clocked :])
-    return (inserting / put * rows + probing / asked * recording.askers) / (rows + recording.askers)
+    return costs
 
 
 def _joined(batches: list[Array]) -> Iterable[Array]:

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from math import log2
 
 from millrace.host import calibration
-from millrace.host.asking import Questions
 from millrace.host.calibration import Costs
 from millrace.host.condition import SIDES, Side, other
 from millrace.host.indexes import Matches, Setting, SideStep, Step
 from millrace.host.panjoin import LOAD_ROWS, PanJoinIndex, structure_class
 from millrace.host.rehearsal import Recording, rehearse
-from millrace.host.subwindow import Site, Structure
+from millrace.host.subwindow import Questions, Site, Structure
 from millrace.host.words import Array, Mask, all_true
 
 WANDERING = 0.02
@@ -29,8 +28,9 @@ WANDERING = 0.02
 would hold them all."""
 SWITCH = 0.95
 """Another structure must promise to cost no more than this share of the present one's."""
-SHARE = 0.1
-"""Rehearsals may take this share of the time, the first of all more."""
+SHARE = 0.25
+"""Rehearsals may take this share of the time, the first of all more: a way of use is rehearsed once, so that it is
+next to nothing after a while."""
 _WEIGHT = 0.2
 """How much the latest step counts in what has been seen."""
 Way = tuple[int, ...]
@@ -120,16 +120,12 @@ class AutoIndex(PanJoinIndex):
         return structure_class(name)(site, first)
 
     def _rehearse(self, side: Side, site: Site) -> None:
-        """A subwindow is to begin: measure what was recorded in the one before, and record the new one, if need be."""
+        """A subwindow is to begin: measure what was recorded in the one before, if need be."""
         way, recording = self._strategy.way(self._seen[side], site.capacity), self._recordings[side]
         self._recordings[side] = None
-        if way in self._strategy.took:
-            return
-        if recording is None or not self._may_rehearse(recording, way):
-            self._recordings[side] = Recording(site.word)
-            return
-        self._strategy.took[way], took = rehearse(recording, self.team, not self._strategy.counting)
-        self._rehearsed += took
+        if way not in self._strategy.took and recording is not None and self._may_rehearse(recording, way):
+            self._strategy.took[way], took = rehearse(recording, self.team, not self._strategy.counting)
+            self._rehearsed += took
 
     def _may_rehearse(self, recording: Recording, way: Way) -> bool:
         """Whether what was recorded was used in that way, and there has been enough work for another rehearsal."""
@@ -137,8 +133,17 @@ class AutoIndex(PanJoinIndex):
             return False
         return abs(log2(recording.batch) - way[0]) <= 1 and abs(log2(recording.asking) - way[1]) <= 1
 
+    def _record(self, side: Side) -> None:
+        """Record what comes, if the window is used in a way that has not been rehearsed."""
+        subwindows = self._chains[side].subwindows
+        if self._recordings[side] is None and subwindows and not self.setting.whole:
+            way = self._strategy.way(self._seen[side], subwindows[-1].capacity)
+            if way not in self._strategy.took:
+                self._recordings[side] = Recording(self._words[side])
+
     def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
         asked = super()._take(side, part, step)
+        self._record(side)
         own, others = self._recordings[side], self._recordings[other(side)]
         if own is not None:
             own.put(part.words if all_true(part.live) else part.words[part.live])

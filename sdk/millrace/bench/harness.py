@@ -80,8 +80,8 @@ class Case:
     The answers of the first `check_steps` steps are compared. Every contender does `warm_work` before it is timed, so
     that whatever adapts has settled. A slice ends only after whole rounds of `round` steps, for steps that differ by
     turns. Where there are many cases, each takes a `slice_share` of the usual slice. A repeat may be cut into `turns`
-    slices of each contender, so that those whose speeds are close meet the same moments. Our indexes in `rivals` are peers
-    of our others. `prepare` is called before anybody starts.
+    slices of each contender, so that those whose speeds are close meet the same moments. Our indexes in `rivals` are
+    peers of our others. `prepare` is called before anybody starts.
     """
 
     name: str

@@ -35,19 +35,22 @@ class Subwindow:
     least: int = -1
     most: int = -1
     beyond: int = 0
-    """Tuples of batches that lay wholly beyond the keys of the subwindow before."""
+    """Tuples beyond the keys of the subwindow before."""
 
     @property
     def first(self) -> int:
         """The oldest position."""
         return self.structure.first
 
-    def widen(self, least: int, most: int, rows: int, before: Subwindow | None) -> None:
-        """Note the least and the largest word of so many new tuples."""
+    def widen(self, words: Array, before: Subwindow | None) -> None:
+        """Note the least and the largest of new tuples' sorted words, and how many are beyond those before."""
+        least, most = int(words[0]), int(words[-1])
         self.least = least if self.least < 0 else min(self.least, least)
         self.most = max(self.most, most)
-        if before is not None and before.most >= 0 and (least > before.most or most < before.least):
-            self.beyond += rows
+        if before is not None and before.most >= 0 and (least < before.least or most > before.most):
+            ends = np.array([before.least, before.most], words.dtype)
+            self.beyond += int(np.searchsorted(words, ends[0]))
+            self.beyond += len(words) - int(np.searchsorted(words, ends[1], "right"))
 
     def __len__(self) -> int:
         """How many positions it spans."""
@@ -79,7 +82,7 @@ class Chain:
         """Put in the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
         newest = self._newest(first, span)
         if len(words):
-            newest.widen(int(words[0]), int(words[-1]), len(words), self._before())
+            newest.widen(words, self._before())
             # A copy: the structure takes the arrays over, and the caller goes on with the numbers.
             ids = self._arena.take(len(numbers) + PAD, np.uint32)[: len(numbers)]
             np.add(numbers, np.uint32(first - newest.first), out=ids)
@@ -106,7 +109,7 @@ class Chain:
 
     @property
     def wandering(self) -> float:
-        """The share of the newest subwindow's tuples that came with keys all beyond those of the one before."""
+        """The share of the newest subwindow's tuples with keys beyond those of the one before."""
         newest = self.subwindows[-1] if self.subwindows else None
         return newest.beyond / max(len(newest.structure), 1) if newest is not None else 0.0
 

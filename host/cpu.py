@@ -78,10 +78,13 @@ class CpuDevice(Device):
     kind = "cpu"
     units = frozenset(UNITS)
 
-    def __init__(self, threads: int | None = None) -> None:
-        """`threads`: how many work on one launch (default: as many as there are cores; no more than the pool has)."""
+    def __init__(self, threads: int | None = None, team: Team | None = None) -> None:
+        """`threads`: how many work on one launch (default: as many as there are cores; no more than the pool has).
+
+        Instead there may be a `team` that is another's, who also closes it.
+        """
         self.name = "cpu"
-        self.team = Team(min(threads or pool.cores(), pool.size()), Arena.borrow())
+        self.team = team or Team(min(threads or pool.cores(), pool.size()), Arena.borrow())
         self._tally = Tally()
         self._queue: deque[CpuLaunch] = deque()
 

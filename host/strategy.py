@@ -1,31 +1,39 @@
-"""`index="auto"`: which structure a new subwindow gets (PanJoin, V-A4, as a cost model).
+"""`index="auto"`: which structure a new subwindow gets (PanJoin, V-A4, by measuring instead of a rule).
 
 The paper's rule: BI-Sort for large batches or many partners, RaP-Table for small ones, WiB+-Tree where keys wander.
-Here the rule is a sum of costs per tuple, whose constants are measured once per machine (`millrace.host.calibration`),
-put to what the join has seen of its stream: tuples per step, partners per tuple, keys beyond those of the subwindow
-before. While it runs, the time each structure really took corrects its estimate. The choice is made anew whenever a
-subwindow begins. Whole tables, which are put in order once and asked in large batches, always get BI-Sort.
+Here a part of the stream itself is gone through again with each structure, and clocked (`millrace.host.rehearsal`),
+once for every *way* in which the join is used: tuples per step, partners per tuple, rows of a subwindow, pairs or
+counts. Until then, and where nothing could be recorded, a sum of costs serves, whose constants are measured once per
+machine (`millrace.host.calibration`). The choice is made anew whenever a subwindow begins. Whole tables, which are put
+in order once and asked in large batches, always get BI-Sort.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from math import log2
 
 from millrace.host import calibration
 from millrace.host.calibration import Costs
 from millrace.host.condition import SIDES, Side, other
-from millrace.host.indexes import Matches, Setting, Step
+from millrace.host.indexes import Matches, Setting, SideStep, Step
 from millrace.host.panjoin import LOAD_ROWS, PanJoinIndex, structure_class
-from millrace.host.subwindow import Site, Structure
-from millrace.host.words import Array, Mask
+from millrace.host.rehearsal import Recording, rehearse
+from millrace.host.subwindow import Questions, Site, Structure
+from millrace.host.words import Array, Mask, all_true
 
-WANDERING = 0.25
-"""RaP-Table is not taken where this share of new keys is beyond those of the subwindow before."""
-SWITCH = 0.85
+WANDERING = 0.02
+"""RaP-Table is not taken where this share of new keys is beyond those of the subwindow before: its last partition
+would hold them all."""
+SWITCH = 0.95
 """Another structure must promise to cost no more than this share of the present one's."""
+SHARE = 0.25
+"""Rehearsals may take this share of the time, the first of all more: a way of use is rehearsed once, so that it is
+next to nothing after a while."""
 _WEIGHT = 0.2
 """How much the latest step counts in what has been seen."""
+Way = tuple[int, ...]
 
 
 @dataclass
@@ -54,24 +62,27 @@ def _moved(before: float, now: float) -> float:
 
 @dataclass
 class Strategy:
-    """Chooses structures. `paid` is how much more time each took than expected, where it was used."""
+    """Chooses structures by what they took in rehearsals, for each way of use, or by their `costs`."""
 
     costs: dict[str, Costs]
     counting: bool = False
-    paid: dict[str, float] = field(default_factory=dict)
+    took: dict[Way, dict[str, float]] = field(default_factory=dict)
+
+    def way(self, seen: Seen, capacity: int) -> Way:
+        """How a window is used: alike are those whose sizes differ by less than twice, and partners by less than four
+        times."""
+        sizes = (round(log2(max(size, 1))) for size in (seen.batch, seen.asked, capacity))
+        return (*sizes, round(log2(1 + seen.partners) / 2), self.counting)
 
     def expected(self, name: str, seen: Seen) -> float:
-        """Nanoseconds per tuple by the model alone."""
+        """Nanoseconds per tuple by the constants."""
         batch, asked = seen.batch or seen.asked or 1.0, seen.asked or seen.batch or 1.0
         return self.costs[name].per_tuple(batch, asked, seen.partners, self.counting and name == "bisort")
 
-    def estimate(self, name: str, seen: Seen) -> float:
-        """The same, corrected by experience."""
-        return self.expected(name, seen) * self.paid.get(name, 1.0)
-
-    def choose(self, seen: Seen, present: str | None) -> tuple[str, str]:
+    def choose(self, seen: Seen, capacity: int, present: str | None) -> tuple[str, str]:
         """A structure, and why."""
-        able = {name: self.estimate(name, seen) for name in self.costs}
+        took = self.took.get(self.way(seen, capacity))
+        able = dict(took) if took else {name: self.expected(name, seen) for name in self.costs}
         why = f"batches of {seen.batch:.0f}, {seen.partners:.1f} partners a tuple"
         if seen.wandering > WANDERING:
             del able["rap"]
@@ -80,13 +91,7 @@ class Strategy:
         if present in able and able[best] > SWITCH * able[present]:
             best = present
         costs = ", ".join(f"{name} {able[name]:.0f}" for name in sorted(able, key=lambda name: able[name]))
-        return best, f"{best} for {why}; expected ns a tuple: {costs}"
-
-    def learn(self, name: str, seen: Seen, nanoseconds: float) -> None:
-        """A tuple took so long with a structure."""
-        before = self.paid.get(name, 1.0)
-        now = min(max(nanoseconds / self.expected(name, seen), 0.25), 4.0)
-        self.paid[name] = before + _WEIGHT * (now - before)
+        return best, f"{best} for {why}; {'measured' if took else 'expected'} ns a tuple: {costs}"
 
 
 class AutoIndex(PanJoinIndex):
@@ -98,17 +103,53 @@ class AutoIndex(PanJoinIndex):
         """Nothing seen yet."""
         super().__init__(setting)
         self._seen: dict[Side, Seen] = {side: Seen() for side in SIDES}
+        self._recordings: dict[Side, Recording | None] = dict.fromkeys(SIDES)
         self._strategy = Strategy(calibration.costs(self.team.threads))
         self._reason = ""
+        self._worked = self._rehearsed = 0
 
     def _next(self, side: Side, before: Structure | None, site: Site, first: int) -> Structure:
         if self.setting.whole:
             name, self._reason = "bisort", "bisort for whole tables: put in order once, asked in large batches"
         else:
-            name, self._reason = self._strategy.choose(self._seen[side], None if before is None else before.name)
+            self._rehearse(side, site)
+            present = None if before is None else before.name
+            name, self._reason = self._strategy.choose(self._seen[side], site.capacity, present)
         if before is not None and before.name == name:
             return before.successor(site, first)
         return structure_class(name)(site, first)
+
+    def _rehearse(self, side: Side, site: Site) -> None:
+        """A subwindow is to begin: measure what was recorded in the one before, if need be."""
+        way, recording = self._strategy.way(self._seen[side], site.capacity), self._recordings[side]
+        self._recordings[side] = None
+        if way not in self._strategy.took and recording is not None and self._may_rehearse(recording, way):
+            self._strategy.took[way], took = rehearse(recording, self.team, not self._strategy.counting)
+            self._rehearsed += took
+
+    def _may_rehearse(self, recording: Recording, way: Way) -> bool:
+        """Whether what was recorded was used in that way, and there has been enough work for another rehearsal."""
+        if not recording.enough or self._rehearsed > SHARE * self._worked:
+            return False
+        return abs(log2(recording.batch) - way[0]) <= 1 and abs(log2(recording.asking) - way[1]) <= 1
+
+    def _record(self, side: Side) -> None:
+        """Record what comes, if the window is used in a way that has not been rehearsed."""
+        subwindows = self._chains[side].subwindows
+        if self._recordings[side] is None and subwindows and not self.setting.whole:
+            way = self._strategy.way(self._seen[side], subwindows[-1].capacity)
+            if way not in self._strategy.took:
+                self._recordings[side] = Recording(self._words[side])
+
+    def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
+        asked = super()._take(side, part, step)
+        self._record(side)
+        own, others = self._recordings[side], self._recordings[other(side)]
+        if own is not None:
+            own.put(part.words if all_true(part.live) else part.words[part.live])
+        if others is not None and asked is not None and len(asked):
+            others.ask(len(part.words), asked)
+        return asked
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
         """Look at the step before and after it is made."""
@@ -119,20 +160,13 @@ class AutoIndex(PanJoinIndex):
                 self._seen[side].put(sizes[side])
         start = time.perf_counter_ns()
         found = super().step(step, want_positions)
-        took = (time.perf_counter_ns() - start) / max(len(step.order), 1)
+        self._worked += time.perf_counter_ns() - start
         for side, matches in zip(SIDES, found, strict=True):
             if sizes[side]:
-                self._note(other(side), sizes[side], float(matches.counts.sum()) / sizes[side], took)
+                asked = other(side)
+                self._seen[asked].ask(sizes[side], float(matches.counts.sum()) / sizes[side])
+                self._seen[asked].wandering = self._chains[asked].wandering
         return found
-
-    def _note(self, side: Side, asked: int, partners: float, took: float) -> None:
-        """What it was like to ask a side's window; its structure is to thank for the time, if all of it has one."""
-        seen, chain = self._seen[side], self._chains[side]
-        seen.ask(asked, partners)
-        seen.wandering = chain.wandering
-        names = {sub.structure.name for sub in chain.subwindows}
-        if len(names) == 1:
-            self._strategy.learn(names.pop(), seen, took)
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Put in earlier tuples; nothing is known yet of how they will be asked for."""

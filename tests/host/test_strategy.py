@@ -12,7 +12,9 @@ import pytest
 import millrace as mr
 from millrace.host import calibration, strategy
 from millrace.host.calibration import Costs
+from millrace.host.rehearsal import Recording, rehearse
 from millrace.host.strategy import Seen, Strategy
+from millrace.host.team import Team
 
 CHEAP_CALLS, CHEAP_TUPLES = Costs(10, 50, 10, 50, 5), Costs(10_000, 5, 10_000, 5, 5)
 
@@ -23,32 +25,58 @@ def strategy_of(**costs: Costs) -> Strategy:
 
 def test_small_batches_pay_for_calls_and_large_ones_for_tuples() -> None:
     chooser = strategy_of(bisort=CHEAP_TUPLES, rap=CHEAP_CALLS, wib=Costs(11, 51, 11, 51, 5))
-    assert chooser.choose(Seen(batch=1), None)[0] == "rap"
-    assert chooser.choose(Seen(batch=65_536), None)[0] == "bisort"
+    assert chooser.choose(Seen(batch=1), 4096, None)[0] == "rap"
+    assert chooser.choose(Seen(batch=65_536), 4096, None)[0] == "bisort"
 
 
 def test_keys_that_wander_are_not_for_rap() -> None:
     chooser = strategy_of(bisort=CHEAP_TUPLES, rap=CHEAP_CALLS, wib=Costs(11, 51, 11, 51, 5))
-    name, why = chooser.choose(Seen(batch=1, wandering=0.9), None)
+    name, why = chooser.choose(Seen(batch=1, wandering=0.9), 4096, None)
     assert name == "wib"
     assert "90%" in why
 
 
 def test_many_partners_are_for_bisort_where_only_counts_are_wanted() -> None:
     chooser = strategy_of(bisort=Costs(10, 60, 10, 60, 5), rap=CHEAP_CALLS, wib=CHEAP_CALLS)
-    assert chooser.choose(Seen(batch=100, partners=1), None)[0] != "bisort"
+    assert chooser.choose(Seen(batch=100, partners=1), 4096, None)[0] != "bisort"
     chooser.counting = True
-    assert chooser.choose(Seen(batch=100, partners=1000), None)[0] == "bisort"
+    assert chooser.choose(Seen(batch=100, partners=1000), 4096, None)[0] == "bisort"
 
 
-def test_a_structure_is_changed_only_for_a_clear_gain_and_by_experience() -> None:
+def test_a_structure_is_changed_only_for_a_clear_gain_and_by_what_was_measured() -> None:
     chooser = strategy_of(bisort=Costs(10, 50, 10, 50, 5), rap=Costs(10, 48, 10, 48, 5), wib=CHEAP_TUPLES)
     seen = Seen(batch=100)
-    assert chooser.choose(seen, None)[0] == "rap"
-    assert chooser.choose(seen, "bisort")[0] == "bisort"
-    for _ in range(50):
-        chooser.learn("bisort", seen, 3 * chooser.expected("bisort", seen))
-    assert chooser.choose(seen, "bisort")[0] == "rap"
+    assert chooser.choose(seen, 4096, None)[0] == "rap"
+    assert chooser.choose(seen, 4096, "bisort")[0] == "bisort"
+    chooser.took[chooser.way(seen, 4096)] = {"bisort": 300.0, "rap": 100.0, "wib": 200.0}
+    name, why = chooser.choose(seen, 4096, "bisort")
+    assert name == "rap"
+    assert "measured ns a tuple: rap 100, wib 200, bisort 300" in why
+    assert "expected" in chooser.choose(seen, 1 << 20, "bisort")[1], "another way of use"
+
+
+@pytest.mark.parametrize("output", ["seqs", "count"])
+def test_the_stream_is_rehearsed_once_for_each_way_of_use(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsed: list[tuple[int, int, bool]] = []
+
+    def note(recording: Recording, team: Team, want: bool) -> tuple[dict[str, float], int]:
+        rehearsed.append((recording.tuples, round(recording.batch), want))
+        return rehearse(recording, team, want)[0], 0
+
+    monkeypatch.setattr(strategy, "rehearse", note)
+    rng = np.random.default_rng(2)
+    joins = [
+        mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="9000 rows", index=index, output=output)
+        for index in ("auto", "scan")
+    ]
+    for batch in (*[1_000] * 30, *[100] * 100):
+        keys = pa.array(rng.integers(0, 5_000, batch), mask=rng.random(batch) < 0.1)
+        for side in ("r", "s"):
+            ours, theirs = (join.push(side, pa.table({"x": keys})) for join in joins)
+            assert ours.equals(theirs)
+    assert "measured ns a tuple: " in joins[0].stats["strategy"]
+    assert {want for _, _, want in rehearsed} == {output == "seqs"}
+    assert {batch // 500 for _, batch, _ in rehearsed} == {0, 1}, "batches of 900 and of 90 live tuples"
 
 
 def test_the_choice_is_made_anew_at_a_subwindow_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +84,7 @@ def test_the_choice_is_made_anew_at_a_subwindow_and_told(monkeypatch: pytest.Mon
         return {"bisort": CHEAP_TUPLES, "rap": Costs(11, 51, 11, 51, 5), "wib": CHEAP_CALLS}
 
     monkeypatch.setattr(calibration, "costs", costs)
-    monkeypatch.setattr(strategy.Strategy, "learn", lambda *_: None)
+    monkeypatch.setattr(strategy.AutoIndex, "_rehearse", lambda *_: None)
     rng = np.random.default_rng(1)
     joins = [mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="9000 rows", index=index) for index in ("auto", "scan")]
     chosen = []

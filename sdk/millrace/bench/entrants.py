@@ -29,6 +29,8 @@ LARGEST_SCAN = 1 << 28
 LARGEST_COUNTED = 1 << 26
 """The most matches in a step of an index that walks over matches to count them."""
 COUNT_WITHOUT_WALKING = frozenset({"bisort", "auto"})
+SETTLES = {"auto": 2}
+"""An index that chooses needs its windows anew once to see what comes, and once more to hold what it chose then."""
 LARGEST_ON = {"opencl-cpu": 1 << 16, "hls": 1 << 16, "rtl": 1 << 12}
 """The largest window on kinds of device that are there to be checked, not to be fast."""
 
@@ -49,7 +51,7 @@ class Entrant:
 
     def contender(self, start: Callable[[], Runner]) -> Contender:
         """This entrant, doing what `start` starts."""
-        return Contender(self.name, start, self.index, self.device, self.kind)
+        return Contender(self.name, start, self.index, self.device, self.kind, settles=SETTLES.get(self.index, 1))
 
     def starts(self, workload: Workload) -> Callable[[], Stream]:
         """A window join of ours, whose pairs come in the order of the contract."""

@@ -64,6 +64,8 @@ class Contender:
     device_kind: str | None = None
     answers: bool = True
     unit: str | None = None
+    settles: int = 1
+    """How many times the usual warm-up it needs."""
 
     @property
     def ours(self) -> bool:
@@ -77,8 +79,9 @@ class Case:
 
     The answers of the first `check_steps` steps are compared. Every contender does `warm_work` before it is timed, so
     that whatever adapts has settled. A slice ends only after whole rounds of `round` steps, for steps that differ by
-    turns. Where there are many cases, each takes a `slice_share` of the usual slice. Our indexes in `rivals` are peers
-    of our others. `prepare` is called before anybody starts.
+    turns. Where there are many cases, each takes a `slice_share` of the usual slice. A repeat may be cut into `turns`
+    slices of each contender, so that those whose speeds are close meet the same moments. Our indexes in `rivals` are
+    peers of our others. `prepare` is called before anybody starts.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Case:
     round: int = 1
     warm_work: float = 0.0
     slice_share: float = 1.0
+    turns: int = 1
     rivals: frozenset[str] = frozenset()
     prepare: Callable[[], None] | None = None
 
@@ -97,7 +101,7 @@ class Case:
 class Effort:
     """How long to measure: `repeats` slices of `slice_seconds` each, `most_seconds` in all per contender.
 
-    Warming up takes a tenth of `most_seconds` at most.
+    Warming up takes a fifteenth of `most_seconds` at most.
     """
 
     repeats: int = 7
@@ -197,10 +201,11 @@ def _first_answer(contender: Contender, runner: Runner) -> Answer | None:
 
 def _warm(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: Progress) -> None:
     """Work that is not timed."""
+    times = {contender.name: contender.settles for contender in case.contenders}
     for name, runner in runners.items():
         progress(f"{case.name}: warming up {name}", 0.0)
         work = seconds = 0.0
-        while work < case.warm_work and seconds < effort.most_seconds / 10:
+        while work < times[name] * case.warm_work and seconds < times[name] * effort.most_seconds / 15:
             done, took = runner.step()
             work, seconds = work + done, seconds + took
         runner.pause()
@@ -222,10 +227,11 @@ def _difference(expected: Answer, given: Answer) -> str | None:
 def _race(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: Progress) -> dict[str, list[float]]:
     speeds: dict[str, list[float]] = {name: [] for name in runners}
     spent = dict.fromkeys(runners, 0.0)
-    for repeat in range(effort.repeats):
+    repeats = effort.repeats * case.turns
+    for repeat in range(repeats):
         for number, (name, runner) in enumerate(runners.items()):
-            share = (repeat + number / len(runners)) / effort.repeats
-            progress(f"{case.name}: repeat {repeat + 1} of {effort.repeats}, {name}", share)
+            share = (repeat + number / len(runners)) / repeats
+            progress(f"{case.name}: repeat {repeat + 1} of {repeats}, {name}", share)
             if spent[name] < effort.most_seconds:
                 amount, seconds = _slice(runner, effort.slice_seconds * case.slice_share, case.round)
                 runner.pause()

@@ -41,7 +41,8 @@ GRID_LARGEST_SMALL_BATCH = 256
 GRID_SELECTIVITIES = (1, 256, 1 << 14)
 GRID_ENDS_ONLY: tuple[Distribution, ...] = ("drifting", "increasing")
 QUICK_GRID = ((16, 1), (1024, 256))
-GRID_SLICE_SHARE = 0.2
+GRID_SLICE_SHARE, GRID_TURNS = 0.1, 4
+"""Short slices by turns: what is looked for are differences of a tenth."""
 CHECKED_TUPLES = 128
 
 
@@ -85,7 +86,11 @@ def _grid(quick: bool, everyone: Sequence[Entrant]) -> Iterator[Case]:
                 rate,
                 distribution=distribution,
             )
-            case = _case(f"grid-{_shape(workload)}-{distribution}", workload, everyone, slice_share=GRID_SLICE_SHARE)
+            case = replace(
+                _case(f"grid-{_shape(workload)}-{distribution}", workload, everyone),
+                slice_share=GRID_SLICE_SHARE,
+                turns=GRID_TURNS,
+            )
             yield case if quick else replace(case, prepare=partial(calibration.ensure, pool.cores()))
 
 
@@ -108,7 +113,6 @@ def _case(
     workload: Workload,
     everyone: Sequence[Entrant],
     peers: Sequence[Contender] = (),
-    slice_share: float = 1.0,
 ) -> Case:
     return Case(
         name,
@@ -120,7 +124,6 @@ def _case(
         # Both windows anew, in batches of this size: they were filled by one large batch, and an index that adapts
         # has chosen for that one.
         warm_work=2.25 * workload.window,
-        slice_share=slice_share,
         rivals=frozenset({"btree"}),
     )
 

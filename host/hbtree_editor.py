@@ -4,8 +4,8 @@ Changes are sorted by their words, one for each word. A group (16 Ki changes, as
 a big leaf end: so every inner node has one owner, which needs no lock. The kernels are in `hbtree_update`. The order in
 which changes are applied does not matter, and applying one twice changes nothing.
 
-Where a journal (`hbtree_journal`) is given, everything that changes is kept first, and `undo` puts it back. One thread at a time may edit
-a tree, and nobody may search it meanwhile (`millrace.host.gate`).
+Where a journal (`hbtree_journal`) is given, everything that changes is kept first, and its `undo` puts it back. One
+thread at a time may edit a tree, and nobody may search it meanwhile (`millrace.host.gate`).
 """
 
 from __future__ import annotations

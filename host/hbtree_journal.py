@@ -1,8 +1,9 @@
 """The journal of an update: what a regular HB+-Tree had where it changes, so that it can be put back.
 
-Not in the paper, which loses the host's tree if the device fails. Every change writes a line of the journal, so that a
-large update in fresh memory spends much of its time on the system's pages, and how much differs from one update to the
-next: the blocks it lies in are used again by the next update, of whatever tree, up to what an arena keeps.
+Not in the paper, which does not say what becomes of the tree if the device fails. Every change writes a line of the
+journal, so that a large update in fresh memory spends much of its time on the system's pages, and how much differs from
+one update to the next: the blocks it lies in are used again by the next update, of whatever tree, up to what an arena
+keeps.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ def test_the_first_count_replaces_what_was_assumed_and_no_time_does() -> None:
     costs = UpdateCosts(nodes=0.05, one=100.0)
     costs.count(0, 0, 1000)  # no upserts, nothing known
     assert costs.nodes == 0.05
+    costs.count(0, 1, 1000)  # too few to replace anything
     costs.count(300, 2000, 1000)
     assert costs.nodes == pytest.approx(0.15)
     costs.count(100, 2000, 1000)

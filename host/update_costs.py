@@ -56,7 +56,7 @@ class UpdateCosts:
         return "sync" if self.sync(changes, upserts) < self.asynchronous(changes) else "async"
 
     def count(self, nodes: int, upserts: int, whole: int) -> None:
-        """Remember how many nodes upserts changed; fewer than `whole` say less, the first whole ones all there is to know."""
+        """Remember how many nodes upserts changed. Fewer than `whole` say less; the first `whole` replace the guess."""
         if upserts:
             news = min(upserts / whole, 1.0) * (_NEWS if self._is_counted else 1.0)
             self._is_counted |= upserts >= whole

@@ -19,7 +19,19 @@ from typing import Any
 import numpy as np
 
 from millrace.host.jit import inline, share
-from millrace.host.memory import LANES, leading_below, leading_upto, load_as, load_id, prefetch, store_as, table, touch
+from millrace.host.memory import (
+    LANES,
+    leading_below,
+    leading_upto,
+    lines_below,
+    lines_upto,
+    load_as,
+    load_id,
+    prefetch,
+    store_as,
+    table,
+    touch,
+)
 from millrace.host.team import Team
 from millrace.host.words import Array
 
@@ -29,6 +41,11 @@ BLOCK = 128
 """Bounds whose partitions are brought near together: their lines fit a first-level cache."""
 AHEAD = 16 * LANES
 """Samples ahead that are asked for while bounds and index are merged."""
+WIDE = 4 * LANES
+"""Samples that are looked at together where bounds lie far apart."""
+FAR = 4
+"""Samples from one bound to the next, from which on they lie far apart: one line is then passed as often as not, and a
+guess whether it is would often be wrong."""
 PATIENCE = 4
 """Lines of samples that are passed one by one before the rest of the index is halved."""
 _U32 = np.uint32
@@ -77,6 +94,26 @@ def _pass(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) 
 
 
 @inline
+def _pass_far(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
+    """The same, for bounds that lie far apart."""
+    if p + WIDE > samples:
+        return _pass(index, p, samples, bound, upper, like)
+    where = index + p * size_of(like)
+    passed = lines_upto(where, bound) if upper else lines_below(where, bound)
+    prefetch(where + AHEAD * size_of(like))
+    prefetch(where + (AHEAD + LANES) * size_of(like))
+    return p + passed if passed < WIDE else _pass(index, p + WIDE, samples, bound, upper, like)
+
+
+@inline
+def _store_four(out: int, j: int, quarter: int, p0: int, p1: int, p2: int, p3: int) -> None:
+    store_as(out, j, _U32(p0))
+    store_as(out, j + quarter, _U32(p1))
+    store_as(out, j + 2 * quarter, _U32(p2))
+    store_as(out, j + 3 * quarter, _U32(p3))
+
+
+@inline
 def _partitions(index: int, samples: int, bounds: int, count: int, out: int, upper: bool, like: Any) -> None:
     """How many samples lie before each bound: bounds and index merged, four stretches in step."""
     quarter = count >> 2
@@ -84,15 +121,20 @@ def _partitions(index: int, samples: int, bounds: int, count: int, out: int, upp
     p1 = _partition(index, p0, samples, load_as(bounds, quarter, like), upper, like)
     p2 = _partition(index, p1, samples, load_as(bounds, 2 * quarter, like), upper, like)
     p3 = _partition(index, p2, samples, load_as(bounds, 3 * quarter, like), upper, like)
-    for j in range(quarter):
-        p0 = _pass(index, p0, samples, load_as(bounds, j, like), upper, like)
-        p1 = _pass(index, p1, samples, load_as(bounds, j + quarter, like), upper, like)
-        p2 = _pass(index, p2, samples, load_as(bounds, j + 2 * quarter, like), upper, like)
-        p3 = _pass(index, p3, samples, load_as(bounds, j + 3 * quarter, like), upper, like)
-        store_as(out, j, _U32(p0))
-        store_as(out, j + quarter, _U32(p1))
-        store_as(out, j + 2 * quarter, _U32(p2))
-        store_as(out, j + 3 * quarter, _U32(p3))
+    if p3 - p0 < 3 * quarter * FAR:
+        for j in range(quarter):
+            p0 = _pass(index, p0, samples, load_as(bounds, j, like), upper, like)
+            p1 = _pass(index, p1, samples, load_as(bounds, j + quarter, like), upper, like)
+            p2 = _pass(index, p2, samples, load_as(bounds, j + 2 * quarter, like), upper, like)
+            p3 = _pass(index, p3, samples, load_as(bounds, j + 3 * quarter, like), upper, like)
+            _store_four(out, j, quarter, p0, p1, p2, p3)
+    else:
+        for j in range(quarter):
+            p0 = _pass_far(index, p0, samples, load_as(bounds, j, like), upper, like)
+            p1 = _pass_far(index, p1, samples, load_as(bounds, j + quarter, like), upper, like)
+            p2 = _pass_far(index, p2, samples, load_as(bounds, j + 2 * quarter, like), upper, like)
+            p3 = _pass_far(index, p3, samples, load_as(bounds, j + 3 * quarter, like), upper, like)
+            _store_four(out, j, quarter, p0, p1, p2, p3)
     for j in range(4 * quarter, count):
         p3 = _pass(index, p3, samples, load_as(bounds, j, like), upper, like)
         store_as(out, j, _U32(p3))

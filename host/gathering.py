@@ -18,7 +18,7 @@ from millrace.host.indexes import Positions
 from millrace.host.jit import Share, inline, share
 from millrace.host.memory import load_as, prefetch, store_as, table
 from millrace.host.returned import result_array
-from millrace.host.rowstore import gather
+from millrace.host.rowstore import gather, plain_values
 from millrace.host.team import Team
 from millrace.host.words import Array
 
@@ -96,7 +96,7 @@ class Gatherer:
     def __init__(self, given: pa.Table, team: Team, scattered: bool = False) -> None:
         """Nothing is gathered yet; whoever gathers rouses the team."""
         self._given, self._team = given, team
-        self._plain = [_plain_values(column) for column in given.columns]
+        self._plain = [plain_values(column) for column in given.columns]
         wide = [i for i, values in enumerate(self._plain) if values is not None and values.itemsize == 8]
         large = scattered and given.num_rows >= LEAST_BESIDE and 1 < len(wide) <= MOST_BESIDE
         self._beside: dict[int, int] = {column: at for at, column in enumerate(wide)} if large else {}
@@ -132,14 +132,3 @@ class Gatherer:
         out = [result_array(n, np.int64) for _ in range(count)]
         self._team.run(_gather_beside, table(count, n, rows, self._rows, *out), -(-n // SLICE))
         return out
-
-
-def _plain_values(column: pa.ChunkedArray) -> Array | None:
-    """A column's values as unsigned numbers of their width; nothing where they are not plain, or not in one piece."""
-    kind = column.type
-    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
-    if not plain or column.num_chunks != 1 or column.null_count or kind.bit_width not in _GATHER:
-        return None
-    chunk = column.chunk(0)
-    word = np.dtype(f"u{kind.bit_width // 8}")
-    return np.frombuffer(chunk.buffers()[1], word, count=chunk.offset + len(chunk))[chunk.offset :]

@@ -14,11 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.host.condition import SIDES, Comparison, Side, other
+from millrace.host.cpu import CpuDevice
 from millrace.host.device import Device
 from millrace.host.errors import DeviceFault
 from millrace.host.evaluate import Types
 from millrace.host.indexes import JoinIndex, Matches, Positions, Setting, SideStep, Step, load_index
 from millrace.host.plan import Plan, Probe
+from millrace.host.pool import cores
+from millrace.host.team import Team
 from millrace.host.tuples import Tuples
 from millrace.host.window import Window
 from millrace.host.words import Array, Mask, all_true
@@ -90,6 +93,12 @@ class Matcher:
         self._most_rows = WHOLE_STEP_ROWS if whole else STEP_ROWS
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
+        self._team = Team(cores())
+
+    @property
+    def team(self) -> Team:
+        """The threads for what is left to do on the host: the device's own where it is the CPU."""
+        return self.device.team if isinstance(self.device, CpuDevice) else self._team
 
     def reason(self) -> str:
         """Which structure the index has chosen, and why; empty where the user did."""

@@ -7,14 +7,18 @@ run's name until it is merged, so unchanged rows are never written twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.memory import address
 from millrace.host.words import Array
 
+PLAIN_BITS = (8, 16, 32, 64)
+"""Widths of values that are gathered by our own kernels."""
 MERGE_ROWS = 1 << 16
 TRIM_ROWS = 1 << 12
 
@@ -32,6 +36,12 @@ class Chunk:
     def end(self) -> int:
         """One past the last position."""
         return self.start + int(self.table.num_rows)
+
+    @cached_property
+    def origins(self) -> tuple[int | None, ...]:
+        """Where each column's value at position 0 would be in memory; nothing where its values are not plain."""
+        plain = [plain_values(column) for column in self.table.columns]
+        return tuple(None if v is None else address(v) - v.itemsize * self.start for v in plain)
 
 
 class RowStore:
@@ -52,10 +62,10 @@ class RowStore:
         while self.chunks and self.chunks[-1].start >= end:
             self.chunks.pop()
 
-    def gather(self, positions: Array) -> pa.Table:
-        """Rows at these positions, in their order."""
-        table = pa.concat_tables([c.table for c in self.chunks])
-        return gather(table, pa.array(positions - self.chunks[0].start))
+    def gather(self, positions: Array, columns: Sequence[int] | None = None) -> pa.Table:
+        """Rows at these positions, in their order: all columns, or those of these numbers."""
+        parts = [c.table if columns is None else c.table.select(columns) for c in self.chunks]
+        return gather(pa.concat_tables(parts), pa.array(positions - self.chunks[0].start))
 
     def settle(self, first: int) -> None:
         """Forget rows below `first`, then merge and trim: what is done once a change is final."""
@@ -81,6 +91,17 @@ class RowStore:
                 start = max(chunk.start, first)
                 name = write(start, chunk.table.slice(start - chunk.start))
                 self.chunks[i] = replace(chunk, run=name, run_start=start)
+
+
+def plain_values(column: pa.ChunkedArray) -> Array | None:
+    """A column's values as unsigned numbers of their width; nothing where they are not plain, or not in one piece."""
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
+    if not plain or column.num_chunks != 1 or column.null_count or kind.bit_width not in PLAIN_BITS:
+        return None
+    chunk = column.chunk(0)
+    word = np.dtype(f"u{kind.bit_width // 8}")
+    return np.frombuffer(chunk.buffers()[1], word, count=chunk.offset + len(chunk))[chunk.offset :]
 
 
 def gather(table: pa.Table, rows: pa.Array) -> pa.Table:

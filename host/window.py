@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.chunk_gathering import gather_rows
 from millrace.host.rowstore import RowStore
 from millrace.host.sliding import Deferred, Kept, Numbered, Sliding, Steady
+from millrace.host.team import Team
 from millrace.host.timescale import rescaled
 from millrace.host.tuples import Tuples
 from millrace.host.words import Array
@@ -85,9 +87,9 @@ class Window:
         """Seqs at positions: the positions themselves where every row was taken as it came."""
         return self.seq.take(positions)
 
-    def payload_at(self, positions: Array) -> pa.Table:
-        """Payload rows at positions."""
-        return self.rows.gather(positions)
+    def payload_at(self, positions: Array, team: Team) -> list[pa.Array | pa.ChunkedArray]:
+        """Payload columns at positions, gathered by a team that has been roused."""
+        return gather_rows(self.rows, positions, team)
 
     def _parts(self) -> list[Sliding | Kept]:
         return [self.seq, self.source, self.time, self.live, *self.columns.values()]

@@ -15,9 +15,12 @@ from millrace.host.condition import SIDES, Side
 from millrace.host.errors import SchemaError
 from millrace.host.indexes import Positions
 from millrace.host.reach import Taken
+from millrace.host.team import Team
 from millrace.host.window import Window
 
 COUNT_SCHEMA = pa.schema([("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())])
+LEAST_SHARED = 1 << 15
+"""Fewer pairs are not worth waking other threads for."""
 Schemas = dict[Side, pa.Schema]
 
 
@@ -44,9 +47,9 @@ def _distinct(fields: list[pa.Field]) -> pa.Schema:
 
 
 def pairs_table(
-    schema: pa.Schema, windows: dict[Side, Window], positions: dict[Side, Positions], several: bool
+    schema: pa.Schema, windows: dict[Side, Window], positions: dict[Side, Positions], several: bool, team: Team
 ) -> pa.Table:
-    """Pairs given by positions in the two windows."""
+    """Pairs given by positions in the two windows; the team gathers their payload."""
     r, s = positions["r"], positions["s"]
     columns: list[pa.Array | pa.ChunkedArray] = [
         pa.array(windows["r"].seq_at(r)),
@@ -55,8 +58,13 @@ def pairs_table(
     if several:
         columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
     if len(schema) > len(columns):
-        for side in SIDES:
-            columns += windows[side].payload_at(positions[side]).columns
+        if len(r) >= LEAST_SHARED:
+            team.rouse()
+        try:
+            for side in SIDES:
+                columns += windows[side].payload_at(positions[side], team)
+        finally:
+            team.rest()
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -507,7 +507,7 @@ class WindowJoin:
         if pairs == 0:
             return schema.empty_table(), 0
         positions = pair_positions(taken, new, found)
-        return out.pairs_table(schema, self._windows, positions, self._args.several), pairs
+        return out.pairs_table(schema, self._windows, positions, self._args.several, matcher.team), pairs
 
     def _matcher_for(self, plan: Plan) -> Matcher:
         """The matcher, made when both sides are known, and anew in a forked process."""

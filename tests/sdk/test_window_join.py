@@ -854,3 +854,23 @@ def test_rows_that_waited_are_let_go_once_taken() -> None:
     j.push("s", timed((9_990, 1)))
     assert j.stats["pending"] < 20
     assert stored(j) < full / 5
+
+
+def test_the_payload_of_many_pairs_is_that_of_their_rows() -> None:
+    """Results of thousands of rows are gathered by our own kernels, from many chunks, text beside numbers."""
+    rng = np.random.default_rng(8)
+    given: dict[str, list[pa.Table]] = {"r": [], "s": []}
+    j = mr.WindowJoin(on="abs(r.x - s.x) <= 400", window="9000 rows")
+    pairs = 0
+    for i, n in enumerate((5_000, 4_000, 1, 6_000, 300, 5_000)):
+        side = "rs"[i % 2]
+        x = rng.integers(0, 100_000, n)
+        batch = pa.table({"x": x, "small": pa.array(x % 100, pa.int8()), "text": [f"{side}{v}" for v in x]})
+        given[side].append(batch)
+        found = j.push(side, batch)
+        pairs = max(pairs, found.num_rows)
+        for one in ("r", "s"):
+            if found.num_rows:
+                rows = pa.concat_tables(given[one]).take(found[f"{one}_seq"])
+                assert found.select([f"{one}_{name}" for name in rows.column_names]).columns == rows.columns
+    assert pairs > 4096

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -130,7 +131,7 @@ class CpuDevice(Device):
         if unit not in self.units:
             raise DeviceFault(f"the cpu device has no unit {unit!r}; it has {', '.join(sorted(self.units))}")
         arrays = [_array(b) for b in buffers]
-        function: Unit = getattr(import_module(UNITS[unit]), unit)
+        function = _unit(unit)
         launch = CpuLaunch(unit, lambda: function(arrays, scalars, self.team))
         self._queue.append(launch)
         return launch
@@ -163,6 +164,13 @@ class CpuDevice(Device):
     def close(self) -> None:
         """Send the team away."""
         self.team.disband()
+
+
+@cache
+def _unit(name: str) -> Unit:
+    """A unit's function; its module is imported when it is first asked for."""
+    function: Unit = getattr(import_module(UNITS[name]), name)
+    return function
 
 
 def _array(buffer: Buffer) -> Array:

@@ -245,13 +245,18 @@ class Deferred(Kept):
         return whole
 
     def _trim(self) -> None:
-        chunks = [(s, v[: self._end - s]) for s, v in self._chunks if s + len(v) > self._first and s < self._end]
+        chunks = self._chunks
+        while chunks and chunks[-1][0] >= self._end:
+            chunks.pop()
+        while chunks and chunks[0][0] + len(chunks[0][1]) <= self._first:
+            chunks.pop(0)
         if chunks:
+            start, values = chunks[-1]
+            chunks[-1] = start, values[: self._end - start]
             start, values = chunks[0]
             dead = self._first - start
             if dead >= _LEAST and 2 * dead >= len(values):
                 chunks[0] = self._first, values[dead:].copy()
-        self._chunks = chunks
 
     def _size(self) -> int:
         return sum(values.nbytes for _, values in self._chunks)

@@ -2,7 +2,8 @@
 
 The paper merges the buffer, or a batch larger than it, straight into the main array, which costs the whole array each
 time. Here a batch becomes a sorted run of its own, and runs of like size are merged, so that each tuple is moved a
-logarithmic number of times; a sealed subwindow is one run. Merging, sampling and probing are done by the device
+logarithmic number of times; a sealed subwindow is one run. Runs are merged when the answers of a step are out, by
+helpers while the caller is away. Merging, sampling and probing are done by the device
 through the run engine; results stay `<start, end>` records until somebody wants the pairs.
 """
 
@@ -50,8 +51,12 @@ class Bisort(Structure):
             self.buffer.insert(batch)
 
     def _add(self, words: Array, ids: Ids) -> None:
-        """A new run; runs of like size are merged."""
+        """A new run; it is merged when its step's answers are out, or when the next one comes."""
+        self.tidy()
         self._runs.append(self.engine.run(words, ids))
+
+    def tidy(self) -> None:
+        """Merge runs of like size."""
         while len(self._runs) > 1 and self._runs[-2].size <= RATIO * self._runs[-1].size:
             self._merge_last()
 

@@ -8,7 +8,7 @@ merges each from two places in step: one merge waits at every tuple for the tupl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,12 +116,23 @@ def _merge_64(given: int, part: int, parts: int) -> None:
 
 def bisort_merger(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
     """Merge, or copy where one run is empty."""
+    return begin(arrays, scalars, team)()
+
+
+def begin(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> Callable[[], int]:
+    """Have the team's helpers begin to merge; call what is returned to finish."""
     a, a_ids, b, b_ids, out, out_ids, index = arrays
     a_n, b_n, step = scalars
     if a_n == 0 or b_n == 0:
         words, ids, n = (b, b_ids, b_n) if a_n == 0 else (a, a_ids, a_n)
         out[:n], out_ids[:n], index[: -(-n // step)] = words[:n], ids[:n], words[:n:step]
-        return n
+        return lambda: n
     merge = _merge_64 if out.dtype == np.uint64 else _merge_32
-    team.run(merge, table(a, a_ids, b, b_ids, out, out_ids, index, a_n, b_n, step), -(-(a_n + b_n) // SLICE))
-    return a_n + b_n
+    given = table(a, a_ids, b, b_ids, out, out_ids, index, a_n, b_n, step)
+    finish = team.post(merge, given, -(-(a_n + b_n) // SLICE), arrays)
+
+    def finished() -> int:
+        finish()
+        return a_n + b_n
+
+    return finished

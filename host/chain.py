@@ -113,6 +113,15 @@ class Chain:
         newest = self.subwindows[-1] if self.subwindows else None
         return newest.beyond / max(len(newest.structure), 1) if newest is not None else 0.0
 
+    def tidy(self) -> None:
+        """Do what can wait until the answers of a step are out; helpers go on with it while the caller is away."""
+        if self.subwindows:
+            newest = self.subwindows[-1]
+            if len(newest) < newest.capacity:
+                newest.structure.tidy()
+            else:
+                newest.structure.seal()
+
     def seal(self) -> None:
         """No more tuples will come."""
         if self.subwindows:

@@ -2,8 +2,8 @@
 
 A unit is a function `(arrays, scalars, team) -> rows`: it returns how many rows passed through it. The table of units
 names modules, so that a unit's kernels are compiled or loaded only when it is first launched. A launch is worked off
-when it is waited for, by the waiting thread and its team: all cores work on it then, so nothing would be won by an
-earlier start, and a hand-over to another thread costs as much as a small launch.
+when it is waited for, by the waiting thread and its team: all cores work on it then. Where a unit's module has a
+function `begin`, helpers start on it at once, which is worth it for what nobody waits for soon.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from millrace.host.team import Team
 from millrace.host.words import Array
 
 Unit = Callable[[Sequence[Array], Sequence[int], Team], int]
+Beginning = Callable[[Sequence[Array], Sequence[int], Team], Callable[[], int]]
 UNITS: dict[str, str] = {
     name: f"millrace.host.{name}"
     for name in (
@@ -131,8 +132,11 @@ class CpuDevice(Device):
         if unit not in self.units:
             raise DeviceFault(f"the cpu device has no unit {unit!r}; it has {', '.join(sorted(self.units))}")
         arrays = [_array(b) for b in buffers]
-        function = _unit(unit)
-        launch = CpuLaunch(unit, lambda: function(arrays, scalars, self.team))
+        function, begin = _unit(unit)
+        if begin is not None and not self._queue:
+            launch = CpuLaunch(unit, begin(arrays, scalars, self.team))
+        else:
+            launch = CpuLaunch(unit, lambda: function(arrays, scalars, self.team))
         self._queue.append(launch)
         return launch
 
@@ -167,10 +171,10 @@ class CpuDevice(Device):
 
 
 @cache
-def _unit(name: str) -> Unit:
-    """A unit's function; its module is imported when it is first asked for."""
-    function: Unit = getattr(import_module(UNITS[name]), name)
-    return function
+def _unit(name: str) -> tuple[Unit, Beginning | None]:
+    """A unit's function, and one that has helpers begin it, if there is; imported when first asked for."""
+    module = import_module(UNITS[name])
+    return getattr(module, name), getattr(module, "begin", None)
 
 
 def _array(buffer: Buffer) -> Array:

@@ -97,6 +97,8 @@ class PanJoinIndex(JoinIndex):
         found = {side: self._answer(side, part, asked[side], want_positions) for side, part in parts.items()}
         self._chains["r"].expire(step.keep[0])
         self._chains["s"].expire(step.keep[1])
+        for chain in self._chains.values():
+            chain.tidy()
         return found["r"], found["s"]
 
     def rouse(self, rows: int) -> None:

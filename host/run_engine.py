@@ -38,6 +38,17 @@ class Run:
     index: Buffer
     step: int
     mirror: Ids | None = None
+    making: Making | None = None
+    """What is still under way; nothing of the run may be looked at before."""
+
+
+@dataclass
+class Making:
+    """A merge under way."""
+
+    launch: Launch
+    older: Run
+    newer: Run
 
 
 @dataclass
@@ -68,16 +79,26 @@ class RunEngine:
         return self._indexed(len(words), self.device.adopt(words), self.device.adopt(ids, PAD))
 
     def merge(self, older: Run, newer: Run) -> Run:
-        """One run of two, which are given up."""
+        """One run of two, which are given up; in the host's memory it is begun, and finished when it is needed."""
         size = older.size + newer.size
         words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size + PAD, older.ids.dtype)
         step = self._step(size)
         index = self.device.alloc(-(-size // step), words.dtype)
+        self._made(older)
+        self._made(newer)
         buffers = [older.words, older.ids, newer.words, newer.ids, words, ids, index]
-        self.device.wait(self.device.launch("bisort_merger", buffers, (older.size, newer.size, step)))
-        self.free(older)
-        self.free(newer)
-        return Run(size, words, ids, index, step)
+        launch = self.device.launch("bisort_merger", buffers, (older.size, newer.size, step))
+        run = Run(size, words, ids, index, step, making=Making(launch, older, newer))
+        return run if self.is_near else self._made(run)
+
+    def _made(self, run: Run) -> Run:
+        """The run itself, once it is there."""
+        making, run.making = run.making, None
+        if making is not None:
+            self.device.wait(making.launch)
+            self.free(making.older)
+            self.free(making.newer)
+        return run
 
     @property
     def trims(self) -> bool:
@@ -86,6 +107,7 @@ class RunEngine:
 
     def trim(self, run: Run, oldest: int) -> Run:
         """The tuples of a run from id `oldest` on, in place of the run."""
+        self._made(run)
         words, ids = self.device.alloc(run.size, run.words.dtype), self.device.alloc(run.size + PAD, run.ids.dtype)
         launch = self.device.launch(TRIMMER, [run.words, run.ids, words, ids], (run.size, oldest))
         left = self.device.wait(launch)["rows"]
@@ -106,6 +128,7 @@ class RunEngine:
     def near(self, run: Run, questions: int) -> HostRun:
         """A run to be probed by the host itself, with so many questions."""
         assert isinstance(self.device, CpuDevice)
+        self._made(run)
         self.device.count("bisort_prober", questions)
         words = self.device.view(run.words, run.size)
         if run.size <= DENSE * questions:
@@ -114,6 +137,7 @@ class RunEngine:
 
     def free(self, run: Run) -> None:
         """Give a run back."""
+        self._made(run)
         for buffer in (run.words, run.ids, run.index):
             self.device.free(buffer)
 
@@ -129,6 +153,7 @@ class RunEngine:
 
     def probe(self, run: Run, low: Buffer, high: Buffer, size: int) -> Probing:
         """Start looking `size` bounds up in a run."""
+        self._made(run)
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         buffers = [run.words, run.index, low, high, starts, ends]
         launch = self.device.launch("bisort_prober", buffers, (run.size, run.step, size))
@@ -136,6 +161,7 @@ class RunEngine:
 
     def probe_band(self, run: Run, keys: Buffer, band: tuple[int, int], size: int) -> Probing:
         """Start looking up the ranges so far below and above `size` ascending keys; the device makes the bounds."""
+        self._made(run)
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         scalars = (run.size, run.step, size, *band, 0, int(np.iinfo(run.words.dtype).max))
         launch = self.device.launch(BAND_PROBER, [run.words, run.index, keys, starts, ends], scalars)

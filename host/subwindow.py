@@ -168,6 +168,9 @@ class Structure(ABC):
         """Let tuples below position `oldest` go, so that counts need no look at them; false where that does not pay."""
         return False
 
+    def tidy(self) -> None:  # noqa: B027 - most structures are tidy at once
+        """Do what can wait until the answers of a step are out."""
+
     def seal(self) -> None:  # noqa: B027 - most structures stay as they are
         """No more tuples will come."""
 

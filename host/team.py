@@ -5,20 +5,23 @@ Python's lock can take much longer; a push runs a dozen kernels. So a process ha
 never leave compiled code: they look for work in a control block, and sleep in a pipe when none comes for long. A team
 that is roused has the crew for itself until it rests; another thread's team works alone meanwhile. A job is a `share`
 (`millrace.host.jit`) cut in parts; whoever is there claims the next part, so a helper that comes late or not at all
-costs nothing but its help.
+costs nothing but its help. A job may also be posted for the helpers while the caller goes back to Python, even out of
+the library; whoever needs it finishes it, and so does whoever wants the crew for the next job.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from millrace.host import pool
 from millrace.host.arena import Arena
-from millrace.host.jit import Share, kernel
+from millrace.host.jit import Share, inline, kernel
 from millrace.host.memory import address, atomic_add, atomic_load, atomic_store, atomic_swap_if, call_read, call_share
 from millrace.host.words import Array
 
@@ -37,25 +40,52 @@ than a whole push, and a stream's next push is near.
 # high end: in job after job each then works on the same end of the data, which is still in its cache.
 
 
-@kernel
-def _lead(control: int, function: int, arguments: int, parts: int) -> None:
-    """Post a job, work on it with whoever else is there, and return when all of it is done."""
-    number = (atomic_load(control + _CLAIM) >> 32) + 1
+@inline
+def _work_off(control: int, number: int) -> None:
+    """Work on a job with whoever else is there, until all of it is done; nothing if that is so long since."""
+    while True:
+        claim = atomic_load(control + _CLAIM)
+        low, high = claim & 0xFFFF, (claim >> 16) & 0xFFFF
+        if claim >> 32 != number:
+            return
+        if low < high:
+            if atomic_swap_if(control + _CLAIM, claim, claim + 1):
+                function, arguments = atomic_load(control + _FUNCTION), atomic_load(control + _ARGUMENTS)
+                call_share(function, arguments, low, atomic_load(control + _PARTS))
+                atomic_add(control + _DONE, 1)
+        elif atomic_load(control + _DONE) >= atomic_load(control + _PARTS):
+            return
+
+
+@inline
+def _put_up(control: int, function: int, arguments: int, parts: int) -> int:
+    """Post a job once the one before is done; its number."""
+    number = atomic_load(control + _CLAIM) >> 32
+    _work_off(control, number)
     atomic_store(control + _FUNCTION, function)
     atomic_store(control + _ARGUMENTS, arguments)
     atomic_store(control + _PARTS, parts)
     atomic_store(control + _DONE, 0)
-    atomic_store(control + _CLAIM, (number << 32) | (parts << 16))
-    while True:
-        claim = atomic_load(control + _CLAIM)
-        low, high = claim & 0xFFFF, (claim >> 16) & 0xFFFF
-        if low >= high:
-            break
-        if atomic_swap_if(control + _CLAIM, claim, claim + 1):
-            call_share(function, arguments, low, parts)
-            atomic_add(control + _DONE, 1)
-    while atomic_load(control + _DONE) < parts:
-        pass
+    atomic_store(control + _CLAIM, ((number + 1) << 32) | (parts << 16))
+    return number + 1
+
+
+@kernel
+def _lead(control: int, function: int, arguments: int, parts: int) -> None:
+    """Post a job, work on it with whoever else is there, and return when all of it is done."""
+    _work_off(control, _put_up(control, function, arguments, parts))
+
+
+@kernel
+def _post(control: int, function: int, arguments: int, parts: int) -> int:
+    """Post a job for the helpers and go on; its number."""
+    return _put_up(control, function, arguments, parts)
+
+
+@kernel
+def _finish(control: int, number: int) -> None:
+    """Return when all of a job is done."""
+    _work_off(control, number)
 
 
 @kernel
@@ -96,6 +126,8 @@ class Crew:
         self.size = pool.size() - 1
         self.lock = threading.Lock()
         self.control = np.zeros(_BLOCK // 8, np.int64)
+        self.posted: tuple[Array, ...] = ()
+        """What a job that nobody waits for may still use."""
         # Never given back: helpers may still look at it while the interpreter takes everything else down.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.control))
         self._sleepers, self._alarm = os.pipe()
@@ -105,6 +137,12 @@ class Crew:
             given = (address(self.control), number, read, self._sleepers)
             # Daemons: they hold nothing that must be given back, and must not keep the process alive.
             threading.Thread(target=_follow, args=given, name=f"millrace-{number}", daemon=True).start()
+        atexit.register(self._end, os.getpid())
+
+    def _end(self, pid: int) -> None:
+        """Finish what is posted while its memory is still there: helpers do not notice the end of the interpreter."""
+        if os.getpid() == pid:
+            _finish(address(self.control), int(self.control[_CLAIM // 8]) >> 32)
 
     def rouse(self, helpers: int) -> None:
         """Let so many helpers work, and wake those that sleep."""
@@ -174,6 +212,29 @@ class Team:
             _alone(share.address, address(arguments), parts)
         else:
             _lead(address(self._crew.control), share.address, address(arguments), parts)
+            self._crew.posted = ()
+
+    def post(self, share: Share, arguments: Array, parts: int, used: Sequence[Array]) -> Callable[[], None]:
+        """Have the crew begin a share, which raises nothing and can be done twice; call what is returned to finish it.
+
+        `used`: all arrays that are read or written, so that they stay even if nobody ever finishes it.
+        """
+        crew, pid, parts = self._crew, os.getpid(), min(parts, MOST_PARTS)
+        if crew is None:
+            self.run(share, arguments, parts)
+            return lambda: None
+        # Kept before it is posted, together with what the job before may still use: an interrupt may come in between.
+        crew.posted = (arguments, *used, *crew.posted)
+        number = _post(address(crew.control), share.address, address(arguments), parts)
+        crew.posted = (arguments, *used)
+
+        def finish() -> None:
+            if os.getpid() == pid:
+                _finish(address(crew.control), number)
+            else:  # a fork: whoever worked on it is not here
+                _alone(share.address, address(arguments), parts)
+
+        return finish
 
 
 def _renew_lock() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -220,3 +223,65 @@ def test_an_older_result_is_not_changed_by_later_pushes() -> None:
         copies.append(held[-1].to_numpy().copy())
     assert len(copies[-1]) > 10_000
     assert all((column.to_numpy() == copy).all() for column, copy in zip(held, copies, strict=True))
+
+
+def large_steps(seed: int, most: int) -> tuple[list[int], mr.WindowJoin]:
+    """Pairs found at each push, of batches so large that helpers go on merging behind the caller's back."""
+    rng, join = np.random.default_rng(seed), mr.WindowJoin(on=ON, window="60000 rows", index="bisort", output="seqs")
+    found = []
+    for number in range(most):
+        result = join.push("rs"[number % 2], rows(rng.integers(0, 10**6, 10_000)))
+        found.append(int((result["r_seq"].to_numpy() * 31 + result["s_seq"].to_numpy()).sum()))
+    return found, join
+
+
+def test_joins_that_merge_behind_the_callers_back_come_and_go_in_threads() -> None:
+    """Dropped and closed at any time, while other threads take the crew: what is found stays the same."""
+    most = [5, 12, 24]
+    expected = [large_steps(seed, n)[0] for seed, n in enumerate(most)]
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        for _ in range(4):
+            found, join = large_steps(seed, most[seed])
+            if found != expected[seed]:
+                wrong.append(seed)
+            if seed == 1:
+                join.close()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(len(most))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_run_that_is_being_merged_is_finished_before_it_is_used() -> None:
+    """Nothing looks at a run under way: not the next step, nor a count, nor a trim, nor who closes the join."""
+    rng = np.random.default_rng(4)
+    batches = [rows(rng.integers(0, 10**6, 10_000)) for _ in range(30)]
+    both("bisort", batches, window="60000 rows", output="seqs").close()
+    both("bisort", batches, window="60000 rows", output="count").close()
+
+
+def test_a_fork_while_runs_are_merged_leaves_both_processes_right() -> None:
+    rng = np.random.default_rng(9)
+    batches = [rows(rng.integers(0, 10**6, 20_000)) for _ in range(12)]
+    whole = both("bisort", batches, window="100000 rows", output="count")
+    join = mr.WindowJoin(on=ON, window="100000 rows", index="bisort", output="count")
+    for number, batch in enumerate(batches[:-1]):
+        join.push("rs"[number % 2], batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        child = os.fork()
+    pairs = whole.stats["pairs"]
+    if child == 0:
+        try:
+            join.push("s", batches[-1])
+            os._exit(0 if join.stats["pairs"] == pairs else 1)
+        except BaseException:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    join.push("s", batches[-1])
+    assert join.stats["pairs"] == pairs

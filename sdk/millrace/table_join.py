@@ -1,7 +1,8 @@
 """`mr.join`: two whole tables, joined on any condition of order.
 
-The same engine as the window join: s fills a window, r's rows search it in blocks (`millrace.table_probe`). Rows come
-ordered by r's row number, then s's. (The module is not called `join`, so that `mr.join` is always the function.)
+Where it can, r's rows look their partners up directly (`millrace.table_direct`). Else it is the engine of the window
+join: s fills a window, r's rows search it in blocks (`millrace.table_probe`). Rows come ordered by r's row number, then
+s's. (The module is not called `join`, so that `mr.join` is always the function.)
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from millrace.door import as_table
 from millrace.host import pool
 from millrace.host.condition import SIDES, Side
 from millrace.host.gathering import Gatherer
+from millrace.host.plan import bind
 from millrace.host.rowstore import gather
 from millrace.host.team import Team
+from millrace.table_direct import DirectBlock, direct_blocks
 from millrace.table_probe import Partners, TableProbe
 
 LEAST_CHUNK = 1 << 16
@@ -63,7 +66,20 @@ def join(
     schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
     result = _Result(schema, tables, how, output, Team(engine.threads or pool.cores()))
-    probe = TableProbe(condition, engine, tables["s"], schemas)
+    bind(condition, schemas)  # a bad column or type is told before any device is opened
+    opened = engine.open()
+    direct = None
+    try:
+        if how == "inner" and result.wants_pairs:
+            direct = direct_blocks(condition, opened, tables, payload=output == "pairs")
+        probe = None if direct is not None else TableProbe(condition, engine, tables["s"], schemas, opened=opened)
+    except BaseException:
+        opened.close()
+        raise
+    if direct is not None:
+        opened.close()
+        return _joined([result.direct_block(block) for block in direct])
+    assert probe is not None
     try:
         blocks = [result.block(found) for found in probe.blocks(tables["r"], want_pairs=result.wants_pairs)]
     finally:
@@ -116,6 +132,27 @@ class _Result:
         if self.how == "left":
             r, s = with_lonely(found)
         return pa.Table.from_arrays([r, s, *self._payload(r, s)], schema=self.schema)
+
+    def direct_block(self, found: DirectBlock) -> pa.Table:
+        """The output of a block whose payload is there for the most part."""
+        columns: list[pa.Array | pa.ChunkedArray] = [found.rows, found.partners]
+        if self.output == "pairs":
+            columns += [*self._completed("r", found.rows, found), *self._completed("s", found.partners, found)]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def _completed(self, side: Side, rows: pa.Array, found: DirectBlock) -> list[pa.Array | pa.ChunkedArray]:
+        """All columns of a side: those that were found, and the others at these rows."""
+        numbers = range(self.tables[side].num_columns)
+        missing = [i for i in numbers if (side, i) not in found.columns]
+        others: list[pa.Array | pa.ChunkedArray] = []
+        if missing:
+            self.team.rouse()
+            try:
+                others = Gatherer(self.tables[side].select(missing), self.team).gather(rows)
+            finally:
+                self.team.rest()
+        more = dict(zip(missing, others, strict=True))
+        return [found.columns[side, i] if (side, i) in found.columns else more[i] for i in numbers]
 
     def _of_rows(self, found: Partners) -> pa.Table:
         """One row for each row of r that is kept."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace.arguments import Engine, parse_condition, parse_engine
+from millrace.arguments import Engine, Opened, parse_condition, parse_engine
 from millrace.checks import choice
 from millrace.door import as_schema, as_table
 from millrace.host.condition import SIDES, Condition, Side, other
@@ -62,8 +62,9 @@ class TableProbe:
         held: pa.Table,
         schemas: Mapping[Side, pa.Schema],
         side: Side = "s",
+        opened: Opened | None = None,
     ) -> None:
-        """Read the held table and open the device; `side` is which of the two it is."""
+        """Read the held table and open the device, unless it is `opened`; `side` is which of the two it is."""
         self._condition, self._schemas, self._side = condition, dict(schemas), side
         bind(condition, self._schemas)  # a bad column or type is told before any row is read
         self._intakes = {one: make_intake(one, condition, schemas[one], None) for one in SIDES}
@@ -71,7 +72,7 @@ class TableProbe:
         self._held = self._read(self._intakes[side], held)
         self._window = _window(self._held)
         self._asked, self._pairs = 0, 0
-        self._opened = engine.open()
+        self._opened = opened or engine.open()
         self._matcher: Matcher | None = None
 
     @classmethod

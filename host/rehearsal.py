@@ -2,8 +2,8 @@
 
 No model knows what batches, partners, skew and caches make of a structure; the stream itself does. So `auto`
 (`millrace.host.strategy`) keeps the batches and the latest questions of a subwindow, and has a chain of each structure
-take and answer them as a window would: an older subwindow that has half expired, and a newer one that fills up.
-Limits: of large subwindows a part is gone through, and of many batches the latest are clocked. Both subwindows hold the
+take and answer them as a window would: a subwindow that has half expired, a whole one, and one that is filling up.
+Limits: of large subwindows a part is gone through, and of many batches the latest are clocked. All subwindows hold the
 same tuples, so keys that wander do not show.
 """
 
@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import numpy as np
 
@@ -27,37 +28,50 @@ from millrace.host.words import Array
 
 MOST_TUPLES, MOST_BATCHES = 1 << 19, 1 << 12
 """What is recorded at most."""
-CLOCKED_TUPLES, CLOCKED_BATCHES = 1 << 17, 128
-"""What is clocked at a time, at most; one batch at least."""
-_KEPT_QUESTIONS = 4
+PARTS = 5
+"""The structures go through so many parts of what is clocked by turns, so that a noisy moment hits all alike, and the
+median counts: the first part may have compiled, and others may have met whatever else the machine did."""
+PART_TUPLES, PART_BATCHES = 1 << 15, 64
+"""What a part has at most; one batch at least."""
 _LEAST_BATCHES = 3
-_PASSES = 2
-"""The quicker of so many counts: the first may have compiled, and others may have met whatever else the machine did."""
 
 
 @dataclass
 class Recording:
-    """What went into one side's newest subwindow, and the latest that its window was asked, by how many tuples."""
+    """What went into one side's newest subwindow, and the latest that its window was asked, by how many tuples.
+
+    Every batch that is clocked has questions of its own: what was asked before is in the cache.
+    """
 
     word: np.dtype[np.unsignedinteger]
     batches: list[Array] = field(default_factory=list)
-    asked: deque[tuple[int, Questions]] = field(default_factory=lambda: deque(maxlen=_KEPT_QUESTIONS))
+    asked: deque[tuple[int, Questions]] = field(default_factory=deque)
     tuples: int = 0
     askers: int = 0
     times: int = 0
     """How many tuples asked, and how often, not only those that are kept."""
+    full: bool = False
+    _kept: int = 0
 
     def put(self, words: Array) -> None:
         """These came in."""
-        if len(words) and self.tuples + len(words) <= MOST_TUPLES and len(self.batches) < MOST_BATCHES:
+        self.full = self.full or self.tuples + len(words) > MOST_TUPLES or len(self.batches) == MOST_BATCHES
+        if len(words) and not self.full:
             self.batches.append(words.copy())
             self.tuples += len(words)
 
     def ask(self, askers: int, asked: Questions) -> None:
         """These were asked; their arrays are the arena's, and are used again."""
+        if self.full:
+            return
         self.askers, self.times = self.askers + askers, self.times + 1
-        kept = replace(asked, **{name: getattr(asked, name).copy() for name in ("low", "high", "who", "slot")})
+        kept = replace(
+            asked, low=asked.low.copy(), high=asked.high.copy(), who=asked.who.copy(), slot=asked.slot.copy()
+        )
         self.asked.append((askers, kept))
+        self._kept += askers
+        while len(self.asked) > PARTS and (len(self.asked) > PARTS * PART_BATCHES or self._kept > PARTS * PART_TUPLES):
+            self._kept -= self.asked.popleft()[0]
 
     @property
     def enough(self) -> bool:
@@ -80,47 +94,70 @@ def rehearse(recording: Recording, team: Team, want: bool) -> tuple[dict[str, fl
 
     And how long all that took, as near as can be told without the time for compiling.
     """
-    costs, spent = {}, 0
-    for name in STRUCTURES:
-        start = time.perf_counter_ns()
-        passes = _passes(name, recording, team, want)
-        took = time.perf_counter_ns() - start
-        costs[name] = min(passes)
-        amount = recording.tuples + recording.askers
-        spent += min(took, int(4 * costs[name] * amount))
-    return costs, spent
-
-
-def _passes(name: str, recording: Recording, team: Team, want: bool) -> list[float]:
-    """Fill a window with what was recorded, and clock the latest batches and questions, in `_PASSES` parts."""
-    batches, rows = recording.batches, recording.tuples
-    device = CpuDevice(team=team)  # its own, so that what is counted of the join's device is the join's work
-
-    def begin(before: Structure | None, first: int, capacity: int) -> Structure:
-        site = Site(recording.word, capacity, device, team)
-        return structure_class(name)(site, first) if before is None else before.successor(site, first)
-
-    chain = Chain(begin, 2 * rows, team.arena)
-    length = max(1, min(len(batches) // _PASSES, CLOCKED_BATCHES, CLOCKED_TUPLES * len(batches) // rows))
-    latest = batches[len(batches) - _PASSES * length :]
-    at = 0
-    for words in (*_joined(batches), *_joined(batches[: len(batches) - len(latest)])):
-        at = _put(chain, at, words, team)
-    reach, costs = Intervals(np.full(1, rows // 2), np.full(1, 2 * rows)), []
+    start = time.perf_counter_ns()
+    batches = recording.batches
+    length = max(1, min(len(batches) // PARTS, PART_BATCHES, PART_TUPLES * len(batches) // recording.tuples))
+    latest = batches[-PARTS * length :]
+    newest = batches[len(batches) // 2 : len(batches) - len(latest)]
+    stages = {name: _Stage(name, recording, newest, team, want) for name in STRUCTURES}
+    parts: dict[str, list[float]] = {name: [] for name in STRUCTURES}
     for first in range(0, len(latest), length):
-        inserting = probing = put = asked = 0
-        for number, words in enumerate(latest[first : first + length]):
-            askers, questions = recording.asked[number % len(recording.asked)]
+        for name, stage in stages.items():
+            parts[name].append(stage.clocked(latest[first : first + length], first - len(latest)))
+    for stage in stages.values():
+        stage.chain.close()
+    costs = {name: median(part) for name, part in parts.items()}
+    amount = recording.tuples + recording.askers
+    return costs, min(time.perf_counter_ns() - start, int(4 * sum(costs.values()) * amount))
+
+
+class _Stage:
+    """A chain of one structure that holds what was recorded, twice, and a part of it in the newest subwindow."""
+
+    def __init__(self, name: str, recording: Recording, newest: list[Array], team: Team, want: bool) -> None:
+        device = CpuDevice(team=team)  # its own, so that what is counted of the join's device is the join's work
+
+        def begin(before: Structure | None, first: int, capacity: int) -> Structure:
+            site = Site(recording.word, capacity, device, team)
+            return structure_class(name)(site, first) if before is None else before.successor(site, first)
+
+        rows = recording.tuples
+        self.chain = Chain(begin, 2 * rows, team.arena)
+        self._recording, self._team, self._want = recording, team, want
+        self._reach = Intervals(np.full(1, rows // 2), np.full(1, 4 * rows))
+        self._at = 0
+        for words in (*_joined(recording.batches), *_joined(recording.batches), *_joined(newest)):
+            self._put(words)
+
+    def clocked(self, batches: list[Array], number: int) -> float:
+        """What a tuple takes when these are put in and what was asked beside them is answered.
+
+        `number`: of the first batch, counted from the end of the recording, as are its questions.
+        """
+        recording, inserting, probing, put, asked = self._recording, 0, 0, 0, 0
+        for at, words in enumerate(batches, number):
+            askers, questions = recording.asked[at % len(recording.asked)]
             start = time.perf_counter_ns()
-            at = _put(chain, at, words, team)
+            self._put(words)
             middle = time.perf_counter_ns()
-            _ask(chain, askers, questions, reach, team, want)
+            self._ask(askers, questions)
             probing += time.perf_counter_ns() - middle
             inserting, put, asked = inserting + middle - start, put + len(words), asked + askers
-        amount = rows + recording.askers
-        costs.append((inserting / put * rows + probing / asked * recording.askers) / amount)
-    chain.close()
-    return costs
+        amount = recording.tuples + recording.askers
+        return (inserting / put * recording.tuples + probing / asked * recording.askers) / amount
+
+    def _put(self, words: Array) -> None:
+        self.chain.append(self._at, len(words), *sort_words(words, self._team))
+        self._at += len(words)
+
+    def _ask(self, askers: int, asked: Questions) -> None:
+        records = self.chain.probe(asked, self._reach, self._want)
+        if self._want:
+            answers.find_partners(askers, asked, records, self._reach, 0, self._team)
+        else:
+            answers.count_partners(askers, asked, records, self._reach, self._team)
+        for one in records:
+            one.release()
 
 
 def _joined(batches: list[Array]) -> Iterable[Array]:
@@ -129,18 +166,3 @@ def _joined(batches: list[Array]) -> Iterable[Array]:
         words = np.concatenate(batches)
         for start in range(0, len(words), LOAD_ROWS):
             yield words[start : start + LOAD_ROWS]
-
-
-def _put(chain: Chain, at: int, words: Array, team: Team) -> int:
-    chain.append(at, len(words), *sort_words(words, team))
-    return at + len(words)
-
-
-def _ask(chain: Chain, askers: int, asked: Questions, reach: Intervals, team: Team, want: bool) -> None:
-    records = chain.probe(asked, reach, want)
-    if want:
-        answers.find_partners(askers, asked, records, reach, 0, team)
-    else:
-        answers.count_partners(askers, asked, records, reach, team)
-    for one in records:
-        one.release()

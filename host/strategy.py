@@ -31,9 +31,13 @@ SWITCH = 0.95
 SHARE = 0.25
 """Rehearsals may take this share of the time, the first of all more: a way of use is rehearsed once, so that it is
 next to nothing after a while."""
-_WEIGHT = 0.2
-"""How much the latest step counts in what has been seen."""
-Way = tuple[int, ...]
+ALIKE = 1.0
+"""Ways of use are alike whose sizes differ by less than a factor of two, and partners by less than four."""
+LOOKS = 16
+"""How often it is looked at, while a subwindow fills, whether the way of use has changed."""
+_WEIGHT, _WHOLE = 0.2, 256
+"""How much the latest step counts in what has been seen; of partners, a step of fewer tuples in proportion less."""
+Way = tuple[float, ...]
 
 
 @dataclass
@@ -52,12 +56,17 @@ class Seen:
     def ask(self, asked: int, partners: float) -> None:
         """So many tuples of the other side asked, and found so many partners each."""
         self.asked = _moved(self.asked, asked)
-        self.partners += _WEIGHT * (partners - self.partners)
+        self.partners += _WEIGHT * min(asked / _WHOLE, 1.0) * (partners - self.partners)
 
 
 def _moved(before: float, now: float) -> float:
     """A running mean that begins with the first value."""
     return now if before == 0 else before + _WEIGHT * (now - before)
+
+
+def _apart(one: Way, other: Way) -> float:
+    """How much ways of use differ, in what they differ most."""
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
 @dataclass
@@ -69,10 +78,14 @@ class Strategy:
     took: dict[Way, dict[str, float]] = field(default_factory=dict)
 
     def way(self, seen: Seen, capacity: int) -> Way:
-        """How a window is used: alike are those whose sizes differ by less than twice, and partners by less than four
-        times."""
-        sizes = (round(log2(max(size, 1))) for size in (seen.batch, seen.asked, capacity))
-        return (*sizes, round(log2(1 + seen.partners) / 2), self.counting)
+        """How a window is used, as a point in space."""
+        batch, asked = log2(max(seen.batch, 1)), log2(max(seen.asked, 1))
+        return batch, asked, log2(capacity), log2(1 + seen.partners) / 2, 2 * ALIKE * self.counting
+
+    def measured(self, way: Way) -> dict[str, float] | None:
+        """What the structures took in the nearest way of use that was rehearsed, if that is alike."""
+        nearest = min(self.took, key=lambda known: _apart(known, way), default=None)
+        return self.took[nearest] if nearest is not None and _apart(nearest, way) < ALIKE else None
 
     def expected(self, name: str, seen: Seen) -> float:
         """Nanoseconds per tuple by the constants."""
@@ -81,7 +94,7 @@ class Strategy:
 
     def choose(self, seen: Seen, capacity: int, present: str | None) -> tuple[str, str]:
         """A structure, and why."""
-        took = self.took.get(self.way(seen, capacity))
+        took = self.measured(self.way(seen, capacity))
         able = dict(took) if took else {name: self.expected(name, seen) for name in self.costs}
         why = f"batches of {seen.batch:.0f}, {seen.partners:.1f} partners a tuple"
         if seen.wandering > WANDERING:
@@ -104,6 +117,7 @@ class AutoIndex(PanJoinIndex):
         super().__init__(setting)
         self._seen: dict[Side, Seen] = {side: Seen() for side in SIDES}
         self._recordings: dict[Side, Recording | None] = dict.fromkeys(SIDES)
+        self._unwatched: dict[Side, int] = dict.fromkeys(SIDES, 0)
         self._strategy = Strategy(calibration.costs(self.team.threads))
         self._reason = ""
         self._worked = self._rehearsed = 0
@@ -123,7 +137,7 @@ class AutoIndex(PanJoinIndex):
         """A subwindow is to begin: measure what was recorded in the one before, if need be."""
         way, recording = self._strategy.way(self._seen[side], site.capacity), self._recordings[side]
         self._recordings[side] = None
-        if way not in self._strategy.took and recording is not None and self._may_rehearse(recording, way):
+        if recording is not None and self._strategy.measured(way) is None and self._may_rehearse(recording, way):
             self._strategy.took[way], took = rehearse(recording, self.team, not self._strategy.counting)
             self._rehearsed += took
 
@@ -131,21 +145,21 @@ class AutoIndex(PanJoinIndex):
         """Whether what was recorded was used in that way, and there has been enough work for another rehearsal."""
         if not recording.enough or self._rehearsed > SHARE * self._worked:
             return False
-        return abs(log2(recording.batch) - way[0]) <= 1 and abs(log2(recording.asking) - way[1]) <= 1
+        return _apart((log2(recording.batch), log2(recording.asking)), way[:2]) < ALIKE
 
-    def _record(self, side: Side) -> None:
-        """Record what comes, if the window is used in a way that has not been rehearsed."""
-        subwindows = self._chains[side].subwindows
-        if self._recordings[side] is None and subwindows and not self.setting.whole:
-            way = self._strategy.way(self._seen[side], subwindows[-1].capacity)
-            if way not in self._strategy.took:
+    def _watch(self, side: Side, size: int) -> None:
+        """So many tuples are to come. Now and then: record them, if the window is used in a way not rehearsed yet."""
+        self._unwatched[side] += size
+        newest = self._chains[side].subwindows[-1:]
+        if self._recordings[side] is None and newest and self._unwatched[side] * LOOKS >= newest[0].capacity:
+            self._unwatched[side] = 0
+            if self._strategy.measured(self._strategy.way(self._seen[side], newest[0].capacity)) is None:
                 self._recordings[side] = Recording(self._words[side])
 
     def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
         asked = super()._take(side, part, step)
-        self._record(side)
         own, others = self._recordings[side], self._recordings[other(side)]
-        if own is not None:
+        if own is not None and len(part.words):
             own.put(part.words if all_true(part.live) else part.words[part.live])
         if others is not None and asked is not None and len(asked):
             others.ask(len(part.words), asked)
@@ -154,18 +168,20 @@ class AutoIndex(PanJoinIndex):
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
         """Look at the step before and after it is made."""
         self._strategy.counting = not want_positions
-        sizes = {"r": len(step.r.words), "s": len(step.s.words)}
-        for side in SIDES:
-            if sizes[side]:
-                self._seen[side].put(sizes[side])
+        sizes = (len(step.r.words), len(step.s.words))
+        for side, size in zip(SIDES, sizes, strict=True):
+            if size and not self.setting.whole:
+                self._seen[side].put(size)
+                self._watch(side, size)
         start = time.perf_counter_ns()
         found = super().step(step, want_positions)
         self._worked += time.perf_counter_ns() - start
-        for side, matches in zip(SIDES, found, strict=True):
-            if sizes[side]:
-                asked = other(side)
-                self._seen[asked].ask(sizes[side], float(matches.counts.sum()) / sizes[side])
-                self._seen[asked].wandering = self._chains[asked].wandering
+        for side, size, matches in zip(SIDES, sizes, found, strict=True):
+            if size:
+                asked = self._seen[other(side)]
+                partners = matches.counts.sum() if matches.positions is None else len(matches.positions)
+                asked.ask(size, float(partners) / size)
+                asked.wandering = self._chains[other(side)].wandering
         return found
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:

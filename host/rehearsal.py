@@ -4,15 +4,15 @@ No model knows what batches, partners, skew and caches make of a structure; the 
 (`millrace.host.strategy`) keeps the batches and the latest questions of a subwindow, and has a chain of each structure
 take and answer them as a window would: a subwindow that has half expired, a whole one, and one that is filling up.
 Limits: of large subwindows a part is gone through, and of many batches the latest are clocked. All subwindows hold the
-same tuples, so keys that wander do not show.
+same tuples, in the older ones moved back where keys wander.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import inf
 from statistics import median
 
 import numpy as np
@@ -31,8 +31,10 @@ MOST_TUPLES, MOST_BATCHES = 1 << 19, 1 << 12
 PARTS = 5
 """The structures go through so many parts of what is clocked by turns, so that a noisy moment hits all alike, and the
 median counts: the first part may have compiled, and others may have met whatever else the machine did."""
-PART_TUPLES, PART_BATCHES = 1 << 15, 64
+PART_TUPLES, PART_BATCHES = 1 << 14, 32
 """What a part has at most; one batch at least."""
+HOPELESS = 2
+"""A structure that took so many times what the best did, in two parts, is spared the others."""
 _LEAST_BATCHES = 3
 
 
@@ -89,32 +91,39 @@ class Recording:
         return self.askers / self.times
 
 
-def rehearse(recording: Recording, team: Team, want: bool) -> tuple[dict[str, float], int]:
-    """Nanoseconds per tuple, of those put in and those that ask, of every structure; `want`: pairs, not only counts.
+def able(wanders: bool) -> list[str]:
+    """The structures to choose from. RaP-Table is none where keys wander: its last partition would hold them all."""
+    return [name for name in STRUCTURES if not (wanders and name == "rap")]
 
-    And how long all that took, as near as can be told without the time for compiling.
+
+def rehearse(recording: Recording, team: Team, want: bool, wanders: bool) -> tuple[dict[str, float], int]:
+    """Nanoseconds per tuple, of those put in and those that ask, by structure; `want`: pairs, not only counts.
+
+    And how long all that took, as near as can be told without the time for compiling. `wanders`: the keys do.
     """
     start = time.perf_counter_ns()
     batches = recording.batches
     length = max(1, min(len(batches) // PARTS, PART_BATCHES, PART_TUPLES * len(batches) // recording.tuples))
     latest = batches[-PARTS * length :]
-    newest = batches[len(batches) // 2 : len(batches) - len(latest)]
-    stages = {name: _Stage(name, recording, newest, team, want) for name in STRUCTURES}
-    parts: dict[str, list[float]] = {name: [] for name in STRUCTURES}
+    held = _held(batches, len(latest), wanders)
+    stages = {name: _Stage(name, recording, held, team, want) for name in able(wanders)}
+    parts: dict[str, list[float]] = {name: [] for name in stages}
     for first in range(0, len(latest), length):
+        most = HOPELESS * min(min(taken, default=inf) for taken in parts.values())
         for name, stage in stages.items():
-            parts[name].append(stage.clocked(latest[first : first + length], first - len(latest)))
+            if len(parts[name]) < 2 or min(parts[name]) < most:
+                parts[name].append(stage.clocked(latest[first : first + length], first - len(latest)))
     for stage in stages.values():
         stage.chain.close()
-    costs = {name: median(part) for name, part in parts.items()}
+    costs = {name: median(taken) for name, taken in parts.items()}
     amount = recording.tuples + recording.askers
     return costs, min(time.perf_counter_ns() - start, int(4 * sum(costs.values()) * amount))
 
 
 class _Stage:
-    """A chain of one structure that holds what was recorded, twice, and a part of it in the newest subwindow."""
+    """A chain of one structure, with what it holds before anything is clocked."""
 
-    def __init__(self, name: str, recording: Recording, newest: list[Array], team: Team, want: bool) -> None:
+    def __init__(self, name: str, recording: Recording, held: list[Array], team: Team, want: bool) -> None:
         device = CpuDevice(team=team)  # its own, so that what is counted of the join's device is the join's work
 
         def begin(before: Structure | None, first: int, capacity: int) -> Structure:
@@ -126,8 +135,9 @@ class _Stage:
         self._recording, self._team, self._want = recording, team, want
         self._reach = Intervals(np.full(1, rows // 2), np.full(1, 4 * rows))
         self._at = 0
-        for words in (*_joined(recording.batches), *_joined(recording.batches), *_joined(newest)):
-            self._put(words)
+        for words in held:
+            for start in range(0, len(words), LOAD_ROWS):
+                self._put(words[start : start + LOAD_ROWS])
 
     def clocked(self, batches: list[Array], number: int) -> float:
         """What a tuple takes when these are put in and what was asked beside them is answered.
@@ -160,9 +170,14 @@ class _Stage:
             one.release()
 
 
-def _joined(batches: list[Array]) -> Iterable[Array]:
-    """The same tuples in as few batches as they are loaded in."""
-    if batches:
-        words = np.concatenate(batches)
-        for start in range(0, len(words), LOAD_ROWS):
-            yield words[start : start + LOAD_ROWS]
+def _held(batches: list[Array], clocked: int, wanders: bool) -> list[Array]:
+    """What two full subwindows and one that is half full hold, but for the batches that will be clocked."""
+    words, middle = np.concatenate(batches), len(batches) // 2
+    newest = batches[middle : len(batches) - clocked]
+    older = [words, words]
+    if wanders:
+        # By how much the mean moves while a subwindow fills; words that fall below the least come round at the top.
+        early, late = (np.concatenate(half) - words.min() for half in (batches[:middle], batches[middle:]))
+        drift = round(2 * (float(late.mean()) - float(early.mean())))
+        older = [words - words.dtype.type(times * drift % 2 ** (8 * words.itemsize)) for times in (2, 1)]
+    return [*older, np.concatenate(newest)] if newest else older

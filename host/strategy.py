@@ -19,13 +19,12 @@ from millrace.host.calibration import Costs
 from millrace.host.condition import SIDES, Side, other
 from millrace.host.indexes import Matches, Setting, SideStep, Step
 from millrace.host.panjoin import LOAD_ROWS, PanJoinIndex, structure_class
-from millrace.host.rehearsal import Recording, rehearse
+from millrace.host.rehearsal import Recording, able, rehearse
 from millrace.host.subwindow import Questions, Site, Structure
 from millrace.host.words import Array, Mask, all_true
 
 WANDERING = 0.02
-"""RaP-Table is not taken where this share of new keys is beyond those of the subwindow before: its last partition
-would hold them all."""
+"""Keys wander where this share of them is beyond those of the subwindow before."""
 SWITCH = 0.95
 """Another structure must promise to cost no more than this share of the present one's."""
 SHARE = 0.25
@@ -48,6 +47,11 @@ class Seen:
     asked: float = 0.0
     partners: float = 2.0
     wandering: float = 0.0
+
+    @property
+    def wanders(self) -> bool:
+        """Whether keys leave the range of those before."""
+        return self.wandering > WANDERING
 
     def put(self, batch: int) -> None:
         """So many tuples were put in."""
@@ -80,7 +84,8 @@ class Strategy:
     def way(self, seen: Seen, capacity: int) -> Way:
         """How a window is used, as a point in space."""
         batch, asked = log2(max(seen.batch, 1)), log2(max(seen.asked, 1))
-        return batch, asked, log2(capacity), log2(1 + seen.partners) / 2, 2 * ALIKE * self.counting
+        kind = (2 * ALIKE * self.counting, 2 * ALIKE * seen.wanders)
+        return batch, asked, log2(capacity), log2(1 + seen.partners) / 2, *kind
 
     def measured(self, way: Way) -> dict[str, float] | None:
         """What the structures took in the nearest way of use that was rehearsed, if that is alike."""
@@ -95,16 +100,16 @@ class Strategy:
     def choose(self, seen: Seen, capacity: int, present: str | None) -> tuple[str, str]:
         """A structure, and why."""
         took = self.measured(self.way(seen, capacity))
-        able = dict(took) if took else {name: self.expected(name, seen) for name in self.costs}
+        costs = took or {name: self.expected(name, seen) for name in able(seen.wanders)}
         why = f"batches of {seen.batch:.0f}, {seen.partners:.1f} partners a tuple"
-        if seen.wandering > WANDERING:
-            del able["rap"]
+        if seen.wanders:
             why += f", {seen.wandering:.0%} of the keys beyond those before (no rap)"
-        best = min(able, key=lambda name: able[name])
-        if present in able and able[best] > SWITCH * able[present]:
+        ranked = sorted(costs, key=lambda name: costs[name])
+        best = ranked[0]
+        if present in costs and costs[best] > SWITCH * costs[present]:
             best = present
-        costs = ", ".join(f"{name} {able[name]:.0f}" for name in sorted(able, key=lambda name: able[name]))
-        return best, f"{best} for {why}; {'measured' if took else 'expected'} ns a tuple: {costs}"
+        told = ", ".join(f"{name} {costs[name]:.0f}" for name in ranked)
+        return best, f"{best} for {why}; {'measured' if took else 'expected'} ns a tuple: {told}"
 
 
 class AutoIndex(PanJoinIndex):
@@ -138,7 +143,8 @@ class AutoIndex(PanJoinIndex):
         way, recording = self._strategy.way(self._seen[side], site.capacity), self._recordings[side]
         self._recordings[side] = None
         if recording is not None and self._strategy.measured(way) is None and self._may_rehearse(recording, way):
-            self._strategy.took[way], took = rehearse(recording, self.team, not self._strategy.counting)
+            want, wanders = not self._strategy.counting, self._seen[side].wanders
+            self._strategy.took[way], took = rehearse(recording, self.team, want, wanders)
             self._rehearsed += took
 
     def _may_rehearse(self, recording: Recording, way: Way) -> bool:

@@ -59,9 +59,9 @@ def test_a_structure_is_changed_only_for_a_clear_gain_and_by_what_was_measured()
 def test_the_stream_is_rehearsed_once_for_each_way_of_use(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rehearsed: list[tuple[int, int, bool]] = []
 
-    def note(recording: Recording, team: Team, want: bool) -> tuple[dict[str, float], int]:
+    def note(recording: Recording, team: Team, want: bool, wanders: bool) -> tuple[dict[str, float], int]:
         rehearsed.append((recording.tuples, round(recording.batch), want))
-        return rehearse(recording, team, want)[0], 0
+        return rehearse(recording, team, want, wanders)[0], 0
 
     monkeypatch.setattr(strategy, "rehearse", note)
     rng = np.random.default_rng(2)

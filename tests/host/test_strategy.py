@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host import calibration, strategy
+from millrace.host import calibration, rehearsal, strategy
 from millrace.host.calibration import Costs
 from millrace.host.rehearsal import Recording, rehearse
 from millrace.host.strategy import Seen, Strategy
+from millrace.host.subwindow import Questions
 from millrace.host.team import Team
 
 CHEAP_CALLS, CHEAP_TUPLES = Costs(10, 50, 10, 50, 5), Costs(10_000, 5, 10_000, 5, 5)
@@ -53,6 +54,71 @@ def test_a_structure_is_changed_only_for_a_clear_gain_and_by_what_was_measured()
     assert name == "rap"
     assert "measured ns a tuple: rap 100, wib 200, bisort 300" in why
     assert "expected" in chooser.choose(seen, 1 << 20, "bisort")[1], "another way of use"
+
+
+def test_ways_of_use_that_differ_a_little_are_alike() -> None:
+    chooser = strategy_of(bisort=CHEAP_CALLS, rap=CHEAP_CALLS, wib=CHEAP_CALLS)
+    took = {"bisort": 300.0, "rap": 100.0, "wib": 200.0}
+    chooser.took[chooser.way(Seen(1000, 1000, 1.0), 4096)] = took
+    alike = [Seen(1000, 1000, 0.97), Seen(1000, 1000, 1.03), Seen(724, 725, 1.0), Seen(600, 1900, 3.0)]
+    assert all(chooser.measured(chooser.way(seen, 4096)) is took for seen in alike)
+    others = [Seen(499, 1000, 1.0), Seen(1000, 2001, 1.0), Seen(1000, 1000, 8.0), Seen(1000, 1000, 1.0, wandering=0.5)]
+    assert all(chooser.measured(chooser.way(seen, 4096)) is None for seen in others)
+    chooser.counting = True
+    assert chooser.measured(chooser.way(alike[0], 4096)) is None
+
+
+def test_partners_of_single_tuples_are_seen_over_many() -> None:
+    seen = Seen(partners=1.0)
+    seen.ask(1, 100.0)
+    assert seen.partners < 1.1
+    seen.ask(1000, 100.0)
+    assert seen.partners > 20
+
+
+def questions(words: np.ndarray) -> Questions:
+    who = np.arange(len(words), dtype=np.uint32)
+    return Questions(np.sort(words), np.sort(words) + np.uint64(2), who, True, who)
+
+
+def recorded(batches: list[np.ndarray]) -> Recording:
+    recording = Recording(np.dtype(np.uint64))
+    for words in batches:
+        recording.put(words)
+        recording.ask(len(words), questions(words))
+    return recording
+
+
+def test_a_recording_is_bounded_and_every_batch_that_is_clocked_has_its_own_questions() -> None:
+    batches = [np.full(1 << 12, number, np.uint64) for number in range(200)]
+    recording = recorded(batches)
+    assert recording.tuples == rehearsal.MOST_TUPLES
+    assert recording.full
+    clocked = rehearsal.PARTS * rehearsal.PART_TUPLES >> 12
+    assert [int(asked.low[0]) for _, asked in recording.asked] == list(range(128 - clocked, 128))
+    assert (recording.batch, recording.asking) == (1 << 12, 1 << 12)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_where_keys_wander_older_subwindows_of_a_rehearsal_hold_earlier_keys(step: int) -> None:
+    words = np.uint64(1 << 40) + (step * np.arange(10_000)).astype(np.uint64)
+    batches = np.split(words, 10)
+    held = rehearsal._held(batches, 2, wanders=True)
+    expected = np.concatenate([words - np.uint64(step * rows % 2**64) for rows in (20_000, 10_000)])
+    assert np.array_equal(np.concatenate(held[:2]), expected)
+    assert np.array_equal(held[2], words[5_000:8_000])
+    assert np.array_equal(np.concatenate(rehearsal._held(batches, 2, wanders=False)[:2]), np.tile(words, 2))
+
+
+@pytest.mark.parametrize("size", [5, 700])
+@pytest.mark.parametrize("wanders", [False, True])
+def test_all_that_are_able_are_rehearsed(wanders: bool, size: int) -> None:
+    rng = np.random.default_rng(3)
+    recording = recorded([rng.integers(0, 1 << 20, size, np.uint64) for _ in range(12)])
+    costs, spent = rehearse(recording, Team(2), want=True, wanders=wanders)
+    assert set(costs) == {"bisort", "wib"} | (set() if wanders else {"rap"})
+    assert min(costs.values()) > 0
+    assert spent > 0
 
 
 @pytest.mark.parametrize("output", ["seqs", "count"])

@@ -27,13 +27,16 @@ WANDERING = 0.02
 """Keys wander where this share of them is beyond those of the subwindow before."""
 SWITCH = 0.95
 """Another structure must promise to cost no more than this share of the present one's."""
-SHARE = 0.25
+SHARE = 0.5
 """Rehearsals may take this share of the time, the first of all more: a way of use is rehearsed once, so that it is
-next to nothing after a while."""
+next to nothing after a while. With less, the large batches that fill a window put off what comes after them."""
 ALIKE = 1.0
 """Ways of use are alike whose sizes differ by less than a factor of two, and partners by less than four."""
 LOOKS = 16
 """How often it is looked at, while a subwindow fills, whether the way of use has changed."""
+SMALL, EVERY = 1 << 12, 7
+"""Of steps of fewer tuples than this only one of so many is looked at: to look costs as much as a tenth of the index's
+work in a step of few. An odd number: both sides get their turns where they alternate."""
 _WEIGHT, _WHOLE = 0.2, 256
 """How much the latest step counts in what has been seen; of partners, a step of fewer tuples in proportion less."""
 Way = tuple[float, ...]
@@ -122,7 +125,9 @@ class AutoIndex(PanJoinIndex):
         super().__init__(setting)
         self._seen: dict[Side, Seen] = {side: Seen() for side in SIDES}
         self._recordings: dict[Side, Recording | None] = dict.fromkeys(SIDES)
+        self._records = False
         self._unwatched: dict[Side, int] = dict.fromkeys(SIDES, 0)
+        self._unseen = -1
         self._strategy = Strategy(calibration.costs(self.team.threads))
         self._reason = ""
         self._worked = self._rehearsed = 0
@@ -142,6 +147,7 @@ class AutoIndex(PanJoinIndex):
         """A subwindow is to begin: measure what was recorded in the one before, if need be."""
         way, recording = self._strategy.way(self._seen[side], site.capacity), self._recordings[side]
         self._recordings[side] = None
+        self._records = self._recordings[other(side)] is not None
         if recording is not None and self._strategy.measured(way) is None and self._may_rehearse(recording, way):
             want, wanders = not self._strategy.counting, self._seen[side].wanders
             self._strategy.took[way], took = rehearse(recording, self.team, want, wanders)
@@ -161,34 +167,51 @@ class AutoIndex(PanJoinIndex):
             self._unwatched[side] = 0
             if self._strategy.measured(self._strategy.way(self._seen[side], newest[0].capacity)) is None:
                 self._recordings[side] = Recording(self._words[side])
+                self._records = True
 
     def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
         asked = super()._take(side, part, step)
+        if self._records:
+            self._record(side, part, asked)
+        return asked
+
+    def _record(self, side: Side, part: SideStep, asked: Questions | None) -> None:
+        """Tuples of a side came in, and asked the other side's window."""
         own, others = self._recordings[side], self._recordings[other(side)]
         if own is not None and len(part.words):
             own.put(part.words if all_true(part.live) else part.words[part.live])
         if others is not None and asked is not None and len(asked):
             others.ask(len(part.words), asked)
-        return asked
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
-        """Look at the step before and after it is made."""
+        """Look at large steps, and now and then at a small one, before and after it is made."""
+        if self.setting.whole:
+            return super().step(step, want_positions)
+        small = len(step.order) < SMALL
+        self._unseen = (self._unseen + 1) % EVERY if small else 0
+        if self._unseen:
+            return super().step(step, want_positions)
         self._strategy.counting = not want_positions
         sizes = (len(step.r.words), len(step.s.words))
         for side, size in zip(SIDES, sizes, strict=True):
-            if size and not self.setting.whole:
+            if size:
                 self._seen[side].put(size)
-                self._watch(side, size)
+                self._watch(side, EVERY * size if small else size)
         start = time.perf_counter_ns()
         found = super().step(step, want_positions)
-        self._worked += time.perf_counter_ns() - start
+        took = time.perf_counter_ns() - start
+        self._worked += EVERY * took if small else took
+        self._look(sizes, found)
+        return found
+
+    def _look(self, sizes: tuple[int, int], found: tuple[Matches, Matches]) -> None:
+        """What a step's tuples found in the other side's window."""
         for side, size, matches in zip(SIDES, sizes, found, strict=True):
             if size:
                 asked = self._seen[other(side)]
                 partners = matches.counts.sum() if matches.positions is None else len(matches.positions)
                 asked.ask(size, float(partners) / size)
                 asked.wandering = self._chains[other(side)].wandering
-        return found
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Put in earlier tuples; nothing is known yet of how they will be asked for."""

@@ -188,18 +188,19 @@ class AutoIndex(PanJoinIndex):
         if self.setting.whole:
             return super().step(step, want_positions)
         small = len(step.order) < SMALL
-        self._unseen = (self._unseen + 1) % EVERY if small else 0
-        if self._unseen:
-            return super().step(step, want_positions)
+        if small:
+            self._unseen = (self._unseen + 1) % EVERY
+            if self._unseen:
+                return super().step(step, want_positions)
         self._strategy.counting = not want_positions
         sizes = (len(step.r.words), len(step.s.words))
         for side, size in zip(SIDES, sizes, strict=True):
             if size:
                 self._seen[side].put(size)
                 self._watch(side, EVERY * size if small else size)
-        start = time.perf_counter_ns()
+        start, rehearsed = time.perf_counter_ns(), self._rehearsed
         found = super().step(step, want_positions)
-        took = time.perf_counter_ns() - start
+        took = time.perf_counter_ns() - start - (self._rehearsed - rehearsed)
         self._worked += EVERY * took if small else took
         self._look(sizes, found)
         return found

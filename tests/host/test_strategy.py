@@ -68,6 +68,22 @@ def test_ways_of_use_that_differ_a_little_are_alike() -> None:
     assert chooser.measured(chooser.way(alike[0], 4096)) is None
 
 
+def test_a_side_of_small_steps_is_seen_beside_one_of_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = []
+
+    def note(_: Strategy, seen: Seen, capacity: int, present: str | None) -> tuple[str, str]:
+        batches.append(seen.batch)
+        return "bisort", "bisort for a test"
+
+    monkeypatch.setattr(Strategy, "choose", note)
+    rng = np.random.default_rng(4)
+    join = mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="10000 rows", index="auto", output="count")
+    for _ in range(40):
+        for side, rows in (("r", strategy.SMALL), ("s", 300)):
+            join.push(side, pa.table({"x": rng.integers(0, 50_000, rows)}))
+    assert set(batches) == {strategy.SMALL, 300}
+
+
 def test_partners_of_single_tuples_are_seen_over_many() -> None:
     seen = Seen(partners=1.0)
     seen.ask(1, 100.0)

@@ -67,8 +67,8 @@ class Seen:
 
 
 def _moved(before: float, now: float) -> float:
-    """A running mean that begins with the first value."""
-    return now if before == 0 else before + _WEIGHT * (now - before)
+    """A running geometric mean, which soon forgets the large batches that filled a window; it begins with the first."""
+    return now if before == 0 else before ** (1 - _WEIGHT) * now**_WEIGHT
 
 
 def _apart(one: Way, other: Way) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from millrace.host import answers
 from millrace.host.chain import Chain
 from millrace.host.cpu import CpuDevice
-from millrace.host.panjoin import LOAD_ROWS, STRUCTURES, structure_class
+from millrace.host.panjoin import LEAST_SHARED, LOAD_ROWS, STRUCTURES, structure_class
 from millrace.host.subwindow import Intervals, Questions, Site, Structure
 from millrace.host.team import Team
 from millrace.host.word_sorter import sort_words
@@ -29,13 +29,13 @@ from millrace.host.words import Array
 MOST_TUPLES, MOST_BATCHES = 1 << 19, 1 << 12
 """What is recorded at most."""
 PARTS = 5
-"""The structures go through so many parts of what is clocked by turns, so that a noisy moment hits all alike, and the
-median counts: the first part may have compiled, and others may have met whatever else the machine did."""
+"""What is clocked is cut in so many parts, and the median counts: the first may have compiled, and finds nothing of its
+structure in the cache; others may have met whatever else the machine did. (Structures by turns, part by part, drove
+each other out of the cache, which a stream does not do.)"""
 PART_TUPLES, PART_BATCHES = 1 << 14, 32
 """What a part has at most; one batch at least."""
 HOPELESS = 2
-"""A structure that took so many times what the best did, in two parts, is spared the others."""
-_LEAST_BATCHES = 3
+"""A structure that took so many times what the best before it did, in two parts, is spared the others."""
 
 
 @dataclass
@@ -76,9 +76,14 @@ class Recording:
             self._kept -= self.asked.popleft()[0]
 
     @property
+    def short(self) -> bool:
+        """Whether more is to come before it can be gone through."""
+        return len(self.batches) < PARTS and not self.full
+
+    @property
     def enough(self) -> bool:
-        """Whether there is something to go through."""
-        return len(self.batches) >= _LEAST_BATCHES and bool(self.asked)
+        """Whether every part has a batch and questions of its own."""
+        return min(len(self.batches), len(self.asked)) >= PARTS
 
     @property
     def batch(self) -> float:
@@ -105,17 +110,15 @@ def rehearse(recording: Recording, team: Team, want: bool, wanders: bool) -> tup
     batches = recording.batches
     length = max(1, min(len(batches) // PARTS, PART_BATCHES, PART_TUPLES * len(batches) // recording.tuples))
     latest = batches[-PARTS * length :]
-    held = _held(batches, len(latest), wanders)
-    stages = {name: _Stage(name, recording, held, team, want) for name in able(wanders)}
-    parts: dict[str, list[float]] = {name: [] for name in stages}
-    for first in range(0, len(latest), length):
-        most = HOPELESS * min(min(taken, default=inf) for taken in parts.values())
-        for name, stage in stages.items():
-            if len(parts[name]) < 2 or min(parts[name]) < most:
-                parts[name].append(stage.clocked(latest[first : first + length], first - len(latest)))
-    for stage in stages.values():
+    held, costs = _held(batches, len(latest), wanders), dict[str, float]()
+    for name in able(wanders):
+        stage = _Stage(name, recording, held, team, want)
+        parts: list[float] = []
+        for first in range(0, len(latest), length):
+            if len(parts) < 2 or min(parts) < HOPELESS * min(costs.values(), default=inf):
+                parts.append(stage.clocked(latest[first : first + length], first - len(latest)))
+        costs[name] = median(parts)
         stage.chain.close()
-    costs = {name: median(taken) for name, taken in parts.items()}
     amount = recording.tuples + recording.askers
     return costs, min(time.perf_counter_ns() - start, int(4 * sum(costs.values()) * amount))
 
@@ -145,6 +148,8 @@ class _Stage:
         `number`: of the first batch, counted from the end of the recording, as are its questions.
         """
         recording, inserting, probing, put, asked = self._recording, 0, 0, 0, 0
+        if recording.batch >= LEAST_SHARED:
+            self._team.rouse()  # as a push does: helpers may have gone to sleep while a structure was made
         for at, words in enumerate(batches, number):
             askers, questions = recording.asked[at % len(recording.asked)]
             start = time.perf_counter_ns()

@@ -144,11 +144,13 @@ class AutoIndex(PanJoinIndex):
         return structure_class(name)(site, first)
 
     def _rehearse(self, side: Side, site: Site) -> None:
-        """A subwindow is to begin: measure what was recorded in the one before, if need be."""
+        """A subwindow is to begin: measure what was recorded before, if need be."""
         way, recording = self._strategy.way(self._seen[side], site.capacity), self._recordings[side]
+        if recording is None or recording.short:
+            return
         self._recordings[side] = None
         self._records = self._recordings[other(side)] is not None
-        if recording is not None and self._strategy.measured(way) is None and self._may_rehearse(recording, way):
+        if self._strategy.measured(way) is None and self._may_rehearse(recording, way):
             want, wanders = not self._strategy.counting, self._seen[side].wanders
             self._strategy.took[way], took = rehearse(recording, self.team, want, wanders)
             self._rehearsed += took

@@ -181,6 +181,7 @@ class _Stage:
             answers.count_partners(askers, asked, records, self._reach, self._team)
         for one in records:
             one.release()
+        self.chain.tidy()
 
 
 def _held(batches: list[Array], clocked: int, wanders: bool) -> list[Array]:

@@ -30,7 +30,7 @@ MOST_TUPLES, MOST_BATCHES = 1 << 19, 1 << 12
 """What is recorded at most."""
 PARTS = 5
 """What is clocked is cut in so many parts, for the first may have compiled, and others may have met whatever else the
-machine did. (Structures by turns, part by part, drove each other out of the cache, which a stream does not do.)"""
+machine did."""
 OUTLYING = 3
 """A part counts at most so many times the median."""
 PART_TUPLES, PART_BATCHES = 1 << 14, 32

@@ -27,6 +27,9 @@ WANDERING = 0.02
 """Keys wander where this share of them is beyond those of the subwindow before."""
 SWITCH = 0.95
 """Another structure must promise to cost no more than this share of the present one's."""
+UNSURE = 0.75
+"""The same of BI-Sort's cost for a first subwindow that nothing was measured for: the constants are of a small window,
+and in a large one BI-Sort is never far behind, while the others may be."""
 SHARE = 0.5
 """Rehearsals may take this share of the time, the first of all more: a way of use is rehearsed once, so that it is
 next to nothing after a while. With less, the large batches that fill a window put off what comes after them."""
@@ -108,8 +111,9 @@ class Strategy:
         if seen.wanders:
             why += f", {seen.wandering:.0%} of the keys beyond those before (no rap)"
         ranked = sorted(costs, key=lambda name: costs[name])
-        best = ranked[0]
-        if present in costs and costs[best] > SWITCH * costs[present]:
+        best, share = ranked[0], SWITCH if took or present else UNSURE
+        present = present or ("bisort" if not took else None)
+        if present in costs and costs[best] > share * costs[present]:
             best = present
         told = ", ".join(f"{name} {costs[name]:.0f}" for name in ranked)
         return best, f"{best} for {why}; {'measured' if took else 'expected'} ns a tuple: {told}"

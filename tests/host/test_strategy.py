@@ -38,17 +38,20 @@ def test_keys_that_wander_are_not_for_rap() -> None:
 
 
 def test_many_partners_are_for_bisort_where_only_counts_are_wanted() -> None:
-    chooser = strategy_of(bisort=Costs(10, 60, 10, 60, 5), rap=CHEAP_CALLS, wib=CHEAP_CALLS)
+    chooser = strategy_of(bisort=Costs(10, 90, 10, 90, 5), rap=CHEAP_CALLS, wib=CHEAP_CALLS)
     assert chooser.choose(Seen(batch=100, partners=1), 4096, None)[0] != "bisort"
     chooser.counting = True
     assert chooser.choose(Seen(batch=100, partners=1000), 4096, None)[0] == "bisort"
 
 
 def test_a_structure_is_changed_only_for_a_clear_gain_and_by_what_was_measured() -> None:
-    chooser = strategy_of(bisort=Costs(10, 50, 10, 50, 5), rap=Costs(10, 48, 10, 48, 5), wib=CHEAP_TUPLES)
+    chooser = strategy_of(bisort=Costs(10, 50, 10, 50, 5), rap=Costs(10, 48, 10, 48, 5), wib=Costs(10, 45, 10, 45, 5))
     seen = Seen(batch=100)
-    assert chooser.choose(seen, 4096, None)[0] == "rap"
-    assert chooser.choose(seen, 4096, "bisort")[0] == "bisort"
+    assert chooser.choose(seen, 4096, None)[0] == "bisort", "the first by BI-Sort unless others are far ahead"
+    assert chooser.choose(seen, 4096, "rap")[0] == "wib"
+    assert chooser.choose(seen, 4096, "bisort")[0] == "wib"
+    chooser.costs["wib"] = Costs(10, 47, 10, 47, 5)
+    assert chooser.choose(seen, 4096, "rap")[0] == "rap"
     chooser.took[chooser.way(seen, 4096)] = {"bisort": 300.0, "rap": 100.0, "wib": 200.0}
     name, why = chooser.choose(seen, 4096, "bisort")
     assert name == "rap"

@@ -106,11 +106,39 @@ def _pass_far(index: int, p: int, samples: int, bound: Any, upper: bool, like: A
 
 
 @inline
-def _store_four(out: int, j: int, quarter: int, p0: int, p1: int, p2: int, p3: int) -> None:
-    store_as(out, j, _U32(p0))
-    store_as(out, j + quarter, _U32(p1))
-    store_as(out, j + 2 * quarter, _U32(p2))
-    store_as(out, j + 3 * quarter, _U32(p3))
+def _move(index: int, p: int, samples: int, bounds: int, j: int, out: int, upper: bool, far: bool, like: Any) -> int:
+    """From one bound's samples on to those of the next, number `j`, which are noted."""
+    bound = load_as(bounds, j, like)
+    if far:
+        p = _pass_far(index, p, samples, bound, upper, like)
+    else:
+        p = _pass(index, p, samples, bound, upper, like)
+    store_as(out, j, _U32(p))
+    return p
+
+
+@inline
+def _stretches(
+    index: int,
+    samples: int,
+    bounds: int,
+    quarter: int,
+    out: int,
+    upper: bool,
+    far: bool,
+    p0: int,
+    p1: int,
+    p2: int,
+    p3: int,
+    like: Any,
+) -> int:
+    """Four stretches of bounds in step: each waits for its own samples, not for the others'; where the last ends."""
+    for j in range(quarter):
+        p0 = _move(index, p0, samples, bounds, j, out, upper, far, like)
+        p1 = _move(index, p1, samples, bounds, j + quarter, out, upper, far, like)
+        p2 = _move(index, p2, samples, bounds, j + 2 * quarter, out, upper, far, like)
+        p3 = _move(index, p3, samples, bounds, j + 3 * quarter, out, upper, far, like)
+    return p3
 
 
 @inline
@@ -121,23 +149,13 @@ def _partitions(index: int, samples: int, bounds: int, count: int, out: int, upp
     p1 = _partition(index, p0, samples, load_as(bounds, quarter, like), upper, like)
     p2 = _partition(index, p1, samples, load_as(bounds, 2 * quarter, like), upper, like)
     p3 = _partition(index, p2, samples, load_as(bounds, 3 * quarter, like), upper, like)
+    # Two calls, so that the compiler knows in each how far apart bounds lie.
     if p3 - p0 < 3 * quarter * FAR:
-        for j in range(quarter):
-            p0 = _pass(index, p0, samples, load_as(bounds, j, like), upper, like)
-            p1 = _pass(index, p1, samples, load_as(bounds, j + quarter, like), upper, like)
-            p2 = _pass(index, p2, samples, load_as(bounds, j + 2 * quarter, like), upper, like)
-            p3 = _pass(index, p3, samples, load_as(bounds, j + 3 * quarter, like), upper, like)
-            _store_four(out, j, quarter, p0, p1, p2, p3)
+        p3 = _stretches(index, samples, bounds, quarter, out, upper, False, p0, p1, p2, p3, like)
     else:
-        for j in range(quarter):
-            p0 = _pass_far(index, p0, samples, load_as(bounds, j, like), upper, like)
-            p1 = _pass_far(index, p1, samples, load_as(bounds, j + quarter, like), upper, like)
-            p2 = _pass_far(index, p2, samples, load_as(bounds, j + 2 * quarter, like), upper, like)
-            p3 = _pass_far(index, p3, samples, load_as(bounds, j + 3 * quarter, like), upper, like)
-            _store_four(out, j, quarter, p0, p1, p2, p3)
+        p3 = _stretches(index, samples, bounds, quarter, out, upper, True, p0, p1, p2, p3, like)
     for j in range(4 * quarter, count):
-        p3 = _pass(index, p3, samples, load_as(bounds, j, like), upper, like)
-        store_as(out, j, _U32(p3))
+        p3 = _move(index, p3, samples, bounds, j, out, upper, False, like)
 
 
 @inline

@@ -17,6 +17,7 @@ import pyarrow as pa
 from millrace.arguments import Opened
 from millrace.host.condition import SIDES, Column, Condition, Side
 from millrace.host.cpu import CpuDevice
+from millrace.host.evaluate import Columns
 from millrace.host.intake import make_intake
 from millrace.host.keyed_join import Chunk, KeyedJoin, Ranges
 from millrace.host.keyed_rows import KeyedRows
@@ -114,8 +115,8 @@ class _Direct:
         band, words = self.plan.band("r"), self._words("r")
         if band is not None and words is not None:
             return Ranges(words[0], words[0], words[1], *band)
-        columns = {("r", name): c for name, c in self.tuples["r"].columns.items()}
-        low, high = self.plan.probes["s"].word_ranges(columns, self.plan.types, len(self.tuples["r"]))  # type: ignore[arg-type]
+        columns: Columns = {("r", name): c for name, c in self.tuples["r"].columns.items()}
+        low, high = self.plan.probes["s"].word_ranges(columns, self.plan.types, len(self.tuples["r"]))
         return Ranges(np.ascontiguousarray(low[0]), np.ascontiguousarray(high[0]))
 
     def _plain(self, side: Side) -> dict[int, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from millrace.spark.session import local_session
+from millrace.spark.cluster.session import local_session
 
 
 def session() -> SparkSession:

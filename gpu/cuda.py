@@ -25,9 +25,9 @@ import numpy as np
 from millrace.gpu import device as gpu
 from millrace.gpu import driver
 from millrace.gpu.device import line
-from millrace.host.device import DeviceInfo
-from millrace.host.errors import DeviceUnavailable
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.base.types import Array
+from millrace.host.device.contract import DeviceInfo
 
 INSTALL = "pip install 'millrace[cuda]'"
 DRIVER = "libcuda.so.1"

@@ -27,9 +27,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from millrace.gpu import driver
-from millrace.host.device import Buffer, Device, DeviceInfo, Launch, Tally
-from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
-from millrace.host.words import Array
+from millrace.host.base.errors import ArgumentError, DeviceFault, DeviceUnavailable
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch, Tally
 
 Errors = tuple[type[BaseException], ...]
 SHARE = "MILLRACE_DEVICE_SHARE"
@@ -414,7 +414,7 @@ def user_cache() -> Path:
 
 
 def cache_folder(name: str) -> Path:
-    """Beside the other kernels' cache (`host/jit.py`); a temporary folder where that cannot be written."""
+    """Beside the other kernels' cache (`host/runtime/jit.py`); a temporary folder where that cannot be written."""
     base = os.environ.get("MILLRACE_CACHE_DIR")
     folder = (Path(base) if base else user_cache() / "millrace") / name
     return folder if writable(folder) else Path(tempfile.mkdtemp(prefix=f"millrace-{name}-"))

@@ -1,7 +1,7 @@
 """What every GPU driver needs to know about the kernels: their sources, and how much work a launch is.
 
 A unit is one file in `kernels/`, whose only kernel has the unit's name and takes the buffers and then the scalars, in
-the order of `host/unit_table.py`, where each launch is checked first. BI-Sort's units: PanJoin, III-D, III-E and IV.
+the order of `host/device/units.py`, where each launch is checked first. BI-Sort's units: PanJoin, III-D, III-E and IV.
 HB+-Tree's: thesis, appendix A, 5.2 and 5.3.
 """
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from millrace.host import unit_table
-from millrace.host.device import Buffer
-from millrace.host.unit_table import LINE_BITS
+from millrace.host.device import units
+from millrace.host.device.contract import Buffer
+from millrace.host.device.units import LINE_BITS
 
 KERNELS = Path(__file__).parent / "kernels"
 GROUP = 128
@@ -24,7 +24,7 @@ _INCLUDE = re.compile(r'^#include "(\w+\.h)"\n', re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Unit(unit_table.Unit):
+class Unit(units.Unit):
     """A unit and its kernel, through each of whose work items `items` rows pass.
 
     With `teams`, a row is a query, and as many work items share it as a line has words.
@@ -51,7 +51,7 @@ class Work:
 
 
 def _unit(name: str, items: int = 1, teams: bool = False) -> Unit:
-    return Unit(**vars(unit_table.UNITS[name]), items=items, teams=teams)
+    return Unit(**vars(units.UNITS[name]), items=items, teams=teams)
 
 
 UNITS: dict[str, Unit] = {
@@ -70,7 +70,7 @@ UNITS: dict[str, Unit] = {
 
 def check(device: str, name: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> Work:
     """The work of a launch, or a `DeviceFault` that says what does not fit."""
-    work = unit_table.check(device, UNITS, name, buffers, scalars)
+    work = units.check(device, UNITS, name, buffers, scalars)
     return Work(UNITS[name], work.word.itemsize * 8, tuple(work.scalars.values()), work.rows)
 
 

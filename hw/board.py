@@ -8,8 +8,8 @@ a real board yet.
 
 from __future__ import annotations
 
-from millrace.host.device import DeviceInfo
-from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.host.device.contract import DeviceInfo
 from millrace.hw import cards, deploy, station
 from millrace.hw.board_device import BoardDevice
 

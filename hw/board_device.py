@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.device import Buffer, Device, Launch, Tally
-from millrace.host.errors import DeviceFault
-from millrace.host.unit_table import Work, check
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device, Launch, Tally
+from millrace.host.device.units import Work, check
 from millrace.hw.crc import sum_of
 from millrace.hw.driver import IDS, Batch, IndexAt, RunAt
 from millrace.hw.pieces import PIECE, Probed

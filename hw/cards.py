@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from millrace.host.errors import ArgumentError, BitstreamError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, BitstreamError, DeviceUnavailable
 from millrace.hw.catalog import PYNQ, SERIAL
 
 VARIABLE = "MILLRACE_BOARDS_DIR"

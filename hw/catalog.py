@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from millrace.host.errors import ArgumentError
+from millrace.host.base.errors import ArgumentError
 
 HW = Path(__file__).resolve().parent
 FOLDER = HW / "boards"

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from millrace.host.words import Array
+from millrace.host.base.types import Array
 
 POLYNOMIAL = 0xEDB88320
 ONE = 1 << 31

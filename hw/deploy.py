@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from millrace.host.errors import BitstreamError, DeviceFault, DeviceUnavailable
+from millrace.host.base.errors import BitstreamError, DeviceFault, DeviceUnavailable
 from millrace.hw import cards, catalog, signing
 from millrace.hw import image as images
 from millrace.hw.cards import Card

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from millrace.host.errors import DeviceFault
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault
+from millrace.host.base.types import Array
 from millrace.hw import registers as reg
 from millrace.hw.crc import combined, of_beats
 

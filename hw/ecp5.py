@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from millrace.host.errors import BitstreamError
+from millrace.host.base.errors import BitstreamError
 from millrace.hw import yosys
 from millrace.hw.catalog import HW, Board
 

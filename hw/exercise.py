@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace.host.run_engine import Run, RunEngine
-from millrace.host.subwindow import PAD
-from millrace.host.words import Array
+from millrace.host.base.types import Array
+from millrace.host.join.panjoin.run_engine import Run, RunEngine
+from millrace.host.join.panjoin.subwindow import PAD
 from millrace.hw.board_device import BoardDevice
 
 ROWS = 2000

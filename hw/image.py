@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from millrace.host.errors import BitstreamError
+from millrace.host.base.errors import BitstreamError
 from millrace.hw import registers as reg
 from millrace.hw import signing
 from millrace.hw.catalog import Board, boards

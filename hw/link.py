@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.errors import ArgumentError, DeviceFault
-from millrace.host.words import Array
+from millrace.host.base.errors import ArgumentError, DeviceFault
+from millrace.host.base.types import Array
 from millrace.hw import registers as reg
 
 TIMEOUT_VARIABLE = "MILLRACE_BOARD_TIMEOUT"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.words import Array
+from millrace.host.base.types import Array
 from millrace.hw.crc import sum_of
 from millrace.hw.driver import Batch, IndexAt
 from millrace.hw.link import Link

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.errors import DeviceFault, DeviceUnavailable
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault, DeviceUnavailable
+from millrace.host.base.types import Array
 from millrace.hw import registers as reg
 from millrace.hw.link import Link
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.errors import DeviceFault, DeviceUnavailable
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault, DeviceUnavailable
+from millrace.host.base.types import Array
 from millrace.hw.catalog import Board
 from millrace.hw.link import Link, Shelf
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
 from millrace.hw import cards
 from millrace.hw.driver import Engine
 from millrace.hw.link import Link

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from millrace.host.errors import DeviceUnavailable
+from millrace.host.base.errors import DeviceUnavailable
 from millrace.hw.catalog import Board
 
 SHARED = Path(__file__).resolve().parent / "boards" / "zynqmp"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from millrace.host.errors import DeviceUnavailable
+from millrace.host.base.errors import DeviceUnavailable
 
 RTL = Path(__file__).resolve().parent / "rtl"
 INSTALL = "pip install 'millrace[hw]'"

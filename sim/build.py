@@ -19,7 +19,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.sim import tools
 from millrace.sim.tools import Report, cache_dir
 

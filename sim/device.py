@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.device import Buffer, Device, Launch, Tally
-from millrace.host.errors import DeviceFault
-from millrace.host.unit_table import Work, check
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device, Launch, Tally
+from millrace.host.device.units import Work, check
 from millrace.hw.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim.memory import Memory
 from millrace.sim.model import Model

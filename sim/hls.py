@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-from millrace.host.device import DeviceInfo
-from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.host.device.contract import DeviceInfo
 from millrace.hw.driver import Engine
 from millrace.sim import hls_build
 from millrace.sim.device import SimDevice

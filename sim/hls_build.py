@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.sim import tools
 from millrace.sim.tools import Report, cache_dir
 

@@ -13,7 +13,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.host.errors import DeviceUnavailable
+from millrace.host.base.errors import DeviceUnavailable
 from millrace.hw import catalog
 from millrace.hw import image as images
 from millrace.hw.image import Image

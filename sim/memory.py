@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.errors import DeviceFault
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault
+from millrace.host.base.types import Array
 
 BYTES = 1 << 33
 """Two channels of 4 GiB, as on the paper's board."""

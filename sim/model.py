@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable
-from millrace.host.words import Array
+from millrace.host.base.errors import ArgumentError, DeviceFault, DeviceUnavailable
+from millrace.host.base.types import Array
 from millrace.sim.memory import Memory
 
 CLOCK_HZ = 252.7e6

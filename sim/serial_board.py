@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.hw.catalog import Board, board
 from millrace.sim import build, tools
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from millrace.host.errors import DeviceUnavailable
+from millrace.host.base.errors import DeviceUnavailable
 
 CXX = "g++"
 NO_CXX = "there is no C++ compiler g++: apt install g++"

@@ -16,22 +16,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace.spark.batch_join import join
-    from millrace.spark.explaining import explain
-    from millrace.spark.index_lookup import lookup
-    from millrace.spark.metrics import Metrics
-    from millrace.spark.resources import discovery_script
-    from millrace.spark.splitting import splits
-    from millrace.spark.stream_join import window_join
+    from millrace.spark.api.explain import explain
+    from millrace.spark.api.join import join
+    from millrace.spark.api.lookup import lookup
+    from millrace.spark.api.splits import splits
+    from millrace.spark.api.window_join import window_join
+    from millrace.spark.cluster.metrics import Metrics
+    from millrace.spark.cluster.resources import discovery_script
 
 _LAZY = {
-    "Metrics": "metrics",
-    "discovery_script": "resources",
-    "explain": "explaining",
-    "join": "batch_join",
-    "lookup": "index_lookup",
-    "splits": "splitting",
-    "window_join": "stream_join",
+    "Metrics": "cluster.metrics",
+    "discovery_script": "cluster.resources",
+    "explain": "api.explain",
+    "join": "api.join",
+    "lookup": "api.lookup",
+    "splits": "api.splits",
+    "window_join": "api.window_join",
 }
 __all__ = ["Metrics", "discovery_script", "explain", "join", "lookup", "splits", "window_join"]
 

@@ -27,17 +27,17 @@ from millrace.errors import (
 )
 
 if TYPE_CHECKING:
-    from millrace.host.device import DeviceInfo
+    from millrace.host.device.contract import DeviceInfo
     from millrace.index import OrderedIndex
     from millrace.registry import device, devices
-    from millrace.state import StateDelta
+    from millrace.state.join_state import StateDelta
     from millrace.table_join import join
     from millrace.window_join import WindowJoin
 
 _LAZY = {
-    "DeviceInfo": "millrace.host.device",
+    "DeviceInfo": "millrace.host.device.contract",
     "OrderedIndex": "millrace.index",
-    "StateDelta": "millrace.state",
+    "StateDelta": "millrace.state.join_state",
     "WindowJoin": "millrace.window_join",
     "device": "millrace.registry",
     "devices": "millrace.registry",

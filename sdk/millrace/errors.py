@@ -1,6 +1,6 @@
-"""The errors of the public API: `mr.MillraceError` and its kinds (defined in `millrace.host.errors`)."""
+"""The errors of the public API: `mr.MillraceError` and its kinds (defined in `base/errors.py`)."""
 
-from millrace.host.errors import (
+from millrace.host.base.errors import (
     ArgumentError,
     BitstreamError,
     DeviceFault,

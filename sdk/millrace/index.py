@@ -1,9 +1,9 @@
 """`mr.OrderedIndex`: an ordered index, an HB+-Tree, searched and updated by the CPU or by CPU and device together.
 
 On the CPU one kernel does it all: queries become words, walk the tree and leave values and their validity behind. With
-another device, buckets of queries go through the pipeline (`millrace.host.lookup_runner`): the device walks the inner
+another device, buckets of queries go through the pipeline (`hybrid/lookup_runner.py`): the device walks the inner
 levels that the plan gives it, the host the rest. The rows of the two layouts are in `index_packed` and `index_loose`.
-An update builds the first anew and changes the second in place, while whoever asks waits (`millrace.host.gate`). The
+An update builds the first anew and changes the second in place, while whoever asks waits (`runtime/rwlock.py`). The
 paper is the thesis's appendix A. Limits: 2**31 keys; one call of `range` returns up to 2**31 - 1 values, as a
 `pyarrow.ListArray` can hold.
 """
@@ -19,29 +19,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace import index_file
-from millrace.checks import choice, whole
-from millrace.column import as_array, as_one, as_values, is_scalar
-from millrace.host import pool
-from millrace.host.balance import Plan
-from millrace.host.cpu import CpuDevice
-from millrace.host.device import Device
-from millrace.host.errors import ArgumentError, DeviceFault, DeviceUnavailable, StateError
-from millrace.host.gate import Gate, Turns
-from millrace.host.hbtree import Positions, helpers
-from millrace.host.hbtree_layout import LAYOUTS, LayoutName
-from millrace.host.key_floor import Floor, check_kinds, floor_words
-from millrace.host.lookup_runner import Finish, LookupRunner
-from millrace.host.search_engine import UNITS, SearchEngine
-from millrace.host.team import Team
-from millrace.host.unbroken import Begin, unbroken
-from millrace.host.update_costs import MODES
-from millrace.host.update_runner import Applied, DeviceLost, UpdateRunner
-from millrace.host.words import Array, Mask, all_true, both, every, key_type, native
-from millrace.index_batch import Update, read_update
-from millrace.index_loose import LooseRows
-from millrace.index_packed import PackedRows
-from millrace.index_rows import DUPLICATES, make_rows, plain_words, with_own_values
+from millrace.host.base.errors import ArgumentError, DeviceFault, DeviceUnavailable, StateError
+from millrace.host.base.types import Array, Mask
+from millrace.host.base.words import all_true, both, every, key_type, native
+from millrace.host.device.contract import Device
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.expr.key_floor import Floor, check_kinds, floor_words
+from millrace.host.hbtree.layout import LAYOUTS, LayoutName
+from millrace.host.hbtree.tree import Positions, helpers
+from millrace.host.hybrid.balance import Plan
+from millrace.host.hybrid.lookup_runner import Finish, LookupRunner
+from millrace.host.hybrid.search_engine import UNITS, SearchEngine
+from millrace.host.hybrid.update_costs import MODES
+from millrace.host.hybrid.update_runner import Applied, DeviceLost, UpdateRunner
+from millrace.host.runtime import pool
+from millrace.host.runtime.critical import Begin, unbroken
+from millrace.host.runtime.rwlock import Gate, Turns
+from millrace.host.runtime.team import Team
+from millrace.index_parts import file
+from millrace.index_parts.implicit_rows import PackedRows
+from millrace.index_parts.regular_rows import LooseRows
+from millrace.index_parts.rows import DUPLICATES, make_rows, plain_words, with_own_values
+from millrace.index_parts.update_input import Update, read_update
+from millrace.ingest.checks import choice, whole
+from millrace.ingest.columns import as_array, as_one, as_values, is_scalar
 from millrace.registry import check_name, device_with
 
 FALLBACKS = (None, "cpu")
@@ -402,7 +403,7 @@ class OrderedIndex:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file, all or nothing; `open` maps it into memory."""
         with self._gate.read():
-            index_file.save(Path(path), self._rows)
+            file.save(Path(path), self._rows)
 
     @classmethod
     def open(
@@ -413,7 +414,7 @@ class OrderedIndex:
         fallback: str | None = None,
     ) -> OrderedIndex:
         """An index that `save` wrote; a file that is damaged, or of a newer version, is a `StateError`."""
-        stored = index_file.load(Path(path))
+        stored = file.load(Path(path))
         index = cls.__new__(cls)
         index._set_up(stored.layout, stored.duplicates, device, threads, fallback)
         index._hold(stored.rows(not index._on_cpu, index._threads))

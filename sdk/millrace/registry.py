@@ -13,19 +13,19 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
-from millrace.checks import whole
-from millrace.host.device import Device, DeviceInfo
-from millrace.host.errors import ArgumentError, DeviceUnavailable
-from millrace.host.indexes import INDEXES, runs_on
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.host.device.contract import Device, DeviceInfo
+from millrace.host.join.contract import INDEXES, runs_on
+from millrace.ingest.checks import whole
 
 BACKENDS: dict[str, str] = {
-    "cpu": "millrace.host.cpu",
+    "cpu": "millrace.host.device.cpu",
     "opencl": "millrace.gpu.opencl",
     "cuda": "millrace.gpu.cuda",
     "hls": "millrace.sim.hls",
     "rtl": "millrace.sim.rtl",
     "fpga": "millrace.hw.board",
-    "null": "millrace.host.null",
+    "null": "millrace.host.device.null",
 }
 ENTRY_POINTS = "millrace.devices"
 _AUTOMATIC = (("cuda", "cuda"), ("opencl", "opencl-gpu"), ("cpu", "cpu"))

@@ -1,7 +1,7 @@
 """`mr.join`: two whole tables, joined on any condition of order.
 
-Where it can, r's rows look their partners up directly (`millrace.table_direct`). Else it is the engine of the window
-join: s fills a window, r's rows search it in blocks (`millrace.table_probe`). Rows come ordered by r's row number, then
+Where it can, r's rows look their partners up directly (`direct_join.py`). Else it is the engine of the window
+join: s fills a window, r's rows search it in blocks (`table_probe.py`). Rows come ordered by r's row number, then
 s's. (The module is not called `join`, so that `mr.join` is always the function.)
 """
 
@@ -16,18 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace import output as out
-from millrace.arguments import HOWS, OUTPUTS, parse_condition, parse_engine
-from millrace.checks import choice
-from millrace.door import as_table
-from millrace.host import pool
-from millrace.host.condition import SIDES, Side
-from millrace.host.gathering import Gatherer
-from millrace.host.plan import bind
-from millrace.host.rowstore import gather
-from millrace.host.team import Team
-from millrace.table_direct import DirectBlock, direct_blocks
-from millrace.table_probe import Partners, TableProbe
+from millrace.host.base.types import SIDES, Side
+from millrace.host.expr.plan import bind
+from millrace.host.kernels.gathering import Gatherer, gather
+from millrace.host.runtime import pool
+from millrace.host.runtime.team import Team
+from millrace.ingest.arguments import HOWS, OUTPUTS, parse_condition, parse_engine
+from millrace.ingest.checks import choice
+from millrace.ingest.tables import as_table
+from millrace.join_parts import output as out
+from millrace.join_parts.direct_join import DirectBlock, direct_blocks
+from millrace.join_parts.table_probe import Partners, TableProbe
 
 LEAST_CHUNK = 1 << 16
 """Rows of a chunk of the result at least, on the average; smaller ones are put together."""

@@ -17,26 +17,26 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from millrace import output as out
-from millrace.arguments import MAX_PENDING, WindowArguments, describe_arguments, parse_window_arguments
-from millrace.door import as_schema, as_table, check_schema
-from millrace.host.condition import SIDES, Side
-from millrace.host.errors import ArgumentError, DeviceUnavailable, SchemaError, StateError
-from millrace.host.exact import INT64_MAX, INT64_MIN
-from millrace.host.intake import Intake, make_intake
-from millrace.host.matcher import Matcher
-from millrace.host.pairing import counts_in_order, pair_positions
-from millrace.host.plan import Plan, bind
-from millrace.host.reach import Order, Reach, Taken, arrival_order, time_order
-from millrace.host.sliding import Kept, Sliding
-from millrace.host.timeline import Clocks, Waiting
-from millrace.host.timescale import TimeScale
-from millrace.host.tuples import Tuples
-from millrace.host.window import Window
-from millrace.host.words import all_true, both, count_true
-from millrace.instants import parse_instant
-from millrace.room import check_device_room
-from millrace.state import Snapshot, StateDelta, StateWriter, Totals, read_state
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable, SchemaError, StateError
+from millrace.host.base.types import SIDES, Order, Side
+from millrace.host.base.words import all_true, both, count_true
+from millrace.host.data.sliding import Kept, Sliding
+from millrace.host.data.timescale import TimeScale
+from millrace.host.data.tuples import Tuples
+from millrace.host.data.window import Window
+from millrace.host.expr.exact import INT64_MAX, INT64_MIN
+from millrace.host.expr.plan import Plan, bind
+from millrace.host.join.matcher import Matcher
+from millrace.host.join.pair_order import counts_in_order, pair_positions
+from millrace.host.stream.intake import Intake, make_intake
+from millrace.host.stream.timeline import Clocks, Waiting
+from millrace.host.stream.visible import Reach, Taken, arrival_order, time_order
+from millrace.ingest.arguments import MAX_PENDING, WindowArguments, describe_arguments, parse_window_arguments
+from millrace.ingest.instants import parse_instant
+from millrace.ingest.memory_limits import check_device_room
+from millrace.ingest.tables import as_schema, as_table, check_schema
+from millrace.join_parts import output as out
+from millrace.state.join_state import Snapshot, StateDelta, StateWriter, Totals, read_state
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host import bisort
-from millrace.host.errors import DeviceUnavailable
+from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.join.panjoin import bisort
 from millrace.hw import cards, catalog
 from millrace.hw import image as images
 from millrace.hw.image import Image

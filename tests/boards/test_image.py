@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from millrace.host.errors import BitstreamError
+from millrace.host.base.errors import BitstreamError
 from millrace.hw import cards, deploy
 from millrace.hw import image as images
 from millrace.hw.catalog import board

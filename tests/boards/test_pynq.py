@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import millrace as mr
-from millrace.host.errors import BitstreamError, DeviceFault, DeviceUnavailable
+from millrace.host.base.errors import BitstreamError, DeviceFault, DeviceUnavailable
 from millrace.hw import cards, deploy, exercise
 from millrace.hw import image as images
 from millrace.hw.board_device import BoardDevice

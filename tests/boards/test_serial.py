@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host import bisort
-from millrace.host.errors import BitstreamError, DeviceFault, DeviceUnavailable
+from millrace.host.base.errors import BitstreamError, DeviceFault, DeviceUnavailable
+from millrace.host.join.panjoin import bisort
 from millrace.hw import cards, catalog, deploy, exercise
 from millrace.hw import registers as reg
 from millrace.hw.board_device import BoardDevice

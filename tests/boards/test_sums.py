@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
 from millrace.hw.crc import combined, of_beats, sum_of
 from millrace.hw.driver import Batch, IndexAt, RunAt
 from millrace.hw.link import Shelf

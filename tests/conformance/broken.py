@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from millrace.host.btree import BTreeIndex
-from millrace.host.condition import Side
-from millrace.host.indexes import Matches, Positions, Setting, SideStep, Step
-from millrace.host.scan import ScanIndex
-from millrace.host.words import Array, Mask
+from millrace.host.base.types import Array, Mask, Positions, Side
+from millrace.host.join.baseline.btree import BTreeIndex
+from millrace.host.join.baseline.scan import ScanIndex
+from millrace.host.join.contract import Matches, Setting, SideStep, Step
 
 
 class Honest(BTreeIndex):

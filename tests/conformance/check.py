@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 import millrace as mr
-from millrace.host import bisort
-from millrace.host.indexes import INDEXES
-from millrace.host.insertion_buffer import BUFFER
+from millrace.host.join.contract import INDEXES
+from millrace.host.join.panjoin import bisort
+from millrace.host.join.panjoin.insertion_buffer import BUFFER
 from tests.conformance.cases import Advance, Call, Case, Checkpoint, Feed, Flush, Push, PushBoth
 from tests.conformance.expected import Expected
 

@@ -8,7 +8,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from millrace.host.indexes import INDEXES, JoinIndex
+from millrace.host.join.contract import INDEXES, JoinIndex
 from tests.conformance.broken import BROKEN, Honest, HonestScan
 from tests.conformance.cases import Case, build, random_shape
 from tests.conformance.check import Mismatch, check_case, first_difference

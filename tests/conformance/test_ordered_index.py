@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.hbtree_layout import LAYOUTS
-from millrace.host.search_engine import UNITS
+from millrace.host.hbtree.layout import LAYOUTS
+from millrace.host.hybrid.search_engine import UNITS
 from tests.conformance.kinds import KEY_KINDS, KINDS, Kind, Raw
 from tests.conformance.suite import CASES, SEED
 from tests.conformance.summary import PROPERTY

@@ -26,9 +26,10 @@ from hypothesis.stateful import (
 )
 
 import millrace as mr
-from millrace import index_loose
-from millrace.host import hbtree_editor, update_runner
-from millrace.host.hbtree_layout import LAYOUTS
+from millrace.host.hbtree import editor
+from millrace.host.hbtree.layout import LAYOUTS
+from millrace.host.hybrid import update_runner
+from millrace.index_parts import regular_rows
 from tests.conformance.suite import CASES
 from tests.host.trees_checked import Checked
 from tests.index_oracle import Index
@@ -175,8 +176,8 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_updates_keep_to_a_sorted_list(device: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_loose, "LARGE_SHARE", 1e9)
-    monkeypatch.setattr(hbtree_editor, "GROUP", 64)
+    monkeypatch.setattr(regular_rows, "LARGE_SHARE", 1e9)
+    monkeypatch.setattr(editor, "GROUP", 64)
     monkeypatch.setattr(update_runner, "SYNC_GROUP", 48)
     machine = type("Machine", (Machine,), {"device": device, "layout": layout})
     examples = max(CASES // 100, 12)

@@ -21,10 +21,10 @@ DOCUMENTS = [
 MODULES = [
     "millrace",
     "millrace.index",
-    "millrace.outline",
+    "millrace.join_parts.routes",
     "millrace.registry",
     "millrace.table_join",
-    "millrace.table_probe",
+    "millrace.join_parts.table_probe",
     "millrace.window_join",
 ]
 FLAGS = doctest.NORMALIZE_WHITESPACE

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tools import draw_trace
 
-from millrace.host.pipeline import Bucket
-from millrace.host.trace import Traced, events, write
+from millrace.host.hybrid.pipeline import Bucket
+from millrace.host.hybrid.trace import Traced, events, write
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"

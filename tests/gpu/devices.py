@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from millrace.gpu import driver, opencl
-from millrace.host.cpu import CpuDevice
-from millrace.host.device import Buffer, Device
-from millrace.host.words import Array
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device
+from millrace.host.device.cpu import CpuDevice
 from tests.gpu.emulated.backend import emulated
 
 GROUPS = {"opencl": driver.GROUP, "opencl, small groups": 16, "opencl, tiny groups": 2, "opencl, single items": 1}

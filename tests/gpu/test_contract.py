@@ -15,9 +15,9 @@ import pytest
 import millrace as mr
 from millrace.gpu import opencl
 from millrace.gpu.device import GpuDevice
-from millrace.host.cpu import CpuDevice
-from millrace.host.search_engine import Lanes, Staging
-from millrace.host.words import Array
+from millrace.host.base.types import Array
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.hybrid.search_engine import Lanes, Staging
 from tests.gpu.devices import sample, send
 from tests.gpu.emulated.backend import emulated
 

@@ -10,7 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.gpu import driver
-from millrace.host.null import NullBuffer
+from millrace.host.device.null import NullBuffer
 
 LONGEST = 1 << 31
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millrace.host.device import Device
-from millrace.host.words import Array
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Device
 from tests.gpu import devices, trees
 
 # One worker does all of it: on a cold cache PoCL builds each kernel once, not once per worker.

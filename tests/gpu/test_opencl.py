@@ -19,7 +19,7 @@ import pytest
 import millrace as mr
 from millrace import registry
 from millrace.gpu import driver, opencl
-from millrace.host.device import Device
+from millrace.host.device.contract import Device
 from tests.gpu.devices import sample, send
 
 U64 = np.dtype(np.uint64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.words import Array
+from millrace.host.base.types import Array
 
 
 @dataclass

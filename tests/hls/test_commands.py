@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
 from millrace.hw import registers as reg
 from tests.sim.commands import BAD, check_bad_command, good_merge
 from tests.sim.engines import Board

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
 from millrace.sim import hls, hls_build
 from tests.conformance.check import Mismatch
 from tests.hw.equivalence import planted

@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from millrace.cli import health
-from millrace.host.words import Array
+from millrace.host.base.types import Array
 from millrace.registry import join_pairs
 from millrace.sim import hls, hls_build, tools
 from tests.sim.devices import U32, check_band, check_memory, check_run_engine, send

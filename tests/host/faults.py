@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.cpu import UNITS, CpuDevice
-from millrace.host.device import Buffer, Device, DeviceInfo, Launch
-from millrace.host.errors import DeviceFault
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch
+from millrace.host.device.cpu import UNITS, CpuDevice
 
 MODULE = "tests.host.faults"
 CALLS = ("alloc", "write", "launch", "wait", "read", "free")

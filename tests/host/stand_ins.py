@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.device import Buffer, Device, Launch
-from millrace.host.errors import DeviceFault
-from millrace.host.words import Array
+from millrace.host.base.errors import DeviceFault
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device, Launch
 
 FANOUT = 8
 

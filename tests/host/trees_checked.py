@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace.host import hbtree_fragments as hf
-from millrace.host.hbtree_regular import RegularTree
+from millrace.host.hbtree import fragments as hf
+from millrace.host.hbtree.regular import RegularTree
 
 
 class Checked:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.host.errors import DeviceUnavailable
+from millrace.host.base.errors import DeviceUnavailable
 from millrace.hw import synth, yosys
 
 LIBRARY = "-map +/intel_alm/common/alm_sim.v -map +/intel_alm/common/dff_sim.v"

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.imports import ROOMS
+
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("host", "gpu", "hw", "hls", "sim", "spark")
 PARTS = ("pyproject.toml", "LICENSE", "README.md", "MANIFEST.in", "sdk", *ROOMS)
 LITTER = ("__pycache__", "*.egg-info", "*.pyc", "*.nbi", "*.nbc", ".*")
 

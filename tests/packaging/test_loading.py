@@ -9,7 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.packaging.project import ROOMS, ROOT, run
+from tools.imports import ROOMS
+
+from tests.packaging.project import ROOT, run
 
 HEAVY = {
     "numba",

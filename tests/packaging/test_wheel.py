@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tools.imports import ROOMS
 
-from tests.packaging.project import ROOMS, ROOT, Pin, copy_tree, locked, run
+from tests.packaging.project import ROOT, Pin, copy_tree, locked, run
 
 # One worker does all of it: the build and the environments are made once.
 pytestmark = pytest.mark.xdist_group("wheel")

@@ -19,7 +19,8 @@ import pytest
 
 import millrace as mr
 from millrace import registry
-from millrace.host import btree, matcher, scan
+from millrace.host.join import matcher
+from millrace.host.join.baseline import btree, scan
 from tests.host import faults
 
 COUNT: dict[str, Any] = {"on": "abs(r.x - s.x) <= 1", "window": "6 rows"}
@@ -853,7 +854,8 @@ def test_an_interrupt_inside_a_step_leaves_the_join_usable(
 
 @pytest.mark.parametrize("where", ["pairs_table", "pair_positions", "counts_in_order"])
 def test_an_interrupt_after_the_match_leaves_the_join_usable(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    from millrace import output, window_join
+    from millrace import window_join
+    from millrace.join_parts import output
 
     arguments = {**COUNT, "output": "count" if where == "counts_in_order" else "pairs"}
     hit, spared = mr.WindowJoin(**arguments), mr.WindowJoin(**arguments)

@@ -179,7 +179,7 @@ def test_blocks_do_not_change_the_result(how: str, output: str, least: int, monk
     r, s = (pa.table({"x": rng.integers(0, 4000, n), "v": rng.random(n)}) for n in (5000, 3000))
     arguments: dict[str, Any] = {"on": "abs(r.x - s.x) <= 1", "how": how, "output": output, "index": "bisort"}
     wanted = mr.join(r, s, **arguments)
-    monkeypatch.setattr("millrace.host.matcher.WHOLE_STEP_ROWS", 700)
+    monkeypatch.setattr("millrace.host.join.matcher.WHOLE_STEP_ROWS", 700)
     monkeypatch.setattr("millrace.table_join.LEAST_CHUNK", least)
     found = mr.join(r, s, **arguments)
     assert (found.column(0).num_chunks > 1) == (least == 1)

@@ -18,7 +18,7 @@ import pytest
 
 import millrace as mr
 from millrace import registry
-from millrace.host.hbtree_layout import LAYOUTS
+from millrace.host.hbtree.layout import LAYOUTS
 from tests.host import faults
 
 NAN = float("nan")
@@ -302,7 +302,7 @@ def test_a_forked_child_asks_too(faulty: None, device: str) -> None:
 
 
 def test_too_many_values_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.index_answers.MOST_VALUES", 10)
+    monkeypatch.setattr("millrace.index_parts.results.MOST_VALUES", 10)
     ix = mr.OrderedIndex(np.arange(8))
     assert ix.range([0], [7]).value_lengths().to_pylist() == [8]
     with pytest.raises(mr.ArgumentError, match="hold 16 values; allowed are 10 a call"):

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace import index, index_loose, registry
-from millrace.host import update_runner
-from millrace.host.clock import WallClock
-from millrace.host.cpu import CpuDevice
-from millrace.host.hbtree_editor import Editor
-from millrace.host.hbtree_layout import LAYOUTS
-from millrace.host.paced import DevicePace, PacedDevice
+from millrace import index, registry
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.hbtree.editor import Editor
+from millrace.host.hbtree.layout import LAYOUTS
+from millrace.host.hybrid import update_runner
+from millrace.host.hybrid.paced_device import DevicePace, PacedDevice
+from millrace.host.runtime.clock import WallClock
+from millrace.index_parts import regular_rows
 from tests.host import faults
 from tests.host.trees_checked import Checked
 
@@ -54,7 +55,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """However large a batch is beside the index."""
-    monkeypatch.setattr(index_loose, "LARGE_SHARE", 1e9)
+    monkeypatch.setattr(regular_rows, "LARGE_SHARE", 1e9)
 
 
 @both_layouts
@@ -246,7 +247,7 @@ def test_what_is_told_during_an_update_is_of_before_or_after(
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
 @pytest.mark.parametrize(
     ("owner", "step"),
-    [(Editor, "in_groups"), (Editor, "rest"), (Editor, "merge"), (index_loose.LooseRows, "settled")],
+    [(Editor, "in_groups"), (Editor, "rest"), (Editor, "merge"), (regular_rows.LooseRows, "settled")],
 )
 def test_an_interrupt_in_the_middle_leaves_a_whole_index(
     owner: Any, step: str, device: str, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.window import Window
+from millrace.host.data.window import Window
 
 INDEXES = ["scan", "btree"]
 every_index = pytest.mark.parametrize("index", INDEXES)

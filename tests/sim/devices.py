@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import millrace as mr
-from millrace.host.device import Buffer, Device
-from millrace.host.run_engine import RunEngine
-from millrace.host.words import Array
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device
+from millrace.host.join.panjoin.run_engine import RunEngine
 
 U32 = np.dtype(np.uint32)
 

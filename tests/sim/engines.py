@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.words import Array
+from millrace.host.base.types import Array
 from millrace.hw.driver import Batch, Engine, IndexAt, RunAt
 from millrace.sim import build, hls_build
 from millrace.sim.build import Config

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
 from millrace.sim import build
 from tests.conformance.cases import build as build_case
 from tests.conformance.cases import random_shape

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.host.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.sim import build
 from millrace.sim.build import Config
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
 from millrace.hw import registers as reg
 from millrace.hw.driver import Engine, IndexAt, RunAt
 from millrace.sim import build

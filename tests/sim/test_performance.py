@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from millrace.host.errors import ArgumentError
+from millrace.host.base.errors import ArgumentError
 from millrace.hw.driver import Batch, IndexAt, RunAt
 from millrace.sim import performance
 from millrace.sim.performance import Engine

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
 from millrace.sim import build, rtl
 from tests.sim.mutants import SMALL, Mutant
 

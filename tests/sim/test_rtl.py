@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.device import Device
-from millrace.host.run_engine import RunEngine
-from millrace.host.words import Array
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Device
+from millrace.host.join.panjoin.run_engine import RunEngine
 from millrace.registry import join_pairs
 from millrace.sim import build, rtl
 from millrace.sim.build import Config

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from millrace.host.device import Buffer, DeviceInfo, Launch
-from millrace.host.errors import DeviceFault
+from millrace.host.base.errors import DeviceFault
+from millrace.host.device.contract import Buffer, DeviceInfo, Launch
 from tests.host.faults import FaultyDevice
 
 

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace
-from millrace.spark import session
+from millrace.spark.cluster import session
 
 GROUP = pytest.mark.xdist_group("spark")
 """Tests that share the session run in one worker."""

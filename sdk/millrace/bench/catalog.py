@@ -48,11 +48,11 @@ BENCHES: dict[str, Bench] = {
         "the simulated FPGA engine: tuples merged and probed per cycle, against lanes, bandwidth and a written model",
     ),
     "spark": Bench(
-        "millrace.spark.bench",
+        "millrace.spark.tools.bench",
         "lookups and band joins called from Spark, against identity, a shuffle and the bucketed equi-join",
     ),
     "spark_stream": Bench(
-        "millrace.spark.stream_bench",
+        "millrace.spark.tools.stream_bench",
         "band joins of two streams in Spark, against the same query without a join and Spark's own stream-stream join",
     ),
 }

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.bench.harness import Answer
-from millrace.host.device import Buffer, Device
+from millrace.host.device.contract import Buffer, Device
 
 WORD = np.dtype(np.uint64)
 ID = np.dtype(np.uint32)

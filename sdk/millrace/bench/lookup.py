@@ -28,8 +28,8 @@ from millrace.bench.entrants import LARGEST_ON, Entrant
 from millrace.bench.harness import Answer, Case, Contender
 from millrace.bench.options import Options
 from millrace.bench.peers.random_reads import RandomReads
-from millrace.host.hbtree_layout import LAYOUTS, LayoutName
-from millrace.host.search_engine import UNITS
+from millrace.host.hbtree.layout import LAYOUTS, LayoutName
+from millrace.host.hybrid.search_engine import UNITS
 from millrace.index import OrderedIndex
 from millrace.registry import device, devices
 

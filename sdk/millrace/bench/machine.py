@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from millrace.host import pool
+from millrace.host.runtime import pool
 
 PACKAGES = ("numpy", "pyarrow", "numba", "duckdb", "polars")
 
@@ -89,7 +89,7 @@ def package_version(name: str) -> str | None:
 
 def versions() -> dict[str, str | None]:
     """What takes part, by name; null where it is not there."""
-    from millrace import __version__
+    from millrace._version import __version__
 
     found: dict[str, str | None] = {"millrace": __version__, **{name: package_version(name) for name in PACKAGES}}
     compiler = find_compiler()

@@ -24,7 +24,8 @@ from millrace.bench.options import Options
 from millrace.bench.peers.numpy_batches import NumpySession
 from millrace.bench.stream import starter
 from millrace.bench.workload import DISTRIBUTIONS, Distribution, Workload
-from millrace.host import calibration, pool
+from millrace.host.planner import calibration
+from millrace.host.runtime import pool
 
 COUNT_WINDOW, COUNT_BATCH = 1 << 20, 1 << 16
 COUNT_SELECTIVITIES = (1, 16, 256, 1 << 12, 1 << 14)

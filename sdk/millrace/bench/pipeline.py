@@ -22,15 +22,15 @@ import numpy as np
 
 from millrace.bench.harness import Answer, Case, Contender
 from millrace.bench.options import Options
-from millrace.host import trace
-from millrace.host.balance import StageTimes
-from millrace.host.clock import WALL
-from millrace.host.cpu import CpuDevice
-from millrace.host.hbtree import HBTree
-from millrace.host.lookup_runner import LookupRunner, Run
-from millrace.host.paced import DevicePace, HostPace, PacedDevice, PacedTree
-from millrace.host.pipeline import BUCKET, LOAD_BALANCED, STRATEGIES
-from millrace.host.search_engine import SearchEngine
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.hbtree.tree import HBTree
+from millrace.host.hybrid import trace
+from millrace.host.hybrid.balance import StageTimes
+from millrace.host.hybrid.lookup_runner import LookupRunner, Run
+from millrace.host.hybrid.paced_device import DevicePace, HostPace, PacedDevice, PacedTree
+from millrace.host.hybrid.pipeline import BUCKET, LOAD_BALANCED, STRATEGIES
+from millrace.host.hybrid.search_engine import SearchEngine
+from millrace.host.runtime.clock import WALL
 
 KEYS = 1 << 15
 LEVELS = 4

@@ -28,12 +28,12 @@ import numpy.typing as npt
 from millrace.bench.entrants import Entrant
 from millrace.bench.harness import Answer, Case, Contender
 from millrace.bench.options import Options
-from millrace.host import answers
-from millrace.host.cpu import CpuDevice
-from millrace.host.indexes import Matches
-from millrace.host.panjoin import LEAST_SHARED, STRUCTURES, structure_class
-from millrace.host.raptable import PARTITION, adjusted, even
-from millrace.host.subwindow import PAD, Batch, Intervals, Questions, Site, Structure, roomy
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.join.contract import Matches
+from millrace.host.join.panjoin import match_collector
+from millrace.host.join.panjoin.index import LEAST_SHARED, STRUCTURES, structure_class
+from millrace.host.join.panjoin.raptable import PARTITION, adjusted, even
+from millrace.host.join.panjoin.subwindow import PAD, Batch, Intervals, Questions, Site, Structure, roomy
 
 SUBWINDOWS = (1 << 16, 1 << 20)
 BATCHES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16)
@@ -270,9 +270,9 @@ def _ask(structure: Structure, questions: Questions, want: bool) -> Matches:
     records = structure.probe(questions, None, want)
     reach = Intervals(np.array([structure.first]), np.array([structure.first + structure.site.capacity]))
     if want:
-        found = answers.find_partners(n, questions, records, reach, 0, team)
+        found = match_collector.find_partners(n, questions, records, reach, 0, team)
     else:
-        found = answers.count_partners(n, questions, records, reach, team)
+        found = match_collector.count_partners(n, questions, records, reach, team)
     for one in records:
         one.release()
     return found

@@ -28,19 +28,19 @@ from millrace.bench.harness import Answer, Case, Contender, Runner
 from millrace.bench.lookup import SEED, Numbers, data
 from millrace.bench.options import Options
 from millrace.bench.peers.ordered_multimap import OrderedMultimap
-from millrace.host.clock import WALL
-from millrace.host.cpu import CpuDevice
-from millrace.host.hbtree import helpers
-from millrace.host.hbtree_build import fill
-from millrace.host.hbtree_editor import Changes, Editor
-from millrace.host.hbtree_layout import LayoutName
-from millrace.host.hbtree_regular import RegularTree
-from millrace.host.lookup_runner import LookupRunner
-from millrace.host.paced import DevicePace, PacedDevice
-from millrace.host.pool import cores
-from millrace.host.search_engine import SearchEngine
-from millrace.host.update_costs import MODES
-from millrace.host.update_runner import UpdateRunner
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.hbtree.build import fill
+from millrace.host.hbtree.editor import Changes, Editor
+from millrace.host.hbtree.layout import LayoutName
+from millrace.host.hbtree.regular import RegularTree
+from millrace.host.hbtree.tree import helpers
+from millrace.host.hybrid.lookup_runner import LookupRunner
+from millrace.host.hybrid.paced_device import DevicePace, PacedDevice
+from millrace.host.hybrid.search_engine import SearchEngine
+from millrace.host.hybrid.update_costs import MODES
+from millrace.host.hybrid.update_runner import UpdateRunner
+from millrace.host.runtime.clock import WALL
+from millrace.host.runtime.pool import cores
 from millrace.index import OrderedIndex
 
 SIZE, BATCH = 1 << 26, 1 << 20

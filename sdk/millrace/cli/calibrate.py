@@ -8,8 +8,8 @@ from dataclasses import asdict
 import typer
 
 from millrace.cli.screen import print_table, progress, remark
-from millrace.host.calibration import Costs, calibrate, costs
-from millrace.host.pool import cores
+from millrace.host.planner.calibration import Costs, calibrate, costs
+from millrace.host.runtime.pool import cores
 
 
 def run_calibration(as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from millrace import demo
+from millrace.cli import demo_job
 from millrace.cli.screen import print_table, progress, remark
 
 _FIRST_ROWS = 5
@@ -34,12 +34,12 @@ _NUMBERS = frozenset({"rows in", "pairs", "rows/s", "late", "held"})
 
 def show_demo(rows: int, out: Path, as_json: bool) -> int:
     """0 if all outputs were identical, else 1."""
-    demo.check_folder(out)
+    demo_job.check_folder(out)
     with progress() as report:
-        outcome = demo.run(rows, report)
-    demo.write(outcome, out)
+        outcome = demo_job.run(rows, report)
+    demo_job.write(outcome, out)
     if as_json:
-        typer.echo(json.dumps(demo.summary(outcome), indent=2))
+        typer.echo(json.dumps(demo_job.summary(outcome), indent=2))
     else:
         _print(outcome)
     remark(f"result: {out / 'demo.parquet'}, table: {out / 'demo.json'}")
@@ -50,8 +50,8 @@ def show_demo(rows: int, out: Path, as_json: bool) -> int:
 
 def show_spark_demo(rows: int, out: Path, as_json: bool) -> int:
     """The job in Spark: 0 if all devices gave the same rows and account for them, else 1."""
-    demo.check_folder(out)
-    job = import_module("millrace.spark.demo")
+    demo_job.check_folder(out)
+    job = import_module("millrace.spark.tools.demo")
     with progress() as report:
         outcome = job.run(rows, report)
     job.write(outcome, out)
@@ -76,15 +76,15 @@ def _spark_line(run: dict[str, Any]) -> list[str]:
     return [run["device"], *numbers, "yes" if run["identical"] else "NO", "yes" if run["accounted"] else "NO"]
 
 
-def _print(outcome: demo.Outcome) -> None:
-    typer.echo(f"{demo.ON}, window {demo.WINDOW}, {outcome.rows:,} rows of each stream")
+def _print(outcome: demo_job.Outcome) -> None:
+    typer.echo(f"{demo_job.ON}, window {demo_job.WINDOW}, {outcome.rows:,} rows of each stream")
     print_table(
         ("index", "device", "rows in", "pairs", "rows/s", "late", "held", "same output"),
         [_line(run) for run in outcome.runs],
         _NUMBERS,
     )
     if any(not run.complete for run in outcome.runs):
-        stopped = f"a run was stopped after {demo.SECONDS_PER_RUN:.0f} s"
+        stopped = f"a run was stopped after {demo_job.SECONDS_PER_RUN:.0f} s"
         typer.echo(f"{stopped}: its output was compared with the others' up to there")
     typer.echo(_count(outcome.result.num_rows))
     first = outcome.result.slice(0, _FIRST_ROWS).to_pylist()
@@ -99,7 +99,7 @@ def _count(pairs: int) -> str:
     return "1 pair" if pairs == 1 else f"{pairs or 'no'} pairs"
 
 
-def _line(run: demo.Run) -> list[str]:
+def _line(run: demo_job.Run) -> list[str]:
     facts = asdict(run)
     numbers = [f"{facts[name]:,}" for name in ("rows_in", "pairs", "rows_per_second", "late", "held")]
     return [run.index, run.device, *numbers, "yes" if run.identical else "NO"]

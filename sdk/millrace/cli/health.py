@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.bench.machine import cpu_model, find_compiler, memory_gib, output_of, package_version
-from millrace.host import pool
+from millrace.host.runtime import pool
 
 if TYPE_CHECKING:
-    from millrace.host.device import DeviceInfo
+    from millrace.host.device.contract import DeviceInfo
 
 CORE = {
     "numpy": "numpy",
@@ -181,7 +181,7 @@ def _apt(package: str) -> str:
 def _cache() -> Check:
     mend = "export MILLRACE_CACHE_DIR=/a/folder/you/can/write"
     try:
-        from millrace.host.jit import cache_dir
+        from millrace.host.runtime.jit import cache_dir
     except Exception as error:  # numba itself is broken: the line above says so
         return Check("cache folder", False, f"cannot be asked for: {type(error).__name__}: {error}", mend)
     folder = cache_dir()

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from millrace.cli.screen import print_table, progress, remark
-from millrace.host.errors import ArgumentError
+from millrace.host.base.errors import ArgumentError
 
 
 def show_synthesis(as_json: bool, keep: bool, targets: list[str], timing: bool) -> int:

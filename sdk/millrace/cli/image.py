@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from millrace.cli.screen import progress, remark
-from millrace.host.errors import ArgumentError, BitstreamError
+from millrace.host.base.errors import ArgumentError, BitstreamError
 
 
 def build_image(board: str, out: Path | None, bitstream: Path | None, hwh: Path | None, keep: bool) -> None:

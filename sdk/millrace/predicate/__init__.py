@@ -25,8 +25,8 @@ its exponent. sqlglot is imported here, so `import millrace` must not import thi
 
 from __future__ import annotations
 
-from millrace.host.condition import Condition
-from millrace.host.errors import ArgumentError, PredicateError
+from millrace.host.base.errors import ArgumentError, PredicateError
+from millrace.host.expr.condition import Condition
 from millrace.predicate.cursor import Cursor
 from millrace.predicate.literals import MAX_NUMBER
 from millrace.predicate.reader import MAX_DEPTH, read

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlglot import TokenType, exp
 
-from millrace.host.condition import Column, Side
+from millrace.host.base.types import Side
+from millrace.host.expr.condition import Column
 from millrace.predicate.cursor import Cursor
 from millrace.predicate.refusals import PREFIX_REASONS, quote_advice
 from millrace.predicate.tokens import span_of

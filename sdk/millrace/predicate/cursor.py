@@ -6,8 +6,8 @@ from typing import NoReturn
 
 from sqlglot import Token, TokenType
 
-from millrace.host.condition import Span
-from millrace.host.errors import PredicateError
+from millrace.host.base.errors import PredicateError
+from millrace.host.expr.condition import Span
 from millrace.predicate.refusals import ALLOWED, INFIX_REASONS, cannot_stand
 from millrace.predicate.tokens import QUOTED, span_of
 

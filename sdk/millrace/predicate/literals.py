@@ -8,11 +8,11 @@ from fractions import Fraction
 
 from sqlglot import Token, TokenType, exp
 
-from millrace.host.condition import Duration, Instant, Number, Span
+from millrace.host.expr.condition import Duration, Instant, Number, Span
 from millrace.predicate.cursor import Cursor
 from millrace.predicate.refusals import CAST, not_a_number
+from millrace.predicate.time_units import NANOSECONDS, SECOND, UNIT_NAMES
 from millrace.predicate.tokens import span_of
-from millrace.units import NANOSECONDS, SECOND, UNIT_NAMES
 
 MAX_NUMBER = 400
 

@@ -8,7 +8,7 @@ from typing import Literal, NoReturn, TypeVar
 
 from sqlglot import TokenType, exp
 
-from millrace.host.condition import Absolute, Arithmetic, Comparison, Duration, Expression, Negate, Number
+from millrace.host.expr.condition import Absolute, Arithmetic, Comparison, Duration, Expression, Negate, Number
 from millrace.predicate.columns import read_column
 from millrace.predicate.cursor import Cursor
 from millrace.predicate.literals import read_duration, read_instant, read_number

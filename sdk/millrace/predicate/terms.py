@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from millrace.host.condition import Condition, Side, columns_of, sides_of
-from millrace.host.errors import PredicateError
+from millrace.host.base.errors import PredicateError
+from millrace.host.base.types import Side
+from millrace.host.expr.condition import Condition, columns_of, sides_of
 
 
 def check(condition: Condition) -> None:

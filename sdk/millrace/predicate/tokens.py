@@ -7,8 +7,8 @@ from itertools import pairwise
 from sqlglot import Dialect, Token, TokenType
 from sqlglot.errors import TokenError
 
-from millrace.host.condition import CompareOp, Span
-from millrace.host.errors import PredicateError
+from millrace.host.base.errors import PredicateError
+from millrace.host.expr.condition import CompareOp, Span
 from millrace.predicate.refusals import ALLOWED, BANNED, cannot_stand
 
 MAX_NESTING = 32

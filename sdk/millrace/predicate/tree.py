@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlglot import Dialect, Token, TokenType, exp
 from sqlglot.errors import ParseError
 
-from millrace.host.condition import Span
-from millrace.host.errors import PredicateError
+from millrace.host.base.errors import PredicateError
+from millrace.host.expr.condition import Span
 from millrace.predicate.refusals import ALLOWED, TEXT_LITERAL, cannot_stand, not_a_number, quote_advice
 from millrace.predicate.tokens import COMPARE, QUOTED, span_of
 

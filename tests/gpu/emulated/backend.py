@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from millrace import registry
 from millrace.gpu import cuda
 from millrace.gpu import device as gpu
-from millrace.host.device import DeviceInfo
+from millrace.host.device.contract import DeviceInfo
 from tests.gpu.emulated.standin import StandIn
 
 FAMILY = "cuda-emulated"

@@ -25,7 +25,7 @@ ROWS = 60_000
 def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Which device each task would take."""
     from millrace import __version__
-    from millrace.spark.task import Asked, place_of
+    from millrace.spark.cluster.task import Asked, place_of
 
     for _ in batches:
         pass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from millrace.bench.harness import PeerMissing
 from millrace.bench.machine import cpu_model, find_compiler
-from millrace.host.jit import cache_dir
+from millrace.host.runtime.jit import cache_dir
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-pthread", "-fPIC", "-shared", "-Wall", "-Wextra")
 

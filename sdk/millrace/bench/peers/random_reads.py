@@ -16,7 +16,7 @@ import numpy as np
 
 from millrace.bench.harness import Answer
 from millrace.bench.peers.native import load
-from millrace.host import pool
+from millrace.host.runtime import pool
 
 MACHINE, QUICK_MACHINE = 1 << 30, 1 << 26
 """Bytes that no cache holds, or hardly any."""

@@ -1,0 +1,1 @@
+"""What everything else rests on: errors, array types, and keys as order-preserving words."""

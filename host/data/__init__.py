@@ -1,0 +1,1 @@
+"""Tuples, windows and row stores."""

@@ -1,0 +1,106 @@
+"""Gathers payload rows of a window by position, on all threads: from the chunks that its row store holds.
+
+Arrow's `take` on many chunks looks each row's chunk up by halving, on one thread. Here a table says for each stretch of
+positions in which chunk it begins, so a row's chunk is found by one look and hardly ever a step; rows are asked of
+memory a block at a time before any is read. It serves plain numbers and times without nulls; columns of other types,
+and results of few rows, are left to Arrow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.types import Array, Positions
+from millrace.host.data.rowstore import Chunk, RowStore
+from millrace.host.kernels.gathering import LEAST_ROWS, SLICE
+from millrace.host.runtime.intrinsics import load_as, load_id, prefetch, stack_words, store_as, table
+from millrace.host.runtime.jit import inline, kernel, share
+from millrace.host.runtime.result_memory import result_array
+from millrace.host.runtime.team import Team
+
+BLOCK = 64
+"""Rows whose chunks are looked up, and whose values are asked for, before any is read."""
+STRETCHES = 1 << 10
+"""Stretches of positions that the table of chunks tells apart."""
+# The arguments: rows wanted, how many, the first position, the bits of a stretch, its chunk, where chunks end, how many
+# columns; then for each column its width in bytes, where position 0 of each chunk would be, and the result.
+_ROWS, _N, _FIRST, _BITS, _CHUNK_OF, _ENDS, _COLUMNS, _COLUMN = range(8)
+
+
+@kernel
+def _chunks_of(ends: Any, first: int, bits: int, chunk_of: Any) -> None:
+    """In which chunk each stretch of positions begins."""
+    chunk = 0
+    for k in range(chunk_of.shape[0]):
+        while chunk < ends.shape[0] - 1 and first + (k << bits) >= ends[chunk]:
+            chunk += 1
+        chunk_of[k] = chunk
+
+
+@inline
+def _gather_block(rows: int, count: int, chunks: int, origins: int, out: int, at: int, size: int, like: Any) -> None:
+    """One column's values of a block of rows whose chunks are known."""
+    for j in range(count):
+        prefetch(load_as(origins, load_as(chunks, j, 0), 0) + size * load_as(rows, j, 0))
+    for j in range(count):
+        origin = load_as(origins, load_as(chunks, j, 0), 0)
+        store_as(out, at + j, load_as(origin, load_as(rows, j, 0), like))
+
+
+@share
+def _gather(given: int, part: int, parts: int) -> None:
+    rows, n, first = load_as(given, _ROWS, 0), load_as(given, _N, 0), load_as(given, _FIRST, 0)
+    bits = load_as(given, _BITS, 0)
+    chunk_of, ends, columns = load_as(given, _CHUNK_OF, 0), load_as(given, _ENDS, 0), load_as(given, _COLUMNS, 0)
+    chunks, stop = stack_words(BLOCK), n * (part + 1) // parts
+    for at in range(n * part // parts, stop, BLOCK):
+        count, block = min(BLOCK, stop - at), rows + 8 * at
+        for j in range(count):
+            position = load_as(block, j, 0)
+            chunk = load_id(chunk_of, (position - first) >> bits)
+            while position >= load_as(ends, chunk, 0):
+                chunk += 1
+            store_as(chunks, j, chunk)
+        for c in range(columns):
+            column = given + 8 * (_COLUMN + 3 * c)
+            size, origins, out = load_as(column, 0, 0), load_as(column, 1, 0), load_as(column, 2, 0)
+            if size == 8:
+                _gather_block(block, count, chunks, origins, out, at, 8, np.uint64(0))
+            elif size == 4:
+                _gather_block(block, count, chunks, origins, out, at, 4, np.uint32(0))
+            elif size == 2:
+                _gather_block(block, count, chunks, origins, out, at, 2, np.uint16(0))
+            else:
+                _gather_block(block, count, chunks, origins, out, at, 1, np.uint8(0))
+
+
+def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Array | pa.ChunkedArray]:
+    """The columns of a store at these positions, in their order; whoever calls has roused the team."""
+    origins = list(zip(*(chunk.origins for chunk in store.chunks), strict=True))
+    plain = [i for i, column in enumerate(origins) if None not in column]
+    if len(positions) < LEAST_ROWS or not plain:
+        return list(store.gather(positions).columns)
+    schema, positions = store.chunks[0].table.schema, np.ascontiguousarray(positions)
+    out = {i: result_array(len(positions), np.dtype(f"u{schema.field(i).type.bit_width // 8}")) for i in plain}
+    columns = [(values.itemsize, np.array(origins[i], np.int64), values) for i, values in out.items()]
+    given = [*_places(store.chunks, positions), len(plain), *(entry for column in columns for entry in column)]
+    team.run(_gather, table(*given), -(-len(positions) // SLICE))
+    others = [i for i in range(len(schema)) if i not in out]
+    rest = iter(store.gather(positions, others).columns if others else ())
+    return [_as_arrow(field.type, out[i]) if i in out else next(rest) for i, field in enumerate(schema)]
+
+
+def _places(chunks: list[Chunk], positions: Positions) -> list[int | Array]:
+    """The arguments that say where positions are."""
+    first, ends = chunks[0].start, np.array([chunk.end for chunk in chunks], np.int64)
+    bits = max((chunks[-1].end - first).bit_length() - (STRETCHES.bit_length() - 1), 0)
+    chunk_of = np.empty(STRETCHES + 1, np.uint32)
+    _chunks_of(ends, first, bits, chunk_of)
+    return [positions, len(positions), first, bits, chunk_of, ends]
+
+
+def _as_arrow(kind: pa.DataType, values: Array) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

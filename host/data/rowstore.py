@@ -1,0 +1,101 @@
+"""Payload rows in Arrow, in immutable chunks addressed by position; chunks are also what is written as state.
+
+Small chunks are merged pairwise as they pile up (each row is copied a logarithmic number of times), whole chunks
+leave at the front, and a large chunk that is mostly dead is trimmed. A chunk that was written as state keeps its
+run's name until it is merged, so unchanged rows are never written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.types import Array
+from millrace.host.kernels.gathering import gather, plain_values
+from millrace.host.runtime.intrinsics import address
+
+MERGE_ROWS = 1 << 16
+TRIM_ROWS = 1 << 12
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows from position `start` on. `run` is the name it was written under, then from `run_start` on."""
+
+    start: int
+    table: pa.Table
+    run: str | None = None
+    run_start: int = 0
+
+    @property
+    def end(self) -> int:
+        """One past the last position."""
+        return self.start + int(self.table.num_rows)
+
+    @cached_property
+    def origins(self) -> tuple[int | None, ...]:
+        """Where each column's value at position 0 would be in memory; nothing where its values are not plain."""
+        plain = [plain_values(column) for column in self.table.columns]
+        return tuple(None if v is None else address(v) - v.itemsize * self.start for v in plain)
+
+
+class RowStore:
+    """Chunks of rows, oldest first, without gaps."""
+
+    def __init__(self) -> None:
+        """No rows."""
+        self.chunks: list[Chunk] = []
+        self.merges = 0
+
+    def append(self, start: int, table: pa.Table, run: str | None = None) -> None:
+        """Add rows at the end; `start` is the position of the first."""
+        if table.num_rows:
+            self.chunks.append(Chunk(start, table, run, start))
+
+    def truncate(self, end: int) -> None:
+        """Undo appends from position `end` on (chunks are not yet merged then)."""
+        while self.chunks and self.chunks[-1].start >= end:
+            self.chunks.pop()
+
+    def gather(self, positions: Array, columns: Sequence[int] | None = None) -> pa.Table:
+        """Rows at these positions, in their order: all columns, or those of these numbers."""
+        parts = [c.table if columns is None else c.table.select(columns) for c in self.chunks]
+        return gather(pa.concat_tables(parts), pa.array(positions - self.chunks[0].start))
+
+    def settle(self, first: int) -> None:
+        """Forget rows below `first`, then merge and trim: what is done once a change is final."""
+        while self.chunks and self.chunks[0].end <= first:
+            self.chunks.pop(0)
+        if self.chunks:
+            self.chunks[0] = _trimmed(self.chunks[0], first)
+        while len(self.chunks) > 1 and self._unbalanced():
+            before, last = self.chunks[-2:]
+            # Copied aside first: whatever fails here, no row is lost.
+            table = pa.concat_tables([before.table, last.table]).combine_chunks()
+            self.chunks[-2:] = [Chunk(before.start, table)]
+            self.merges += 1
+
+    def _unbalanced(self) -> bool:
+        before, last = (int(c.table.num_rows) for c in self.chunks[-2:])
+        return before <= 2 * last and before + last <= MERGE_ROWS
+
+    def name_runs(self, first: int, stored: frozenset[str], write: Callable[[int, pa.Table], str]) -> None:
+        """Write every chunk that is not among the `stored` runs; `write(start, rows)` names the live rows."""
+        for i, chunk in enumerate(self.chunks):
+            if chunk.run not in stored:
+                start = max(chunk.start, first)
+                name = write(start, chunk.table.slice(start - chunk.start))
+                self.chunks[i] = replace(chunk, run=name, run_start=start)
+
+
+def _trimmed(chunk: Chunk, first: int) -> Chunk:
+    dead = first - chunk.start
+    if dead < TRIM_ROWS or dead * 2 < chunk.table.num_rows:
+        return chunk
+    live = chunk.table.slice(dead)
+    own = live.take(pa.array(np.arange(live.num_rows)))  # a copy: a slice would keep the dead rows' memory
+    return replace(chunk, start=first, table=own)

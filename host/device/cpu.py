@@ -1,0 +1,196 @@
+"""The CPU as a device: buffers are NumPy arrays, units are Numba kernels on the runtime's own threads.
+
+A unit is a function `(arrays, scalars, team) -> rows`: it returns how many rows passed through it. The table of units
+names modules, so that a unit's kernels are compiled or loaded only when it is first launched. A launch is worked off
+when it is waited for, by the waiting thread and its team: all cores work on it then. Where a unit's module has a
+function `begin`, helpers start on it at once, which is worth it for what nobody waits for soon.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.errors import ArgumentError, DeviceFault
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch, Tally
+from millrace.host.runtime import pool
+from millrace.host.runtime.arena import Arena
+from millrace.host.runtime.team import Team
+
+Unit = Callable[[Sequence[Array], Sequence[int], Team], int]
+Beginning = Callable[[Sequence[Array], Sequence[int], Team], Callable[[], int]]
+UNITS: dict[str, str] = {
+    unit: f"millrace.host.{folder}.{unit}"
+    for folder, units in {
+        "join.baseline": ("scan_prober",),
+        "join.panjoin": ("bisort_merger", "bisort_indexer", "bisort_prober", "bisort_trimmer"),
+        "hbtree": ("hb_search_implicit", "hb_search_regular", "hb_lookup"),
+    }.items()
+    for unit in units
+}
+
+
+@dataclass(frozen=True)
+class CpuBuffer:
+    """A NumPy array as a device buffer."""
+
+    array: Array
+
+    @property
+    def size(self) -> int:
+        """How many elements."""
+        return len(self.array)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of which type."""
+        return self.array.dtype
+
+
+class CpuLaunch:
+    """A unit that has been launched; its counters once it has run."""
+
+    def __init__(self, unit: str, work: Callable[[], int]) -> None:
+        """Not run yet."""
+        self.unit = unit
+        self._work = work
+        self.result: dict[str, int] | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Work it off."""
+        start = time.perf_counter_ns()
+        try:
+            rows = self._work()
+            self.result = {"rows": rows, "ns": time.perf_counter_ns() - start}
+        except BaseException as error:
+            self.error = error
+
+
+class CpuDevice(Device):
+    """All cores of this machine, or `threads` of them."""
+
+    kind = "cpu"
+    units = frozenset(UNITS)
+
+    def __init__(self, threads: int | None = None, team: Team | None = None) -> None:
+        """`threads`: how many work on one launch (default: as many as there are cores; no more than the pool has).
+
+        Instead there may be a `team` that is another's, who also closes it.
+        """
+        self.name = "cpu"
+        self.team = team or Team(min(threads or pool.cores(), pool.size()), Arena.borrow())
+        self._tally = Tally()
+        self._queue: deque[CpuLaunch] = deque()
+
+    @property
+    def threads(self) -> int:
+        """How many threads work on one launch."""
+        return self.team.threads
+
+    def alloc(self, size: int, dtype: np.dtype[Any]) -> CpuBuffer:
+        """An array, not initialised."""
+        return CpuBuffer(self.team.arena.take(size, dtype))
+
+    def write(self, buffer: Buffer, offset: int, data: Array) -> None:
+        """Copy in."""
+        self._finish()
+        _array(buffer)[offset : offset + len(data)] = data
+        self._tally.add(bytes_in=data.nbytes)
+
+    def read(self, buffer: Buffer, offset: int, size: int) -> Array:
+        """Copy out."""
+        self._finish()
+        data = _array(buffer)[offset : offset + size].copy()
+        self._tally.add(bytes_out=data.nbytes)
+        return data
+
+    def adopt(self, data: Array, spare: int = 0) -> CpuBuffer:
+        """The array itself."""
+        self._tally.add(bytes_in=data.nbytes)
+        return CpuBuffer(data)
+
+    def view(self, buffer: Buffer, size: int) -> Array:
+        """The array itself."""
+        self._finish()
+        return _array(buffer)[:size]
+
+    def free(self, buffer: Buffer) -> None:
+        """Keep the memory for later buffers."""
+        self._finish()
+        self.team.arena.give(_array(buffer))
+
+    def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> CpuLaunch:
+        """Queue a unit."""
+        if unit not in self.units:
+            raise DeviceFault(f"the cpu device has no unit {unit!r}; it has {', '.join(sorted(self.units))}")
+        arrays = [_array(b) for b in buffers]
+        function, begin = _unit(unit)
+        if begin is not None and not self._queue:
+            launch = CpuLaunch(unit, begin(arrays, scalars, self.team))
+        else:
+            launch = CpuLaunch(unit, lambda: function(arrays, scalars, self.team))
+        self._queue.append(launch)
+        return launch
+
+    def wait(self, launch: Launch) -> Mapping[str, int]:
+        """Work off the queue up to this launch; add rows and time to the counters."""
+        assert isinstance(launch, CpuLaunch)
+        while launch.result is None and launch.error is None:
+            self._queue.popleft().run()
+        if launch.result is None:
+            assert launch.error is not None
+            raise launch.error
+        rows, nanoseconds = launch.result["rows"], launch.result["ns"]
+        self._tally.add(**{f"{launch.unit}_rows": rows, f"{launch.unit}_ns": nanoseconds})
+        return launch.result
+
+    def _finish(self) -> None:
+        """Launches take effect before whatever comes after them."""
+        while self._queue:
+            self._queue.popleft().run()
+
+    def count(self, unit: str, rows: int) -> None:
+        """Count rows that went through a unit's code as a part of other work."""
+        self._tally.add(**{f"{unit}_rows": rows})
+
+    def counters(self) -> dict[str, int]:
+        """Bytes in and out, and rows and nanoseconds per unit."""
+        return self._tally.as_dict()
+
+    def close(self) -> None:
+        """Send the team away."""
+        self.team.disband()
+
+
+@cache
+def _unit(name: str) -> tuple[Unit, Beginning | None]:
+    """A unit's function, and one that has helpers begin it, if there is; imported when first asked for."""
+    module = import_module(UNITS[name])
+    return getattr(module, name), getattr(module, "begin", None)
+
+
+def _array(buffer: Buffer) -> Array:
+    assert isinstance(buffer, CpuBuffer)
+    return buffer.array
+
+
+def probe() -> list[DeviceInfo]:
+    """This machine's processor, always there."""
+    return [DeviceInfo("cpu", "cpu", True, f"{platform.machine()}, {pool.cores()} cores, Numba kernels")]
+
+
+def open_device(name: str, threads: int | None) -> CpuDevice:
+    """Open the CPU."""
+    if name != "cpu":
+        raise ArgumentError(f"device={name!r}: there is one cpu device, named 'cpu'")
+    return CpuDevice(threads)

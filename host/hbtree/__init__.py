@@ -1,0 +1,1 @@
+"""HB+-Tree (thesis, appendix A): layouts, build, search, update, journal and file."""

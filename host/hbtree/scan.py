@@ -1,0 +1,162 @@
+"""Reads a regular HB+-Tree whose lines are not full: ranges, the last of equal words, and all rows in key order.
+
+Lookups of one row use the kernels of `hbtree_search` as they are. What goes from line to line is here, since a line may
+be empty, and the next big leaf is known from the fragments alone. Places are `line * per_leaf + lane`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.base.types import Array
+from millrace.host.hbtree import fragments as hf
+from millrace.host.runtime.intrinsics import load_as, load_id, prefetch, size_of, store_as, table
+from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.team import Team
+
+if TYPE_CHECKING:
+    from millrace.host.hbtree.regular import RegularTree
+
+Positions = npt.NDArray[np.int64]
+SLICE = 1 << 11
+"""Questions that one thread takes at a time."""
+_AHEAD = 16
+_TREE, _LINES, _LOW, _HIGH, _COUNT, _OFFSETS, _OUT = range(7)
+
+
+@inline
+def _next_line(tree: int, line: int, like: Any) -> int:
+    """The line after one in key order, -1 after the last."""
+    fan = hf.fan(like)
+    if (line + 1) % fan != 0:
+        return line + 1
+    after = hf.fragment(tree, hf.LEAF_FRAGMENTS, line // fan, hf.NEXT)
+    return after * fan if after >= 0 else -1
+
+
+@inline
+def _line_before(tree: int, line: int, like: Any) -> int:
+    """The line before one in key order, -1 before the first."""
+    fan = hf.fan(like)
+    if line % fan != 0:
+        return line - 1
+    before = hf.fragment(tree, hf.LEAF_FRAGMENTS, line // fan, hf.BEFORE)
+    return before * fan + fan - 1 if before >= 0 else -1
+
+
+@inline
+def _range(tree: int, line: int, low: Any, high: Any, out: int, at: int, half: bool) -> int:
+    """How many words from a line on are from `low` to `high`; their values go to `out` if it is not 0."""
+    width, places = load_as(tree, hf.WIDTH, 0), hf.per_leaf(half, low)
+    lane, total = hf.below(hf.leaf_line(tree, line), low, half), 0
+    while line >= 0:
+        where = hf.leaf_line(tree, line)
+        stop = hf.upto(where, high, half)
+        if out != 0:
+            for i in range(lane, stop):
+                hf.move_value(out, at + total + i - lane, where + places * size_of(low), i, width)
+        total += max(stop - lane, 0)
+        if stop < hf.held(where, half, low):
+            return total
+        line, lane = _next_line(tree, line, low), 0
+    return total
+
+
+@inline
+def _ranges(given: int, part: int, parts: int, half: bool, like: Any) -> None:
+    """Count the values of some ranges or, where it is known where they go, copy them there."""
+    tree, lines, count = load_as(given, _TREE, 0), load_as(given, _LINES, 0), load_as(given, _COUNT, 0)
+    lows, highs = load_as(given, _LOW, 0), load_as(given, _HIGH, 0)
+    offsets, out = load_as(given, _OFFSETS, 0), load_as(given, _OUT, 0)
+    stop = count * (part + 1) // parts
+    for i in range(count * part // parts, stop):
+        if i + _AHEAD < stop:
+            ahead = hf.leaf_line(tree, load_id(lines, i + _AHEAD))
+            for line in range(3):
+                prefetch(ahead + line * load_as(tree, hf.STRIDE, 0))
+        low, high = load_as(lows, i, like), load_as(highs, i, like)
+        if out != 0:
+            if load_as(offsets, i + 1, 0) > load_as(offsets, i, 0):
+                _range(tree, load_id(lines, i), low, high, out, load_as(offsets, i, 0), half)
+        else:
+            found = _range(tree, load_id(lines, i), low, high, 0, 0, half) if low <= high else 0
+            store_as(offsets, i, found)
+
+
+@inline
+def _lasts(given: int, part: int, parts: int, half: bool, like: Any) -> None:
+    """The place of the last word that is a query: the one before where the next larger word would be."""
+    tree, lines, count = load_as(given, _TREE, 0), load_as(given, _LINES, 0), load_as(given, _COUNT, 0)
+    queries, out = load_as(given, _LOW, 0), load_as(given, _OUT, 0)
+    stop = count * (part + 1) // parts
+    for i in range(count * part // parts, stop):
+        if i + _AHEAD < stop:
+            prefetch(hf.leaf_line(tree, load_id(lines, i + _AHEAD)))
+        line, word = load_id(lines, i), load_as(queries, i, like)
+        lane = hf.upto(hf.leaf_line(tree, line), word, half)
+        while lane == 0:
+            line = _line_before(tree, line, like)
+            if line < 0:
+                break
+            lane = hf.held(hf.leaf_line(tree, line), half, like)
+        there = lane > 0 and load_as(hf.leaf_line(tree, line), lane - 1, like) == word
+        store_as(out, i, line * hf.per_leaf(half, like) + lane - 1 if there else np.int64(-1))
+
+
+@inline
+def _is_paired(given: int, like: Any) -> bool:
+    return load_as(load_as(given, _TREE, 0), hf.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
+
+
+@share
+def _ranges_32(given: int, part: int, parts: int) -> None:
+    _ranges(given, part, parts, _is_paired(given, np.uint32(0)), np.uint32(0))
+
+
+@share
+def _ranges_64(given: int, part: int, parts: int) -> None:
+    _ranges(given, part, parts, _is_paired(given, np.uint64(0)), np.uint64(0))
+
+
+@share
+def _lasts_32(given: int, part: int, parts: int) -> None:
+    _lasts(given, part, parts, _is_paired(given, np.uint32(0)), np.uint32(0))
+
+
+@share
+def _lasts_64(given: int, part: int, parts: int) -> None:
+    _lasts(given, part, parts, _is_paired(given, np.uint64(0)), np.uint64(0))
+
+
+def _parts(count: int) -> int:
+    return -(-count // SLICE)
+
+
+def count_ranges(tree: RegularTree, lines: Array, low: Array, high: Array, team: Team) -> Positions:
+    """How many words are from `low[i]` to `high[i]`, which is not the largest word; `lines`: those of `low`."""
+    counts = np.zeros(len(low), np.int64)
+    if len(low):
+        given = table(tree.table, lines, low, high, len(low), counts, 0)
+        team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, given, _parts(len(low)))
+    return counts
+
+
+def copy_ranges(
+    tree: RegularTree, lines: Array, low: Array, high: Array, offsets: Positions, out: Array, team: Team
+) -> None:
+    """The values of those ranges to `out`, those of range i from `offsets[i]` on."""
+    if len(low) and offsets[-1] > offsets[0]:
+        given = table(tree.table, lines, low, high, len(low), offsets, out)
+        team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, given, _parts(len(low)))
+
+
+def last_places(tree: RegularTree, lines: Array, queries: Array, team: Team) -> Positions:
+    """The place of the last of equal words, -1 where there is none; `lines`: those of the next larger words."""
+    out = np.empty(len(queries), np.int64)
+    if len(queries):
+        given = table(tree.table, lines, queries, 0, len(queries), 0, out)
+        team.run(_lasts_64 if tree.word.itemsize == 8 else _lasts_32, given, _parts(len(queries)))
+    return out

@@ -1,0 +1,58 @@
+"""A batch of deletes and upserts, made ready: sorted by word, one change for each, the last one wins.
+
+Deletes come before upserts, so a word that is in both is upserted (contract of `OrderedIndex.update`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.base.types import Array
+from millrace.host.hbtree.editor import Changes
+from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.runtime.team import Team
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sorted, distinct words; 1 for an upsert and 0 for a delete; which row of the upserts each is (deletes: 0)."""
+
+    words: Array
+    upserts: npt.NDArray[np.uint8]
+    rows: npt.NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.words)
+
+    def changes(self, values: Array) -> Changes:
+        """With the values of the upserts."""
+        held = values if len(values) else np.zeros(1, values.dtype)
+        return Changes(self.words, self.upserts, self.rows, np.ascontiguousarray(held))
+
+
+def make_batch(deletes: Array, upserts: Array, team: Team) -> Batch:
+    """Of the words to delete, and to upsert, in the order given."""
+    words = np.concatenate([deletes, upserts]) if len(deletes) else upserts
+    ordered, order = sort_words(words, team)
+    last = np.empty(len(words), np.bool_)
+    last[-1:] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=last[:-1])
+    if not last.all():
+        ordered, order = ordered[last], order[last]
+    if not len(deletes):
+        return Batch(ordered, np.ones(len(ordered), np.uint8), order)
+    kinds = order >= len(deletes)
+    rows = np.where(kinds, order - np.uint32(len(deletes)), np.uint32(0))
+    return Batch(ordered, kinds.view(np.uint8), rows)
+
+
+def split_largest(changes: Changes) -> tuple[Changes, Changes]:
+    """Those of other words, and the one of the largest word, if there is one."""
+    count = len(changes)
+    most = np.iinfo(changes.words.dtype).max
+    cut = count - 1 if count and int(changes.words[-1]) == int(most) else count
+    return changes.part(0, cut), changes.part(cut, count)

@@ -1,0 +1,1 @@
+"""The baselines: nested loop (`scan`) and a B+-tree per side (`btree`)."""

@@ -1,0 +1,146 @@
+"""`index="scan"`: the nested loop. Serves every condition; each tuple is compared with its whole window.
+
+Where the condition has a key, the device's `scan_prober` unit compares words; where it has none, every live tuple
+of the window is a candidate and the layer above checks the pairs. Each side's live words stay on the device in one
+buffer that grows at the end; it is written again, from a copy kept here, only when it is full.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.host.base.types import SIDES, Array, Mask, Positions, Side
+from millrace.host.data.sliding import Sliding
+from millrace.host.device.contract import Buffer, Device
+from millrace.host.expr.plan import PlanKind
+from millrace.host.join.contract import JoinIndex, Matches, Setting, SideStep, Step
+
+_LEAST = 1024
+
+
+class _Run:
+    """One side's live tuples: words on the device and here, and their positions (ascending)."""
+
+    def __init__(self, device: Device, word: np.dtype[np.unsignedinteger]) -> None:
+        self._device = device
+        self.words = Sliding(word)
+        self.positions = Sliding(np.int64)
+        self._buffer: Buffer = device.alloc(_LEAST, np.dtype(word))
+        self._base = 0  # the element of `words` at the buffer's start
+        self.moves = 0
+
+    def append(self, first: int, words: Array, live: Mask) -> None:
+        at = self.words.end
+        fresh = words[live]
+        self.words.append(fresh)
+        self.positions.append(np.flatnonzero(live) + first)
+        if self.words.end - self._base > self._buffer.size:
+            self._move()
+        else:
+            self._device.write(self._buffer, at - self._base, fresh)
+
+    def _move(self) -> None:
+        self._device.free(self._buffer)
+        self._buffer = self._device.alloc(max(_LEAST, 2 * len(self.words)), self._buffer.dtype)
+        self._device.write(self._buffer, 0, self.words.view())
+        self._base = self.words.first
+        self.moves += 1
+
+    def drop_before(self, position: int) -> None:
+        gone = int(np.searchsorted(self.positions.view(), position))
+        self.words.drop_before(self.words.first + gone)
+        self.positions.drop_before(self.positions.first + gone)
+
+    def interval(self, begin: Positions, end: Positions) -> tuple[Positions, Positions]:
+        """Positions of the stream as elements of the buffer."""
+        held, shift = self.positions.view(), self.words.first - self._base
+        return np.searchsorted(held, begin) + shift, np.searchsorted(held, end) + shift
+
+    def probe(self, step: SideStep, want_positions: bool) -> Matches:
+        """Ask the device which words lie in the ranges of the tuples of the other side."""
+        live = np.flatnonzero(step.live)
+        counts = np.zeros(len(step.words), np.int64)
+        begin, end = self.interval(step.begin[live], step.end[live])
+        low, high = step.low[:, live], step.high[:, live]
+        counts[live], found = self._launch(begin, end, low, high, want_positions)
+        if found is None:
+            return Matches(counts, None)
+        return Matches(counts, self.positions.view()[found - (self.words.first - self._base)])
+
+    def _launch(
+        self, begin: Positions, end: Positions, low: Array, high: Array, want: bool
+    ) -> tuple[Positions, Positions | None]:
+        device, probers = self._device, len(begin)
+        scalars = (probers, len(low))
+        inputs = [self._buffer, *(_send(device, a) for a in (begin, end, low.ravel(), high.ravel()))]
+        counts = device.alloc(probers, np.dtype(np.int64))
+        none = device.alloc(0, np.dtype(np.int64))
+        device.wait(device.launch("scan_prober", [*inputs, counts, none, none], (*scalars, 0)))
+        counted = device.read(counts, 0, probers)
+        found = None
+        if want:
+            total = int(counted.sum())
+            offsets = _send(device, np.cumsum(counted) - counted)
+            out = device.alloc(total, np.dtype(np.int64))
+            device.wait(device.launch("scan_prober", [*inputs, counts, offsets, out], (*scalars, 1)))
+            found = device.read(out, 0, total)
+            device.free(offsets)
+            device.free(out)
+        for buffer in (*inputs[1:], counts, none):
+            device.free(buffer)
+        return counted, found
+
+
+def _send(device: Device, data: Array) -> Buffer:
+    buffer = device.alloc(len(data), data.dtype)
+    device.write(buffer, 0, data)
+    return buffer
+
+
+class ScanIndex(JoinIndex):
+    """Compares each new tuple with every live tuple it may meet."""
+
+    needs = frozenset({"scan_prober"})
+
+    def __init__(self, setting: Setting) -> None:
+        """Two empty runs."""
+        super().__init__(setting)
+        probes = setting.plan.probes
+        words = {side: np.dtype(np.uint64) if probes is None else probes[side].key.kind.word for side in SIDES}
+        self._runs = {side: _Run(setting.device, words[side]) for side in SIDES}
+
+    @staticmethod
+    def serves(kind: PlanKind) -> bool:
+        """Every condition."""
+        return True
+
+    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
+        """Append earlier tuples."""
+        self._runs[side].append(first, words, live)
+
+    def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
+        """Append both sides, then probe each with the other; the intervals keep later tuples out."""
+        r, s = self._runs["r"], self._runs["s"]
+        r.append(step.r.first, step.r.words, step.r.live)
+        s.append(step.s.first, step.s.words, step.s.live)
+        if self.setting.plan.probes is None:
+            found = _everything(s, step.r), _everything(r, step.s)
+        else:
+            found = s.probe(step.r, want_positions), r.probe(step.s, want_positions)
+        r.drop_before(step.keep[0])
+        s.drop_before(step.keep[1])
+        return found
+
+    def counters(self) -> dict[str, int]:
+        """How often a run moved to another buffer."""
+        return {"boundaries": self._runs["r"].moves + self._runs["s"].moves}
+
+
+def _everything(run: _Run, step: SideStep) -> Matches:
+    """All live tuples of each live tuple's interval: candidates of a condition that has no key."""
+    held = run.positions.view()
+    begin = np.searchsorted(held, step.begin)
+    counts = np.where(step.live, np.searchsorted(held, step.end) - begin, 0)
+    starts = np.cumsum(counts) - counts
+    within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
+    return Matches(counts, held[np.repeat(begin, counts) + within])

@@ -1,0 +1,95 @@
+"""The `scan_prober` unit on the CPU: partners by comparing each tuple with every word of its interval.
+
+Buffers: words of the searched run, begin and end of each prober's interval in it, low and high words (one line per
+range), counts (out), offsets, found (out). Scalars: number of probers, number of ranges, mode (0 counts, 1 writes
+what it found from `offsets` on). Rows through the unit are the probers. No index: the baseline that all others must
+agree with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.types import Array
+from millrace.host.runtime import pool
+from millrace.host.runtime.jit import inline, kernel
+from millrace.host.runtime.team import Team
+
+BLOCK = 64
+"""Words looked at together: only a block that holds a partner is gone through word by word."""
+
+
+@inline
+def _hits(words: Any, lo: Any, hi: Any) -> int:
+    """How many words lie in a range that is not empty: one unsigned comparison each, in vector code."""
+    total = np.uint64(0)
+    span = hi - lo
+    for p in range(words.shape[0]):
+        total += np.uint64(words[p] - lo <= span)
+    return int(total)
+
+
+@kernel
+def _count(
+    words: Any, begin: Any, end: Any, low: Any, high: Any, ranges: int, probers: int, counts: Any, start: int, stop: int
+) -> None:
+    for i in range(start, stop):
+        total = 0
+        for k in range(ranges):
+            lo, hi = low[k * probers + i], high[k * probers + i]
+            if lo <= hi:
+                total += _hits(words[begin[i] : end[i]], lo, hi)
+        counts[i] = total
+
+
+@kernel
+def _find(
+    words: Any,
+    begin: Any,
+    end: Any,
+    low: Any,
+    high: Any,
+    ranges: int,
+    probers: int,
+    offsets: Any,
+    found: Any,
+    start: int,
+    stop: int,
+) -> None:
+    for i in range(start, stop):
+        at = offsets[i]
+        for first in range(begin[i], end[i], BLOCK):
+            block = words[first : min(first + BLOCK, end[i])]
+            hits = 0
+            for k in range(ranges):
+                lo, hi = low[k * probers + i], high[k * probers + i]
+                if lo <= hi:
+                    hits += _hits(block, lo, hi)
+            if hits > 0:
+                for p in range(block.shape[0]):
+                    for k in range(ranges):
+                        if (block[p] >= low[k * probers + i]) & (block[p] <= high[k * probers + i]):
+                            found[at] = first + p
+                            at += 1
+                            break
+
+
+def scan_prober(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
+    """Count or find, the probers shared out among the threads."""
+    words, begin, end, low, high, counts, offsets, found = arrays
+    probers, ranges, mode = scalars
+    share = -(-probers // team.threads)
+    tasks: list[Callable[[], None]] = []
+    for start in range(0, probers, max(share, 1)):
+        stop = min(start + share, probers)
+        given = (words, begin, end, low, high, ranges, probers)
+        if mode == 0:
+            tasks.append(partial(_count, *given, counts, start, stop))
+        else:
+            tasks.append(partial(_find, *given, offsets, found, start, stop))
+    pool.run(tasks)
+    return probers

@@ -1,0 +1,138 @@
+"""The `bisort_merger` unit on the CPU: two sorted runs to one (PanJoin, III-D and Figure 8), on all threads.
+
+Buffers: words and ids of run a, words and ids of run b, words, ids and index of the result. Scalars: the two lengths,
+the step of the index. Equal words: a before b. The index is sampled as the merged run goes by: `index[i]` is word
+`i * step`. Each thread takes slices of the result whose beginnings it finds by binary search (merge path), and
+merges each from two places in step: one merge waits at every tuple for the tuple before, two keep the core busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.types import Array
+from millrace.host.runtime.intrinsics import load_as, store_as, table
+from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.team import Team
+
+SLICE = 1 << 13
+"""About how many tuples one thread merges at a time."""
+_U32 = np.uint32
+
+
+@inline
+def _split(a: int, a_n: int, b: int, b_n: int, at: int, like: Any) -> int:
+    """How many of the first `at` tuples of the result come from a."""
+    low, high = max(0, at - b_n), min(at, a_n)
+    while low < high:
+        middle = (low + high) >> 1
+        if load_as(a, middle, like) <= load_as(b, at - 1 - middle, like):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inline
+def _take(a: int, a_ids: int, i: int, b: int, b_ids: int, j: int, out: int, out_ids: int, at: int, like: Any) -> int:
+    """Copy the smaller tuple and tell whether it came from b; with masks, since a branch would be guessed wrong."""
+    x, y = load_as(a, i, like), load_as(b, j, like)
+    x_id, y_id = load_as(a_ids, i, _U32(0)), load_as(b_ids, j, _U32(0))
+    from_b = int(y < x)
+    mask = np.uint64(-from_b)
+    store_as(out, at, type(like)(x ^ ((x ^ y) & mask)))
+    store_as(out_ids, at, _U32(x_id ^ ((x_id ^ y_id) & mask)))
+    return from_b
+
+
+@inline
+def _merge(given: int, part: int, parts: int, like: Any) -> None:
+    """One slice of the result, in two halves."""
+    a, a_ids, b, b_ids = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
+    out, out_ids, index = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
+    a_n, b_n, step = load_as(given, 7, 0), load_as(given, 8, 0), load_as(given, 9, 0)
+    total = a_n + b_n
+    start, stop = total * part // parts, total * (part + 1) // parts
+    k, end = start, (start + stop) >> 1
+    m = end
+    i, j = _split(a, a_n, b, b_n, k, like), _split(a, a_n, b, b_n, m, like)
+    while True:
+        # So many steps can be made before either half may run over the end of a run.
+        steps = min(end - k, stop - m, a_n - i, b_n - (k - i), a_n - j, b_n - (m - j))
+        if steps <= 0:
+            break
+        for _ in range(steps):
+            i += 1 - _take(a, a_ids, i, b, b_ids, k - i, out, out_ids, k, like)
+            j += 1 - _take(a, a_ids, j, b, b_ids, m - j, out, out_ids, m, like)
+            k += 1
+            m += 1
+    _rest(a, a_ids, a_n, b, b_ids, b_n, i, k, end, out, out_ids, like)
+    _rest(a, a_ids, a_n, b, b_ids, b_n, j, m, stop, out, out_ids, like)
+    for sample in range((start + step - 1) // step, (stop + step - 1) // step):
+        store_as(index, sample, load_as(out, sample * step, like))
+
+
+@inline
+def _rest(
+    a: int,
+    a_ids: int,
+    a_n: int,
+    b: int,
+    b_ids: int,
+    b_n: int,
+    i: int,
+    k: int,
+    end: int,
+    out: int,
+    out_ids: int,
+    like: Any,
+) -> None:
+    """The rest of a half: merged while both runs last, then copied."""
+    while k < end:
+        if i >= a_n:
+            store_as(out, k, load_as(b, k - i, like))
+            store_as(out_ids, k, load_as(b_ids, k - i, _U32(0)))
+        elif k - i >= b_n:
+            store_as(out, k, load_as(a, i, like))
+            store_as(out_ids, k, load_as(a_ids, i, _U32(0)))
+            i += 1
+        else:
+            i += 1 - _take(a, a_ids, i, b, b_ids, k - i, out, out_ids, k, like)
+        k += 1
+
+
+@share
+def _merge_32(given: int, part: int, parts: int) -> None:
+    _merge(given, part, parts, np.uint32(0))
+
+
+@share
+def _merge_64(given: int, part: int, parts: int) -> None:
+    _merge(given, part, parts, np.uint64(0))
+
+
+def bisort_merger(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
+    """Merge, or copy where one run is empty."""
+    return begin(arrays, scalars, team)()
+
+
+def begin(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> Callable[[], int]:
+    """Have the team's helpers begin to merge; call what is returned to finish."""
+    a, a_ids, b, b_ids, out, out_ids, index = arrays
+    a_n, b_n, step = scalars
+    if a_n == 0 or b_n == 0:
+        words, ids, n = (b, b_ids, b_n) if a_n == 0 else (a, a_ids, a_n)
+        out[:n], out_ids[:n], index[: -(-n // step)] = words[:n], ids[:n], words[:n:step]
+        return lambda: n
+    merge = _merge_64 if out.dtype == np.uint64 else _merge_32
+    given = table(a, a_ids, b, b_ids, out, out_ids, index, a_n, b_n, step)
+    finish = team.post(merge, given, -(-(a_n + b_n) // SLICE), arrays)
+
+    def finished() -> int:
+        finish()
+        return a_n + b_n
+
+    return finished

@@ -1,0 +1,303 @@
+"""The `bisort_prober` unit on the CPU: where sorted bounds fall in a sorted run (PanJoin, III-E), on all threads.
+
+Buffers: words and index of the run, low and high bounds (each ascending), starts and ends (out, 32 bits). Scalars:
+length of the run, step of the index (a multiple of `LANES`), number of bounds. `starts[j]` is the first position whose
+word is not below `low[j]`, `ends[j]` the first whose word is above `high[j]`: the record `<start, end>` of the paper.
+`LANES` words can be read beyond the end of run and index.
+
+Bounds and index are merged, as in the paper, a line of samples at a time and four stretches in step (`seek`); then each
+bound's partition is brought near and searched in vector code, and the end of its range is looked for right behind the
+start (`settle`). Where ranges are long, or `high` is seen not to belong to `low`, the two are
+looked up apart. Words are read in whole lines; what is found beyond the end of a run stands for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.types import Array
+from millrace.host.runtime.intrinsics import (
+    LANES,
+    leading_below,
+    leading_upto,
+    lines_below,
+    lines_upto,
+    load_as,
+    load_id,
+    prefetch,
+    size_of,
+    store_as,
+    table,
+    touch,
+)
+from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.team import Team
+
+SLICE = 1 << 12
+"""About how many bounds one thread looks up at a time."""
+BLOCK = 128
+"""Bounds whose partitions are brought near together: their lines fit a first-level cache."""
+AHEAD = 16 * LANES
+"""Samples ahead that are asked for while bounds and index are merged."""
+WIDE = 4 * LANES
+"""Samples that are looked at together where bounds lie far apart."""
+FAR = 4
+"""Samples from one bound to the next, from which on they lie far apart: one line is then passed as often as not, and a
+guess whether it is would often be wrong."""
+PATIENCE = 4
+"""Lines of samples that are passed one by one before the rest of the index is halved."""
+_U32 = np.uint32
+
+
+@inline
+def _leading(where: int, bound: Any, upper: bool) -> int:
+    """How many of a line's words lie before the place of a bound: below it, or for an upper bound not above it."""
+    return leading_upto(where, bound) if upper else leading_below(where, bound)
+
+
+@inline
+def _partition(index: int, first: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
+    """How many samples lie before the place of a bound, by halving what is behind the `first` of them."""
+    low, high = first, samples
+    while low < high:
+        middle = (low + high) >> 1
+        sample = load_as(index, middle, like)
+        if (sample < bound) | (upper & (sample == bound)):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inline
+def _pass(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
+    """From `p` on, past the samples that lie before the place of a bound."""
+    passed = _leading(index + p * size_of(like), bound, upper)
+    prefetch(index + (p + AHEAD) * size_of(like))
+    p += passed
+    lines = 0
+    while (passed == LANES) & (p < samples):
+        lines += 1
+        if lines > PATIENCE:
+            return _partition(index, p, samples, bound, upper, like)
+        passed = _leading(index + p * size_of(like), bound, upper)
+        p += passed
+    return min(p, samples)
+
+
+@inline
+def _pass_far(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
+    """The same, for bounds that lie far apart."""
+    if p + WIDE > samples:
+        return _pass(index, p, samples, bound, upper, like)
+    where = index + p * size_of(like)
+    passed = lines_upto(where, bound) if upper else lines_below(where, bound)
+    prefetch(where + AHEAD * size_of(like))
+    prefetch(where + (AHEAD + LANES) * size_of(like))
+    return p + passed if passed < WIDE else _pass(index, p + WIDE, samples, bound, upper, like)
+
+
+@inline
+def _move(index: int, p: int, samples: int, bounds: int, j: int, out: int, upper: bool, far: bool, like: Any) -> int:
+    """From one bound's samples on to those of the next, number `j`, which are noted."""
+    bound = load_as(bounds, j, like)
+    if far:
+        p = _pass_far(index, p, samples, bound, upper, like)
+    else:
+        p = _pass(index, p, samples, bound, upper, like)
+    store_as(out, j, _U32(p))
+    return p
+
+
+@inline
+def _stretches(
+    index: int,
+    samples: int,
+    bounds: int,
+    quarter: int,
+    out: int,
+    upper: bool,
+    far: bool,
+    p0: int,
+    p1: int,
+    p2: int,
+    p3: int,
+    like: Any,
+) -> int:
+    """Four stretches of bounds in step: each waits for its own samples, not for the others'; where the last ends."""
+    for j in range(quarter):
+        p0 = _move(index, p0, samples, bounds, j, out, upper, far, like)
+        p1 = _move(index, p1, samples, bounds, j + quarter, out, upper, far, like)
+        p2 = _move(index, p2, samples, bounds, j + 2 * quarter, out, upper, far, like)
+        p3 = _move(index, p3, samples, bounds, j + 3 * quarter, out, upper, far, like)
+    return p3
+
+
+@inline
+def _partitions(index: int, samples: int, bounds: int, count: int, out: int, upper: bool, like: Any) -> None:
+    """How many samples lie before each bound: bounds and index merged, four stretches in step."""
+    quarter = count >> 2
+    p0 = _partition(index, 0, samples, load_as(bounds, 0, like), upper, like)
+    p1 = _partition(index, p0, samples, load_as(bounds, quarter, like), upper, like)
+    p2 = _partition(index, p1, samples, load_as(bounds, 2 * quarter, like), upper, like)
+    p3 = _partition(index, p2, samples, load_as(bounds, 3 * quarter, like), upper, like)
+    # Two calls, so that the compiler knows in each how far apart bounds lie.
+    if p3 - p0 < 3 * quarter * FAR:
+        p3 = _stretches(index, samples, bounds, quarter, out, upper, False, p0, p1, p2, p3, like)
+    else:
+        p3 = _stretches(index, samples, bounds, quarter, out, upper, True, p0, p1, p2, p3, like)
+    for j in range(4 * quarter, count):
+        p3 = _move(index, p3, samples, bounds, j, out, upper, False, like)
+
+
+@inline
+def fetch(words: int, n: int, step: int, partitions: int, count: int, like: Any) -> None:
+    """Read some partitions' lines and those behind, so that they are at hand.
+
+    Prefetches would do less, and nothing may be written meanwhile: a read that waits for memory holds up the writes
+    before it, and a line whose place in its page is that of such a write is read only after that one.
+    """
+    for j in range(count):
+        begin = max(load_id(partitions, j) - 1, 0) * step
+        for at in range(begin, begin + step + 1, LANES):
+            touch(words + min(at, n) * size_of(like))
+
+
+@inline
+def _place(words: int, n: int, step: int, partition: int, bound: Any, upper: bool, like: Any) -> int:
+    """The place of a bound in the partition behind the last sample that lies before it."""
+    base = max(partition - 1, 0) * step
+    place = base + _leading(words + base * size_of(like), bound, upper)
+    if step > LANES:
+        for at in range(base + LANES, min(base + step, n), LANES):
+            place += _leading(words + at * size_of(like), bound, upper)
+    return min(place, n)
+
+
+@inline
+def _places(words: int, n: int, step: int, bounds: int, count: int, places: int, upper: bool, like: Any) -> None:
+    """From partitions to places."""
+    for j in range(count):
+        store_as(places, j, _U32(_place(words, n, step, load_id(places, j), load_as(bounds, j, like), upper, like)))
+
+
+@inline
+def _both_places(
+    words: int, n: int, step: int, low: int, high: int, count: int, starts: int, ends: int, like: Any
+) -> Any:
+    """From the lows' partitions to starts and, right behind them, ends; false where ends are to be looked up apart."""
+    misses = (count >> 4) + 1
+    for j in range(count):
+        least, most = load_as(low, j, like), load_as(high, j, like)
+        start = _place(words, n, step, load_id(starts, j), least, False, like)
+        store_as(starts, j, _U32(start))
+        more = leading_upto(words + start * size_of(like), most)
+        if (more == LANES) & (start + LANES < n):
+            misses -= 1
+        misses = 0 if most < least else misses
+        if misses <= 0:
+            _places(words, n, step, low + (j + 1) * size_of(like), count - j - 1, starts + 4 * (j + 1), False, like)
+            return False
+        end = start + more if more < LANES else _gallop(words, n, start + more, most, like)
+        store_as(ends, j, _U32(min(end, n)))
+    return True
+
+
+@inline
+def _gallop(words: int, n: int, at: int, bound: Any, like: Any) -> int:
+    """The first position from `at` on whose word is above a bound, in steps that double and then halve."""
+    leap = 1
+    while at + leap < n and load_as(words, at + leap, like) <= bound:
+        at += leap
+        leap <<= 1
+    low, high = min(at, n), min(at + leap, n)
+    while low < high:
+        middle = (low + high) >> 1
+        if load_as(words, middle, like) <= bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inline
+def _ends(words: int, n: int, low: int, high: int, count: int, starts: int, ends: int, like: Any) -> Any:
+    """From starts to ends right behind them; false where ends are to be looked up apart."""
+    misses = (count >> 4) + 1
+    for j in range(count):
+        start, most = load_id(starts, j), load_as(high, j, like)
+        more = leading_upto(words + start * size_of(like), most)
+        misses -= more == LANES
+        if (misses <= 0) | (most < load_as(low, j, like)):
+            return False
+        if more == LANES:
+            more = _gallop(words, n, start + LANES, most, like) - start
+        store_as(ends, j, _U32(min(start + more, n)))
+    return True
+
+
+@inline
+def seek(n: int, step: int, index: int, low: int, count: int, starts: int, like: Any) -> None:
+    """Note the partitions of some low bounds of a run that is not empty as starts."""
+    _partitions(index, (n + step - 1) // step, low, count, starts, False, like)
+
+
+@inline
+def settle(
+    words: int, n: int, step: int, index: int, low: int, high: int, count: int, starts: int, ends: int, like: Any
+) -> None:
+    """From what `seek` noted to starts and ends."""
+    if step == 1:  # the words were their own index: what was noted are the starts
+        if not _ends(words, n, low, high, count, starts, ends, like):
+            _partitions(index, n, high, count, ends, True, like)
+        return
+    # A step that the compiler knows makes the search of a partition a line of code without a loop.
+    if step == LANES:
+        fetch(words, n, LANES, starts, count, like)
+        done = _both_places(words, n, LANES, low, high, count, starts, ends, like)
+    else:
+        fetch(words, n, step, starts, count, like)
+        done = _both_places(words, n, step, low, high, count, starts, ends, like)
+    if not done:
+        _partitions(index, (n + step - 1) // step, high, count, ends, True, like)
+        fetch(words, n, step, ends, count, like)
+        _places(words, n, step, high, count, ends, True, like)
+
+
+@inline
+def _probe(given: int, part: int, parts: int, like: Any) -> None:
+    words, index, low, high = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
+    starts, ends = load_as(given, 4, 0), load_as(given, 5, 0)
+    n, step, m = load_as(given, 6, 0), load_as(given, 7, 0), load_as(given, 8, 0)
+    first, stop = m * part // parts, m * (part + 1) // parts
+    if first == stop:
+        return
+    seek(n, step, index, low + first * size_of(like), stop - first, starts + 4 * first, like)
+    for block in range(first, stop, BLOCK):
+        count, at = min(BLOCK, stop - block), block * size_of(like)
+        settle(words, n, step, index, low + at, high + at, count, starts + 4 * block, ends + 4 * block, like)
+
+
+@share
+def _probe_32(given: int, part: int, parts: int) -> None:
+    _probe(given, part, parts, np.uint32(0))
+
+
+@share
+def _probe_64(given: int, part: int, parts: int) -> None:
+    _probe(given, part, parts, np.uint64(0))
+
+
+def bisort_prober(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
+    """Find the records of all bounds."""
+    words, index, low, high, starts, ends = arrays
+    n, step, m = scalars
+    if n == 0:
+        starts[:m] = ends[:m] = 0
+        return m
+    probe = _probe_64 if words.dtype == np.uint64 else _probe_32
+    team.run(probe, table(words, index, low, high, starts, ends, n, step, m), -(-m // SLICE))
+    return m

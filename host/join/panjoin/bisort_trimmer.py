@@ -1,0 +1,69 @@
+"""The `bisort_trimmer` unit on the CPU: a run without its expired tuples, in the same order.
+
+Buffers: words and ids of the run, words and ids of the result (as long as the run). Scalars: length of the run, the
+first id that is kept. Rows through the unit are those that are left. PanJoin filters what it finds in the oldest
+subwindow (III-G1); where only counts are wanted, one pass over that subwindow saves looking at every tuple found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.types import Array
+from millrace.host.runtime.intrinsics import load_as, store_as, table
+from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.team import Team
+
+SLICE = 1 << 15
+"""About how many tuples one thread looks at at a time."""
+_U32 = np.uint32
+
+
+@share
+def _count(given: int, part: int, parts: int) -> None:
+    """How many tuples of each slice are left."""
+    ids, n, oldest = load_as(given, 1, 0), load_as(given, 4, 0), _U32(load_as(given, 5, 0))
+    total = 0
+    for i in range(n * part // parts, n * (part + 1) // parts):
+        total += load_as(ids, i, _U32(0)) >= oldest
+    store_as(load_as(given, 6, 0), part + 1, total)
+
+
+@inline
+def _copy(given: int, part: int, parts: int, like: Any) -> None:
+    words, ids, out, out_ids = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
+    n, oldest = load_as(given, 4, 0), _U32(load_as(given, 5, 0))
+    at, end = load_as(load_as(given, 6, 0), part, 0), load_as(load_as(given, 6, 0), part + 1, 0)
+    i = n * part // parts
+    while at < end:
+        # Written before it is known whether it stays: the next one that does overwrites it.
+        store_as(out, at, load_as(words, i, like))
+        store_as(out_ids, at, load_as(ids, i, _U32(0)))
+        at += load_as(ids, i, _U32(0)) >= oldest
+        i += 1
+
+
+@share
+def _copy_32(given: int, part: int, parts: int) -> None:
+    _copy(given, part, parts, np.uint32(0))
+
+
+@share
+def _copy_64(given: int, part: int, parts: int) -> None:
+    _copy(given, part, parts, np.uint64(0))
+
+
+def bisort_trimmer(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
+    """Copy what is left; how many that are."""
+    words, ids, out, out_ids = arrays
+    n, oldest = scalars
+    parts = max(-(-n // SLICE), 1)
+    firsts = np.zeros(parts + 1, np.int64)
+    given = table(words, ids, out, out_ids, n, oldest, firsts)
+    team.run(_count, given, parts)
+    np.cumsum(firsts, out=firsts)
+    team.run(_copy_64 if words.dtype == np.uint64 else _copy_32, given, parts)
+    return int(firsts[-1])

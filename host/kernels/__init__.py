@@ -1,0 +1,1 @@
+"""Compiled code that several structures share: sorting, segments, gathering."""

@@ -1,0 +1,156 @@
+"""Gathers columns of fixed width by row number, on all threads, into reused memory (`runtime/result_memory.py`).
+
+Arrow's own `take` serves every type; this serves the common ones, plain numbers and times without nulls in one piece,
+several times as fast: rows are asked of memory ahead of their turn, and the result's memory is not fresh. Columns of 64
+bits of a large table whose rows are wanted in no order are first laid beside each other, so that a row is one cache
+line to read and not one for each column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.types import Array, Positions
+from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.intrinsics import load_as, prefetch, store_as, table
+from millrace.host.runtime.jit import Share, inline, share
+from millrace.host.runtime.result_memory import result_array
+from millrace.host.runtime.team import Team
+
+PLAIN_BITS = (8, 16, 32, 64)
+"""Widths of values that are gathered by our own kernels."""
+SLICE = 1 << 14
+"""About how many rows one thread gathers at a time."""
+LEAST_ROWS = 1 << 12
+"""Fewer rows are left to Arrow."""
+AHEAD = 24
+"""How many rows ahead memory is asked for."""
+LEAST_BESIDE = 1 << 21
+"""Rows of a table whose columns are laid beside each other at least: smaller ones stay in the cache as they are."""
+MOST_BESIDE = 8
+"""Columns beside each other at most: a cache line."""
+
+
+@inline
+def _gather(given: int, part: int, parts: int, size: int, like: Any) -> None:
+    source, rows, n, out = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0)
+    first, stop = n * part // parts, n * (part + 1) // parts
+    sure = max(stop - AHEAD, first)
+    for i in range(first, sure):
+        prefetch(source + size * load_as(rows, i + AHEAD, 0))
+        store_as(out, i, load_as(source, load_as(rows, i, 0), like))
+    for i in range(sure, stop):
+        store_as(out, i, load_as(source, load_as(rows, i, 0), like))
+
+
+@share
+def _gather_8(given: int, part: int, parts: int) -> None:
+    _gather(given, part, parts, 1, np.uint8(0))
+
+
+@share
+def _gather_16(given: int, part: int, parts: int) -> None:
+    _gather(given, part, parts, 2, np.uint16(0))
+
+
+@share
+def _gather_32(given: int, part: int, parts: int) -> None:
+    _gather(given, part, parts, 4, np.uint32(0))
+
+
+@share
+def _gather_64(given: int, part: int, parts: int) -> None:
+    _gather(given, part, parts, 8, np.uint64(0))
+
+
+@share
+def _lay_beside(given: int, part: int, parts: int) -> None:
+    """Columns to rows."""
+    columns, n, out = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0)
+    for i in range(n * part // parts, n * (part + 1) // parts):
+        for c in range(columns):
+            store_as(out, i * columns + c, load_as(load_as(given, 3 + c, 0), i, 0))
+
+
+@share
+def _gather_beside(given: int, part: int, parts: int) -> None:
+    """Rows to gathered columns."""
+    columns, n, rows, source = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0)
+    stop = n * (part + 1) // parts
+    for i in range(n * part // parts, stop):
+        prefetch(source + 8 * columns * load_as(rows, min(i + AHEAD, stop - 1), 0))
+        row = load_as(rows, i, 0) * columns
+        for c in range(columns):
+            store_as(load_as(given, 4 + c, 0), i, load_as(source, row + c, 0))
+
+
+_GATHER: dict[int, Share] = {8: _gather_8, 16: _gather_16, 32: _gather_32, 64: _gather_64}
+
+
+class Gatherer:
+    """Gathers rows of one table, time and again; `scattered`: many rows will be wanted, in no order."""
+
+    def __init__(self, given: pa.Table, team: Team, scattered: bool = False) -> None:
+        """Nothing is gathered yet; whoever gathers rouses the team."""
+        self._given, self._team = given, team
+        self._plain = [plain_values(column) for column in given.columns]
+        wide = [i for i, values in enumerate(self._plain) if values is not None and values.itemsize == 8]
+        large = scattered and given.num_rows >= LEAST_BESIDE and 1 < len(wide) <= MOST_BESIDE
+        self._beside: dict[int, int] = {column: at for at, column in enumerate(wide)} if large else {}
+        self._rows: Array | None = None
+
+    def gather(self, rows: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
+        """The columns at these rows, in their order (null: nothing)."""
+        if rows.null_count or len(rows) < LEAST_ROWS:
+            return list(gather(self._given, rows).columns)
+        numbers = rows.to_numpy()
+        beside = self._gather_beside(numbers) if self._beside else []
+        columns: list[pa.Array | pa.ChunkedArray] = []
+        for i, (field, values) in enumerate(zip(self._given.schema, self._plain, strict=True)):
+            if values is None:
+                columns.append(gather(self._given.select([i]), rows).column(0))
+                continue
+            out = beside[self._beside[i]] if i in self._beside else self._gather_one(values, numbers)
+            columns.append(pa.Array.from_buffers(field.type, len(rows), [None, pa.py_buffer(out)]))
+        return columns
+
+    def _gather_one(self, values: Array, rows: Positions) -> Array:
+        out = result_array(len(rows), values.dtype)
+        self._team.run(_GATHER[8 * values.itemsize], table(values, rows, len(rows), out), -(-len(rows) // SLICE))
+        return out
+
+    def _gather_beside(self, rows: Positions) -> list[Array]:
+        count, n = len(self._beside), len(rows)
+        if self._rows is None:
+            size = self._given.num_rows
+            self._rows = huge_array(size * count, np.int64)
+            columns = [values for i in self._beside if (values := self._plain[i]) is not None]
+            self._team.run(_lay_beside, table(count, size, self._rows, *columns), -(-size // SLICE))
+        out = [result_array(n, np.int64) for _ in range(count)]
+        self._team.run(_gather_beside, table(count, n, rows, self._rows, *out), -(-n // SLICE))
+        return out
+
+
+def plain_values(column: pa.ChunkedArray) -> Array | None:
+    """A column's values as unsigned numbers of their width; nothing where they are not plain, or not in one piece."""
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
+    if not plain or column.num_chunks != 1 or column.null_count or kind.bit_width not in PLAIN_BITS:
+        return None
+    chunk = column.chunk(0)
+    word = np.dtype(f"u{kind.bit_width // 8}")
+    return np.frombuffer(chunk.buffers()[1], word, count=chunk.offset + len(chunk))[chunk.offset :]
+
+
+def gather(table: pa.Table, rows: pa.Array) -> pa.Table:
+    """Rows by number, in pieces where one would hold more text than Arrow's 32-bit offsets can address."""
+    try:
+        return table.take(rows)
+    except pa.ArrowInvalid as error:
+        if len(rows) < 2 or "overflow" not in str(error):
+            raise
+        half = len(rows) // 2
+        return pa.concat_tables([gather(table, rows[:half]), gather(table, rows[half:])])

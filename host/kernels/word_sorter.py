@@ -1,0 +1,269 @@
+"""Sorts a batch by its words: a radix sort in which each thread owns a range of values, so nothing is merged after.
+
+A word's differing bits travel together with its number in one 64-bit key. Only the leading digits are sorted by radix,
+as many as tell most words apart; what is left is nearly in order and is put right by insertion. Data that this does not
+suit (many words alike in their leading digits) is sorted by all digits. Equal words keep their order. PanJoin's manager
+sorts each batch before it is inserted or probes (III-A, step 2). Limit: 2^31 words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.host.base.types import Array
+from millrace.host.runtime.intrinsics import address, load_as, store_as
+from millrace.host.runtime.jit import inline, kernel, share
+from millrace.host.runtime.team import Team
+
+DIGIT = 8
+"""Bits sorted by in one pass: 256 streams of writes still fit a first-level cache."""
+BUCKETS = 1 << DIGIT
+MOST_PASSES = 8
+LEAST_SHARED = 1 << 12
+"""Batches below this are sorted by one thread."""
+LEAST_RADIX = 48
+"""Batches below this are sorted by insertion alone."""
+_SPARE_BITS = 7
+"""Leading bits sorted by beyond those that number the words: what makes collisions rare."""
+_MOVES = 4
+"""Insertion may move this many keys per word before it gives up."""
+_SAMPLE = 256
+_U64 = np.uint64
+# The arguments of a sort, by place. Numbers of 64 bits travel as they are.
+_WORDS, _N, _MASK, _PIVOTS, _FIRSTS, _A, _B, _OUT, _ORDER, _HISTOGRAMS = range(10)
+_NUMBER_BITS, _KEPT, _DROPPED, _COMMON, _PASSES, _FAILED, _ARGUMENTS = range(10, 17)
+
+
+@kernel
+def _difference(words: Any) -> Any:
+    """The bits in which words differ from the first one."""
+    bits = words[0] ^ words[0]
+    for i in range(words.shape[0]):
+        bits |= words[i] ^ words[0]
+    return bits
+
+
+@inline
+def _is_mine(value: Any, low: Any, high: Any, last: Any) -> Any:
+    """Whether a value is in the half-open range of a part; the last part has no upper end."""
+    return (value >= low) & ((value < high) | last)
+
+
+@inline
+def _count_part(given: int, part: int, parts: int, like: Any) -> None:
+    """How many words fall to each part."""
+    words, mask = load_as(given, _WORDS, 0), load_as(given, _MASK, _U64(0))
+    pivots, last = load_as(given, _PIVOTS, 0), part == parts - 1
+    low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
+    total = 0
+    for i in range(load_as(given, _N, 0)):
+        total += _is_mine(_U64(load_as(words, i, like)) & mask, low, high, last)
+    store_as(load_as(given, _FIRSTS, 0), part + 1, total)
+
+
+@share
+def _count_part_32(given: int, part: int, parts: int) -> None:
+    _count_part(given, part, parts, np.uint32(0))
+
+
+@share
+def _count_part_64(given: int, part: int, parts: int) -> None:
+    _count_part(given, part, parts, np.uint64(0))
+
+
+@inline
+def _collect(given: int, part: int, parts: int, keys: int, like: Any) -> None:
+    """The part's words as keys: the kept bits above, the word's number below."""
+    words, mask = load_as(given, _WORDS, 0), load_as(given, _MASK, _U64(0))
+    pivots, last = load_as(given, _PIVOTS, 0), part == parts - 1
+    low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
+    up, down = load_as(given, _NUMBER_BITS, _U64(0)), load_as(given, _DROPPED, _U64(0))
+    at = 0
+    for i in range(load_as(given, _N, 0)):
+        value = _U64(load_as(words, i, like)) & mask
+        store_as(keys, at, ((value >> down) << up) | _U64(i))
+        at += _is_mine(value, low, high, last)
+
+
+@inline
+def _by_digits(a: int, b: int, count: int, histogram: int, first_bit: int, passes: int) -> int:
+    """Sort keys by digits from `first_bit` up, going to and fro between `a` and `b`; where they end up."""
+    for i in range(passes * BUCKETS):
+        store_as(histogram, i, np.int32(0))
+    for i in range(count):
+        key = load_as(a, i, _U64(0)) >> _U64(first_bit)
+        for p in range(passes):
+            digit = np.int64((key >> _U64(p * DIGIT)) & _U64(BUCKETS - 1)) + p * BUCKETS
+            store_as(histogram, digit, np.int32(load_as(histogram, digit, np.int32(0)) + 1))
+    for p in range(passes):
+        places = histogram + 4 * p * BUCKETS
+        if _to_places(places, count):
+            _scatter(a, b, count, places, _U64(first_bit + p * DIGIT))
+            a, b = b, a
+    return a
+
+
+@inline
+def _to_places(histogram: int, count: int) -> bool:
+    """Counts to first places; false where all keys are in one bucket, so that the pass can be left out."""
+    at = 0
+    for d in range(BUCKETS):
+        n = load_as(histogram, d, np.int32(0))
+        if n == count:
+            return False
+        store_as(histogram, d, np.int32(at))
+        at += n
+    return True
+
+
+@inline
+def _scatter(a: int, b: int, count: int, places: int, shift: Any) -> None:
+    for i in range(count):
+        key = load_as(a, i, _U64(0))
+        digit = np.int64((key >> shift) & _U64(BUCKETS - 1))
+        place = load_as(places, digit, np.int32(0))
+        store_as(places, digit, np.int32(place + 1))
+        store_as(b, place, key)
+
+
+@inline
+def _put_right(keys: int, count: int) -> bool:
+    """Insertion sort of keys that are nearly in order; false, with nothing lost, where they are not."""
+    moves = _MOVES * count
+    for i in range(1, count):
+        key = load_as(keys, i, _U64(0))
+        at = i
+        while at > 0 and load_as(keys, at - 1, _U64(0)) > key:
+            store_as(keys, at, load_as(keys, at - 1, _U64(0)))
+            at -= 1
+        store_as(keys, at, key)
+        moves -= i - at
+        if moves < 0:
+            return False
+    return True
+
+
+@inline
+def _deliver(given: int, first: int, count: int, keys: int, like: Any) -> None:
+    """Keys to words and numbers. Where bits were dropped, words alike in the others may still be out of order."""
+    words, out, order = load_as(given, _WORDS, 0), load_as(given, _OUT, 0), load_as(given, _ORDER, 0)
+    up, common = load_as(given, _NUMBER_BITS, _U64(0)), load_as(given, _COMMON, _U64(0))
+    numbers = (_U64(1) << up) - _U64(1)
+    if load_as(given, _DROPPED, 0) == 0:
+        for i in range(first, first + count):
+            key = load_as(keys, i - first, _U64(0))
+            store_as(out, i, type(like)(common | (key >> up)))
+            store_as(order, i, np.uint32(key & numbers))
+        return
+    moves = _MOVES * count
+    for i in range(first, first + count):
+        number = np.int64(load_as(keys, i - first, _U64(0)) & numbers)
+        word = load_as(words, number, like)
+        at = i
+        while at > first and load_as(out, at - 1, like) > word and moves > 0:
+            store_as(out, at, load_as(out, at - 1, like))
+            store_as(order, at, load_as(order, at - 1, np.uint32(0)))
+            at -= 1
+            moves -= 1
+        store_as(out, at, word)
+        store_as(order, at, np.uint32(number))
+    if moves <= 0:
+        store_as(load_as(given, _FAILED, 0), 0, 1)
+
+
+@inline
+def _sort_part(given: int, part: int, parts: int, like: Any) -> None:
+    firsts = load_as(given, _FIRSTS, 0)
+    first = load_as(firsts, part, 0)
+    count = load_as(firsts, part + 1, 0) - first
+    # Every part has one more place than words: `_collect` writes before it knows whether the word is its own.
+    a, b = load_as(given, _A, 0) + 8 * (first + part), load_as(given, _B, 0) + 8 * (first + part)
+    histogram = load_as(given, _HISTOGRAMS, 0) + 4 * part * MOST_PASSES * BUCKETS
+    low_bit, kept, passes = load_as(given, _NUMBER_BITS, 0), load_as(given, _KEPT, 0), load_as(given, _PASSES, 0)
+    _collect(given, part, parts, a, like)
+    every = (kept + DIGIT - 1) // DIGIT
+    keys = _by_digits(a, b, count, histogram, low_bit + max(kept - passes * DIGIT, 0), passes)
+    if passes < every and not _put_right(keys, count):
+        keys = _by_digits(keys, a if keys == b else b, count, histogram, low_bit, every)
+    _deliver(given, first, count, keys, like)
+
+
+@share
+def _sort_part_32(given: int, part: int, parts: int) -> None:
+    _sort_part(given, part, parts, np.uint32(0))
+
+
+@share
+def _sort_part_64(given: int, part: int, parts: int) -> None:
+    _sort_part(given, part, parts, np.uint64(0))
+
+
+@kernel
+def _insertion(words: Any, out: Any, order: Any) -> None:
+    """A few words, one by one."""
+    for i in range(words.shape[0]):
+        word = words[i]
+        at = i
+        while at > 0 and out[at - 1] > word:
+            out[at] = out[at - 1]
+            order[at] = order[at - 1]
+            at -= 1
+        out[at] = word
+        order[at] = i
+
+
+def sort_words(words: Array, team: Team) -> tuple[Array, npt.NDArray[np.uint32]]:
+    """The words in ascending order, and the number each had before; equal words keep their order.
+
+    Both arrays come from the team's arena.
+    """
+    n = len(words)
+    words = np.ascontiguousarray(words)
+    out, order = team.arena.take(n, words.dtype), team.arena.take(n, np.uint32)
+    if n < LEAST_RADIX:
+        _insertion(words, out, order)
+    elif not _radix(words, out, order, team):
+        order[:] = np.argsort(words, kind="stable")
+        np.take(words, order, out=out)
+    return out, order
+
+
+def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
+    """Sort into `out` and `order`; false where the data does not suit."""
+    n, wide = len(words), words.dtype == np.uint64
+    bits, number_bits = max(int(_difference(words)).bit_length(), 1), (n - 1).bit_length()
+    kept = min(bits, 64 - number_bits)
+    leading = -(-(number_bits + _SPARE_BITS) // DIGIT)
+    mask = (1 << bits) - 1
+    parts = team.threads if n >= LEAST_SHARED else 1
+    pivots, firsts = _pivots(words, mask, parts), np.zeros(parts + 1, np.int64)
+    a, b = team.arena.take(n + parts, np.uint64), team.arena.take(n + parts, np.uint64)
+    histograms = team.arena.take(parts * MOST_PASSES * BUCKETS, np.int32)
+    failed = np.zeros(1, np.int64)
+    given = np.array(
+        [
+            *(address(words), n, mask, *(address(x) for x in (pivots, firsts, a, b, out, order, histograms))),
+            *(number_bits, kept, bits - kept, int(words[0]) & ~mask, min(leading, -(-kept // DIGIT)), address(failed)),
+        ],
+        np.uint64,
+    ).view(np.int64)
+    firsts[1] = n
+    if parts > 1:
+        team.run(_count_part_64 if wide else _count_part_32, given, parts)
+        np.cumsum(firsts, out=firsts)
+    team.run(_sort_part_64 if wide else _sort_part_32, given, parts)
+    for scratch in (a, b, histograms):
+        team.arena.give(scratch)
+    return not failed[0]
+
+
+def _pivots(words: Array, mask: int, parts: int) -> npt.NDArray[np.uint64]:
+    """Lower ends of the parts' ranges, from a sample; one more than there are parts."""
+    pivots = np.zeros(parts + 1, np.uint64)
+    if parts > 1:
+        sample = np.sort(words[:: max(len(words) // _SAMPLE, 1)].astype(np.uint64) & np.uint64(mask))
+        pivots[1:parts] = sample[len(sample) * np.arange(1, parts) // parts]
+    return pivots

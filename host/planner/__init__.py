@@ -1,0 +1,1 @@
+"""Which index a join uses, and why."""

@@ -1,0 +1,149 @@
+"""`@kernel`: Numba compilation with a disk cache that notices every change.
+
+Numba's cache looks only at the file a function stands in; a kernel that calls one in another file would keep the old
+machine code. The cache folder is therefore named by a hash of all files with kernels and of the versions in use, and
+kernels take constants and helpers from such files only.
+`MILLRACE_CACHE_DIR` moves it (default: `millrace` in the user's cache folder).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import llvmlite
+import numba
+from llvmlite import ir
+from numba.core import config as numba_config
+from numba.core import types
+from numba.extending import intrinsic
+
+F = TypeVar("F", bound=Callable[..., Any])
+config: Any = numba_config  # its settings are made at run time, so no type checker knows them
+_lock = threading.Lock()
+_SHARE = types.void(types.int64, types.int64, types.int64)
+
+
+def kernel(function: F) -> F:
+    """Compile on first call, without the GIL, and keep the machine code on disk."""
+    return cast(F, _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function))
+
+
+def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
+    """Decorate with the cache in our own folder."""
+    with _lock:
+        before = config.CACHE_DIR
+        # Numba picks a function's cache folder when it is decorated; the setting is put back at once for others.
+        config.CACHE_DIR = str(cache_dir())
+        try:
+            return decorate(function)
+        finally:
+            config.CACHE_DIR = before
+
+
+class Share:
+    """A kernel `(arguments, part, parts)` that a team of threads runs by address (`team.py`).
+
+    It does its part of the work and raises nothing. Compiled when its address is first asked for.
+    """
+
+    def __init__(self, function: Callable[[int, int, int], None]) -> None:
+        """Compile nothing yet."""
+        self._function = function
+        self._lock = threading.Lock()
+        self._compiled: Any = None
+
+    @property
+    def address(self) -> int:
+        """Where the machine code is."""
+        if self._compiled is None:
+            with self._lock:
+                self._compiled = self._compiled or _cached(numba.cfunc(_SHARE, cache=True), self._function)
+        where: int = self._compiled.address
+        return where
+
+
+def share(function: Callable[[int, int, int], None]) -> Share:
+    """Make a `Share` of a function."""
+    return Share(function)
+
+
+def inline(function: F) -> F:
+    """A helper compiled into the kernels that call it."""
+    compiled: Any = numba.njit(nogil=True, forceinline=True, boundscheck=False)(function)
+    return cast(F, compiled)
+
+
+@cache
+def cache_dir() -> Path:
+    """The folder for this version of the kernels, made if needed; a temporary one where the home is read-only."""
+    base = os.environ.get("MILLRACE_CACHE_DIR")
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    path = (Path(base) if base else Path(home) / "millrace") / f"numba-{source_hash()}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="millrace-numba-"))
+
+
+@cache
+def source_hash() -> str:
+    """A hash of every file in `host/`, sub-packages included, that holds kernels, and of the compiler's versions."""
+    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    host = Path(__file__).parents[1]
+    for path in sorted(host.rglob("*.py")):
+        text = path.read_bytes()
+        if path.samefile(__file__) or b"from millrace.host.runtime.jit import" in text:
+            digest.update(str(path.relative_to(host)).encode())
+            digest.update(text)
+    return digest.hexdigest()[:16]
+
+
+# Kernels that work on memory by address: an array as an argument of every helper would be counted in and out at each
+# call, and its index checked for being negative at each access. The caller keeps the arrays alive and in bounds.
+
+
+def _load(typing_context: Any, address: Any, index: Any) -> Any:
+    """The int64 at `address + 8 * index`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(element(builder, arguments, ir.IntType(64)))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def _store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
+    """Put an int64 at `address + 8 * index`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], element(builder, arguments, ir.IntType(64)))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _load_byte(typing_context: Any, address: Any, index: Any) -> Any:
+    """The byte at `address + index`, as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(element(builder, arguments, ir.IntType(8))), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def element(builder: Any, arguments: Any, kind: Any) -> Any:
+    """The pointer to element `arguments[1]` of the array of `kind` at address `arguments[0]`."""
+    return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
+
+
+load: Callable[[int, int], int] = cast(Any, intrinsic(_load))
+store: Callable[[int, int, int], None] = cast(Any, intrinsic(_store))
+load_byte: Callable[[int, int], int] = cast(Any, intrinsic(_load_byte))

@@ -1,0 +1,99 @@
+"""Takes one side's tables in: looks its columns up, checks their types, and makes `Tuples` of rows.
+
+An intake needs the schema of its own side only, so rows can be taken in while the other side is still unknown. What
+depends on both sides (comparing r's columns with s's) is checked by `millrace.host.expr.plan.bind`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.errors import SchemaError
+from millrace.host.base.types import Array, Longs, Mask, Side
+from millrace.host.base.words import KeyType, both, every, key_type, native, repeated
+from millrace.host.data.timescale import TimeScale
+from millrace.host.data.tuples import Tuples
+from millrace.host.expr import evaluate as ev
+from millrace.host.expr.condition import Comparison, Condition, columns_of, sides_of
+from millrace.host.expr.plan import column_type
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What one side's tables look like and how they are read. `keys`: columns of terms that relate both sides."""
+
+    side: Side
+    schema: pa.Schema
+    types: dict[tuple[Side, str], KeyType]
+    filters: tuple[Comparison, ...]
+    keys: frozenset[str]
+    time: tuple[str, KeyType] | None
+
+    def read(self, table: pa.Table, seq: Longs, source: int | Array, scale: TimeScale) -> Reading:
+        """Tuples of all rows, and which of them have no null key and no null time."""
+        rows = table.num_rows
+        live = known_keys = every(rows)
+        columns: dict[str, Array] = {}
+        for (_, name), kind in self.types.items():
+            columns[name], valid = native(table.column(name), kind)
+            live = both(live, valid)
+            if name in self.keys:
+                known_keys = both(known_keys, valid)
+        live = self._filtered(columns, live)
+        time, known = self._times(table, scale)
+        sources = repeated(source, rows, np.int32) if isinstance(source, int) else source
+        return Reading(Tuples(seq, sources, time, live, columns, table), known_keys, known)
+
+    def _filtered(self, columns: dict[str, Array], live: Mask) -> Mask:
+        """One-sided terms, evaluated only where no operand is null."""
+        if not self.filters:
+            return live
+        usable = np.flatnonzero(live)
+        cells = {(self.side, name): c[usable] for name, c in columns.items()}
+        keep = np.zeros(len(live), np.bool_)
+        passed = np.ones(len(usable), np.bool_)
+        for term in self.filters:
+            passed &= ev.holds(term, cells, self.types, len(usable))
+        keep[usable] = passed
+        return keep
+
+    def _times(self, table: pa.Table, scale: TimeScale) -> tuple[Longs, Mask]:
+        if self.time is None:
+            return repeated(0, table.num_rows), every(table.num_rows)
+        name, kind = self.time
+        values, known = native(table.column(name), kind)
+        return scale.times(values, kind, f"{self.side}.{name}"), known
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a table turned out to hold, row by row."""
+
+    tuples: Tuples
+    known_keys: Mask
+    known_time: Mask
+
+
+def make_intake(side: Side, condition: Condition, schema: pa.Schema, time: str | None) -> Intake:
+    """Look up the columns that the condition and the time argument name, and check what concerns this side alone."""
+    types = {(side, name): column_type(side, name, schema) for name in condition.columns(side)}
+    single = len(condition.bands) == 1
+    filters = tuple(t for t in condition.comparisons() if single and sides_of(t) == {side})
+    for term in filters:
+        ev.check(term, types, condition.text)
+    keys = {c.name for t in condition.comparisons() if len(sides_of(t)) == 2 for c in columns_of(t) if c.side == side}
+    return Intake(side, schema, types, filters, frozenset(keys), None if time is None else _time(side, time, schema))
+
+
+def _time(side: Side, name: str, schema: pa.Schema) -> tuple[str, KeyType]:
+    if name not in schema.names:
+        raise SchemaError(f"time={name!r}, but {side} has no such column; its columns are {', '.join(schema.names)}")
+    data_type = schema.field(name).type
+    if not (pa.types.is_timestamp(data_type) or pa.types.is_date(data_type) or pa.types.is_integer(data_type)):
+        raise SchemaError(
+            f"the time column {side}.{name} is {data_type}; allowed are timestamps, dates and integers: cast it first"
+        )
+    return name, key_type(f"{side}.{name}", data_type)

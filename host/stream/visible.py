@@ -1,0 +1,149 @@
+"""Who may meet whom: the window as intervals of positions.
+
+Each side's window has a length, in rows or in ticks of time. A newcomer meets the tuples of the other side that
+were taken before it and lie within that side's length. Taken tuples of a side are in time order, so these are
+always consecutive positions, and the interval never moves back from one newcomer to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from millrace.host.base.types import SIDES, Longs, Order, Positions, Side, other
+from millrace.host.base.words import repeated, saturating_add
+from millrace.host.data.tuples import Tuples
+from millrace.host.data.window import Window
+from millrace.host.expr.exact import INT64_MAX, INT64_MIN
+
+Windows = dict[Side, Window]
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """New tuples of one side, already appended to its window, and the partners' positions each may meet."""
+
+    tuples: Tuples
+    first: int
+    begin: Positions
+    end: Positions
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Newly taken tuples, per side in order, and how the sides interleave (0 for r, 1 for s).
+
+    In a self-join every tuple is there twice in a row, as r and as s.
+    """
+
+    sides: dict[Side, Tuples]
+    order: Order
+    self_join: bool = False
+
+    @cached_property
+    def numbers(self) -> dict[Side, Positions]:
+        """Where in `order` each side's tuples stand."""
+        return {"r": np.flatnonzero(self.order == 0), "s": np.flatnonzero(self.order)}
+
+    @property
+    def only(self) -> Side | None:
+        """The one side that the tuples are of, if they are."""
+        empty = [side for side in SIDES if not len(self.sides[side])]
+        return other(empty[0]) if empty else None
+
+    def among_first(self, side: Side, n: int) -> int:
+        """How many of the first `n` tuples are of a side."""
+        if self.only is not None:
+            return n if self.only == side else 0
+        return int(np.searchsorted(self.numbers[side], n))
+
+    def times(self) -> Longs:
+        """All timestamps in the order the tuples were taken."""
+        times = np.zeros(len(self.order), np.int64)
+        for side, tuples in self.sides.items():
+            times[self.numbers[side]] = tuples.time
+        return times
+
+
+def arrival_order(r: int, s: int) -> Order:
+    """All of r's tuples, then all of s's."""
+    if r == 0 or s == 0:
+        return repeated(int(r == 0), r + s, np.uint8)
+    return np.repeat(np.array([0, 1], np.uint8), [r, s])
+
+
+def time_order(r: Longs, s: Longs) -> Order:
+    """How two sides, each in order, interleave by time, r before s where they are equal."""
+    order = np.zeros(len(r) + len(s), np.uint8)
+    order[np.arange(len(s)) + np.searchsorted(r, s, "right")] = 1
+    return order
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The lengths of r's and s's window: rows if `counts`, else ticks of time."""
+
+    counts: bool
+    lengths: dict[Side, int]
+
+    def newcomers(self, windows: Windows, taken: Taken) -> dict[Side, Newcomers]:
+        """For each newcomer (already at the end of its window) the positions it may meet."""
+        result: dict[Side, Newcomers] = {}
+        for side, tuples in taken.sides.items():
+            partner = other(side)
+            first = windows[side].end - len(tuples)
+            before = windows[partner].end - len(taken.sides[partner])
+            if taken.only is not None:
+                # Nothing of the other side came meanwhile: one interval, or at least one end of it, serves all.
+                end = repeated(before, len(tuples))
+            else:
+                end = before + self._partners_before(taken, side)
+            begin = self._begin(windows[partner], self.lengths[partner], end, tuples.time)
+            result[side] = Newcomers(tuples, first, begin, end)
+        return result
+
+    def _partners_before(self, taken: Taken, side: Side) -> Positions:
+        """How many tuples of the other side were taken before each tuple, its own double not counted."""
+        at = taken.numbers[side]
+        count = at - np.arange(len(at))
+        return count - 1 if taken.self_join and side == "s" else count
+
+    def _begin(self, window: Window, length: int, end: Positions, times: Longs) -> Positions:
+        if self.counts and end.strides == (0,):
+            oldest_met = max(int(end[0]) - length, 0) if len(end) else 0
+            return repeated(oldest_met, len(end))
+        if self.counts:
+            return np.maximum(end - min(length, INT64_MAX), 0)
+        oldest = saturating_add(times, -length)
+        return np.minimum(window.first + np.searchsorted(window.time.view(), oldest), end)
+
+    def keeper(self, windows: Windows, taken: Taken) -> Callable[[int], tuple[int, int]]:
+        """A function that gives the oldest positions (r's, s's) that tuples after the n-th taken one can meet."""
+        times = None if self.counts else taken.times()
+        first = {side: windows[side].end - len(taken.sides[side]) for side in SIDES}
+
+        def keep(n: int) -> tuple[int, int]:
+            oldest = []
+            for side in SIDES:
+                if times is None:
+                    oldest.append(first[side] + taken.among_first(side, n) - self.lengths[side])
+                else:
+                    oldest.append(self._oldest(windows[side], int(times[n - 1]) - self.lengths[side]))
+            return max(oldest[0], 0), max(oldest[1], 0)
+
+        return keep
+
+    def oldest_needed(self, side: Side, window: Window, frontier: int | None) -> int:
+        """The oldest position that a later tuple can meet, when all rows up to `frontier` have been taken."""
+        if self.counts:
+            return window.end - self.lengths[side]
+        return window.first if frontier is None else self._oldest(window, frontier - self.lengths[side])
+
+    def _oldest(self, window: Window, time: int) -> int:
+        """The first position at or after a time."""
+        if time > INT64_MAX:
+            return window.end
+        return window.first + int(np.searchsorted(window.time.view(), max(time, INT64_MIN)))

@@ -1,0 +1,1 @@
+"""The parts of `mr.OrderedIndex`: rows of both layouts, update input, results and files."""

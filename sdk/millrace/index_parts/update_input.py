@@ -1,0 +1,117 @@
+"""The door of `OrderedIndex.update`: what a user brings becomes one change per word, with plain numbers for values.
+
+Deletes are read like queries: a key that the key type cannot hold is nowhere. Upserts must be held exactly. Null and
+NaN keys are skipped; those of upserts are counted, as at construction. Values are cast to the index's type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.errors import ArgumentError, SchemaError
+from millrace.host.base.types import Array, Mask
+from millrace.host.base.words import KeyType, all_true, both, key_type, native
+from millrace.host.expr.key_floor import check_kinds, floor_words
+from millrace.host.hbtree.update_batch import Batch, make_batch
+from millrace.host.runtime.team import Team
+from millrace.index_parts.rows import beside_words, plain_words
+from millrace.ingest.columns import as_array, as_values
+
+
+@dataclass(frozen=True)
+class Update:
+    """A batch and the values of its upserts: as `numbers` where they can lie beside words, and as `values`."""
+
+    batch: Batch
+    numbers: Array | None
+    values: pa.Array | None
+    lent: bool
+    """Whether `values` may lie in memory that the user can change later: what is kept of them must be a copy."""
+    null_keys: int
+    next_row: int
+
+
+def exact_words(column: pa.Array, kind: KeyType, label: str) -> tuple[Array, Mask, Mask]:
+    """Words of a column in an index's key type, which of them are exact, and which rows are not null."""
+    if pa.types.is_null(column.type):
+        none = np.zeros(len(column), np.bool_)
+        return np.zeros(len(column), kind.word), ~none, none
+    asked = key_type(label, column.type)
+    check_kinds(label, asked, kind)
+    values, valid = native(column, asked)
+    if asked.dtype == kind.dtype and asked.ns == kind.ns:
+        raw, flip = plain_words(values)
+        words = raw ^ raw.dtype.type(flip) if flip else raw
+        return words, np.ones(len(column), np.bool_), valid
+    floor = floor_words(values, asked, kind)
+    return np.ascontiguousarray(floor.words), floor.exact, valid
+
+
+def read_update(
+    upsert: Any, delete: Any, kind: KeyType, value_type: pa.DataType | None, next_row: int, team: Team
+) -> Update:
+    """Both arguments; `value_type` is nothing where values are row numbers."""
+    deletes = np.zeros(0, kind.word)
+    if delete is not None:
+        words, exact, valid = exact_words(as_array(delete, "delete"), kind, "delete")
+        usable = both(valid, exact)
+        deletes = words if all_true(usable) else words[usable]
+    keys, values = _pair(upsert, value_type)
+    words, exact, valid = exact_words(keys, kind, "upsert")
+    if not all_true(exact | ~valid):
+        row = int(np.flatnonzero(valid & ~exact)[0])
+        raise ArgumentError(
+            f"upsert: key {keys[row].as_py()!r} in row {row:,} is no {kind.name}, which the index's keys are: "
+            f"bring keys that this type holds exactly"
+        )
+    rows = None if all_true(valid) else np.flatnonzero(valid)
+    if rows is not None:
+        words = words[rows]
+        values = None if values is None else values.take(pa.array(rows))
+    if value_type is None:
+        numbers: Array | None = next_row + (np.arange(len(keys)) if rows is None else rows)
+        numbers = np.asarray(numbers, np.int64).view(np.uint64)
+    else:
+        assert values is not None
+        numbers = beside_words(values)
+    batch = make_batch(deletes, words, team)
+    return Update(batch, numbers, values, _is_lent(upsert), len(keys) - len(words), next_row + len(keys))
+
+
+def _is_lent(upsert: Any) -> bool:
+    """Arrow's arrays never change; a NumPy array, or what wraps one, may."""
+    return isinstance(upsert, tuple) and not isinstance(upsert[-1], pa.Array | pa.ChunkedArray)
+
+
+def _pair(upsert: Any, value_type: pa.DataType | None) -> tuple[pa.Array, pa.Array | None]:
+    """Keys and values of the upserts, both of the same length."""
+    if upsert is None:
+        return pa.nulls(0), None if value_type is None else pa.nulls(0, value_type)
+    keys, values = upsert if isinstance(upsert, tuple) and len(upsert) == 2 else (upsert, None)
+    column = as_array(keys, "upsert")
+    if value_type is None:
+        if values is not None:
+            raise ArgumentError("upsert has values, but this index was made without: bring upsert=keys alone")
+        return column, None
+    if values is None:
+        raise ArgumentError(f"upsert has no values; this index's are {value_type}: bring upsert=(keys, values)")
+    cast = _cast(as_values(values), value_type)
+    if len(cast) != len(column):
+        raise ArgumentError(f"upsert has {len(column):,} keys and {len(cast):,} values: bring a value for each key")
+    return column, cast
+
+
+def _cast(values: pa.Array, value_type: pa.DataType) -> pa.Array:
+    if values.type == value_type:
+        return values
+    try:
+        return values.cast(value_type)
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"upsert has values of type {values.type} that are no {value_type}, the index's type ({error}): "
+            f"bring values of that type"
+        ) from error

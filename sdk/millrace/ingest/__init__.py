@@ -1,0 +1,1 @@
+"""What users pass in: tables, columns, durations and arguments, checked and converted once."""

@@ -1,0 +1,184 @@
+"""Reads and checks the arguments of joins, once, before anything else happens: a bad one is an `ArgumentError`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from millrace.host.base.errors import ArgumentError
+from millrace.host.base.types import SIDES, Side
+from millrace.host.device.contract import Device
+from millrace.host.expr.condition import Condition
+from millrace.host.expr.plan import check_bands, plan_kind
+from millrace.host.join.contract import INDEXES, preferred, serving
+from millrace.ingest.checks import choice, whole
+from millrace.ingest.durations import Span, WindowSpec, parse_lateness, parse_window
+from millrace.ingest.memory_limits import check_room
+from millrace.registry import check_name, device_for
+from millrace.registry import device as open_device
+
+OUTPUTS = ("pairs", "seqs", "count")
+HOWS = ("inner", "left", "semi", "anti")
+FALLBACKS = (None, "cpu")
+MAX_PENDING = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a join is run: nothing here changes what it means."""
+
+    indexes: tuple[str, ...]
+    """Those that may be taken, best first: one if the user named it."""
+    device: str
+    threads: int | None
+    fallback: str | None
+
+    def open(self) -> Opened:
+        """An index, the device to work on and, where the user allowed it, the one to go on with after a fault."""
+        index, chosen = device_for(self.indexes, self.device, self.threads)
+        if self.fallback is None or self.fallback == chosen.name:
+            return Opened(index, chosen, None)
+        return Opened(index, chosen, open_device(self.fallback, self.threads))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What an engine opened."""
+
+    index: str
+    device: Device
+    spare: Device | None
+
+    def close(self) -> None:
+        """Give the devices back."""
+        for device in (self.device, self.spare):
+            if device is not None:
+                device.close()
+
+
+@dataclass(frozen=True)
+class WindowArguments:
+    """What a `WindowJoin` means. `given` are the arguments as written, for comparing with a stored state."""
+
+    condition: Condition
+    window: WindowSpec
+    time: dict[Side, str] | None
+    lateness: Span
+    sources: dict[Side, int]
+    self_join: bool
+    output: str
+    max_pending: int
+    engine: Engine
+    given: dict[str, Any]
+
+    @property
+    def several(self) -> bool:
+        """Whether some side has more than one source, so that the output names sources."""
+        return max(self.sources.values()) > 1
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The sides that are pushed."""
+        return ("r",) if self.self_join else SIDES
+
+
+def parse_condition(on: Any) -> Condition:
+    """The `on` argument; one that was seen lately is not read again."""
+    return _parsed(on) if isinstance(on, str) else _parsed.__wrapped__(on)
+
+
+@lru_cache(maxsize=64)
+def _parsed(on: Any) -> Condition:
+    from millrace.predicate import parse  # sqlglot is loaded only where a condition is parsed
+
+    condition = parse(on)
+    check_bands(condition)
+    return condition
+
+
+def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool) -> Engine:
+    """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the indexes that may serve."""
+    kind = plan_kind(condition)
+    able = serving(kind)
+    choice("index", index, tuple(INDEXES))
+    if index not in ("auto", *able):
+        raise ArgumentError(
+            f"index={index!r} cannot serve this condition (of the kind {kind!r}); those that can are {', '.join(able)}"
+        )
+    if not (isinstance(device, str) and device == "auto"):
+        check_name(device)
+    if threads is not None:
+        threads = whole("threads", threads, 1)
+    choice("fallback", fallback, FALLBACKS)
+    indexes = preferred(kind, counting) if index == "auto" else [index]
+    return Engine(tuple(indexes), device, threads, fallback)
+
+
+def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
+    """All arguments of `WindowJoin`."""
+    condition = parse_condition(given["on"])
+    window = parse_window(given["window"])
+    check_room(window, given["window"])
+    self_join = choice("self_join", given["self_join"], (False, True))
+    time = _time(given["time"], self_join)
+    lateness = parse_lateness(given["lateness"])
+    sources = _sources(given["sources"], self_join)
+    if time is None:
+        if not window.counts:
+            raise ArgumentError(f"window={given['window']!r} is a length of time: name the time column with time='ts'")
+        if lateness.length:
+            raise ArgumentError(f"lateness={given['lateness']!r} needs time=: without it rows come in order of arrival")
+        if max(sources.values()) > 1:
+            raise ArgumentError(f"sources={given['sources']!r} needs time=: several sources are ordered by time")
+    elif not window.counts and lateness.length and window.r.measure != lateness.measure:
+        raise ArgumentError(
+            f"window={given['window']!r} and lateness={given['lateness']!r} differ in kind: both need a unit, or none"
+        )
+    output = choice("output", given["output"], OUTPUTS)
+    counting = output == "count"
+    engine = parse_engine(condition, given["index"], given["device"], given["threads"], given["fallback"], counting)
+    return WindowArguments(
+        condition,
+        window,
+        time,
+        lateness,
+        sources,
+        self_join,
+        output,
+        whole("max_pending", given["max_pending"], 1),
+        engine,
+        given,
+    )
+
+
+def _time(given: Any, self_join: bool) -> dict[Side, str] | None:
+    if given is None:
+        return None
+    names = (given, given) if isinstance(given, str) else given
+    if not isinstance(names, tuple | list) or len(names) != 2 or not all(isinstance(n, str) for n in names):
+        raise ArgumentError(f"time={given!r}: allowed are a column name, or a pair (r's column, s's column)")
+    if self_join and names[0] != names[1]:
+        raise ArgumentError(f"time={given!r}: a self-join has one stream and so one time column")
+    return {"r": names[0], "s": names[1]}
+
+
+def _sources(given: Any, self_join: bool) -> dict[Side, int]:
+    if given is None:
+        return {"r": 1} if self_join else {"r": 1, "s": 1}
+    sides: tuple[Side, ...] = ("r",) if self_join else SIDES
+    if not isinstance(given, Mapping) or not set(given) <= set(sides):
+        raise ArgumentError(f"sources={given!r}: allowed is a mapping such as {{'r': 3}} over {', '.join(sides)}")
+    return {side: whole(f"sources[{side!r}]", given.get(side, 1), 1) for side in sides}
+
+
+def describe_arguments(args: WindowArguments, schemas: dict[Side, Any]) -> dict[str, str]:
+    """The arguments as comparable text: what a stored state must have been made with. Threads may differ."""
+    described = {name: repr(value) for name, value in args.given.items() if name != "threads"}
+    described["window"] = f"{args.window.r}, {args.window.s}"
+    described["lateness"] = str(args.lateness)
+    described["time"] = repr(args.time)
+    described["sources"] = repr(args.sources)
+    described["schemas"] = repr({side: str(schema) for side, schema in schemas.items()})
+    return described

@@ -1,0 +1,279 @@
+"""The door: whatever table a user brings becomes a `pyarrow.Table`, checked; errors are named here, once.
+
+Accepted are `pyarrow.Table` and `RecordBatch`, pandas and Polars frames, and anything with the Arrow PyCapsule
+interface. Columns are held in types whose rows Arrow can always gather and put together, at every depth (`plain_type`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.host.base.errors import ArgumentError, SchemaError
+from millrace.host.base.types import Array
+
+
+def as_table(given: Any, label: str) -> pa.Table:
+    """The user's table in Arrow, without the index or the metadata of where it came from."""
+    table = _without_empty_chunks(_arrow(given, label))
+    doubled = sorted(name for name, count in Counter(table.column_names).items() if count > 1)
+    if doubled:
+        raise SchemaError(f"{label} has several columns named {', '.join(doubled)}: rename them, names must differ")
+    return _movable(table, label)
+
+
+def _movable(table: pa.Table, label: str) -> pa.Table:
+    """The same rows, all columns nullable and without metadata, so that batches of one side always go together."""
+    given = list(table.schema)
+    held = [pa.field(f.name, _held_type(f, label)) for f in given]
+    same = all(f.nullable and f.metadata is None and f.type == h.type for f, h in zip(given, held, strict=True))
+    if same and table.schema.metadata is None:
+        return table
+    columns = [_held_column(c, f, label) for c, f in zip(table.columns, held, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(held))
+
+
+def _held_type(field: pa.Field, label: str) -> pa.DataType:
+    """The type a column is held in, or a `SchemaError`."""
+    try:
+        return _tried_type(field.type) if _hashable(field.type) else _tried_type.__wrapped__(field.type)
+    except Exception as error:  # extension types run their author's code
+        raise SchemaError(
+            f"{label}: column {field.name} has type {field.type}, which rows cannot be gathered from ({error}): "
+            f"drop the column, or cast it to a plain type"
+        ) from error
+
+
+def _held_column(column: pa.ChunkedArray, held: pa.Field, label: str) -> pa.ChunkedArray:
+    if column.type == held.type and not (
+        pa.types.is_dictionary(held.type) and any(chunk.dictionary.null_count for chunk in column.chunks)
+    ):
+        return column
+    try:
+        return pa.chunked_array([_plain(chunk, held.type) for chunk in column.chunks], held.type)
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"{label}: column {held.name} of type {column.type} cannot be turned into {held.type} ({error}): "
+            f"cast the column, or bring fewer rows at a time"
+        ) from error
+
+
+def _hashable(given: pa.DataType) -> bool:
+    """Extension types written in Python mostly are not."""
+    try:
+        hash(given)
+    except TypeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _tried_type(given: pa.DataType) -> pa.DataType:
+    """The plain type, tried out on nulls: all that a join does with payload, so that Arrow cannot fail in its midst."""
+    storage = given.storage_type if isinstance(given, pa.BaseExtensionType) else given
+    plain = _dictionary_type(storage) if pa.types.is_dictionary(storage) else plain_type(given)
+    nulls = pa.nulls(1, plain)
+    table = pa.Table.from_arrays([pa.chunked_array([nulls, nulls], plain)], ["c"])
+    table.take(pa.array([1, 0]))
+    table.take(pa.array([1, None, 0]))
+    whole = pa.concat_tables([table, table]).combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as stream:
+        stream.write_table(whole.slice(1))
+    pa.ipc.open_stream(sink.getvalue()).read_all()
+    table.schema.empty_table()
+    return plain
+
+
+def _dictionary_type(given: pa.DataType) -> pa.DataType:
+    """A dictionary column stays one, with indices of 32 bits or more: dictionaries of many batches are put together.
+
+    Arrow cannot put together dictionaries of nested values: such a column becomes plain.
+    """
+    values = plain_type(given.value_type)
+    if pa.types.is_nested(values) or isinstance(values, pa.BaseExtensionType):
+        return values
+    index = given.index_type if given.index_type.bit_width >= 32 else pa.int32()
+    return pa.dictionary(index, values, given.ordered)
+
+
+def plain_type(given: pa.DataType) -> pa.DataType:
+    """The type a payload column is held in, and comes out in: mostly its own, nullable at every depth.
+
+    Text and binary views become large, list views become lists, and run-end encodings, and dictionaries inside other
+    types, become plain values: Arrow cannot gather the others, or not always put them together. An extension type
+    stays unless its storage changes in such a way; then the storage is held, as it is for an extension type inside
+    another type, of which Arrow cannot make an empty table. Unions are refused.
+    """
+    if pa.types.is_string_view(given):
+        return pa.large_string()
+    if pa.types.is_binary_view(given):
+        return pa.large_binary()
+    if pa.types.is_dictionary(given) or pa.types.is_run_end_encoded(given):
+        return plain_type(given.value_type)
+    if pa.types.is_union(given):
+        raise TypeError("rows of a union have several types")
+    if _is_list_view(given):
+        make = pa.list_ if pa.types.is_list_view(given) else pa.large_list
+        return plain_type(make(given.value_field))
+    if isinstance(given, pa.BaseExtensionType):
+        storage = plain_type(given.storage_type)
+        return given if storage == _nullable(given.storage_type) else storage
+    return _with_inner(given, _plain_inner_type)
+
+
+def _plain_inner_type(given: pa.DataType) -> pa.DataType:
+    plain = plain_type(given)
+    return _plain_inner_type(plain.storage_type) if isinstance(plain, pa.BaseExtensionType) else plain
+
+
+def _nullable(given: pa.DataType) -> pa.DataType:
+    """The same type with nullable fields at every depth."""
+    return _with_inner(given, _nullable)
+
+
+def _with_inner(given: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A nested type with its inner types changed and nullable (keys of a map cannot be); any other type as it is."""
+
+    def changed(field: pa.Field) -> pa.Field:
+        return pa.field(field.name, change(field.type))
+
+    if pa.types.is_struct(given):
+        return pa.struct([changed(f) for f in given])
+    if pa.types.is_list(given):
+        return pa.list_(changed(given.value_field))
+    if pa.types.is_large_list(given):
+        return pa.large_list(changed(given.value_field))
+    if pa.types.is_fixed_size_list(given):
+        return pa.list_(changed(given.value_field), given.list_size)
+    if pa.types.is_map(given):
+        key = changed(given.key_field).with_nullable(False)
+        return pa.map_(key, changed(given.item_field), given.keys_sorted)
+    return given
+
+
+def _is_list_view(given: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(given) or pa.types.is_large_list_view(given))
+
+
+def _plain(array: pa.Array, plain: pa.DataType) -> pa.Array:
+    """The same values in their plain type; Arrow's own casts do not know most of the nested types."""
+    given = array.type
+    if isinstance(given, pa.BaseExtensionType) and given != plain:
+        return _plain(array.storage, plain)
+    if pa.types.is_dictionary(plain):
+        return _plain_dictionary(array, plain)
+    if given == plain:
+        return array
+    if not len(array):
+        return pa.nulls(0, plain)
+    if pa.types.is_dictionary(given):
+        return _plain(array.dictionary, plain).take(array.indices)
+    if pa.types.is_run_end_encoded(given):
+        rows = np.arange(array.offset, array.offset + len(array))
+        return _picked(array.values, np.searchsorted(array.run_ends.to_numpy(), rows, side="right"), plain)
+    if pa.types.is_struct(given):
+        inner = [_plain(array.field(i), f.type) for i, f in enumerate(plain)]
+        return pa.StructArray.from_arrays(inner, fields=list(plain), mask=array.is_null())
+    if pa.types.is_fixed_size_list(given):
+        size = given.list_size
+        values = _plain(array.values.slice(array.offset * size, len(array) * size), plain.value_type)
+        return pa.FixedSizeListArray.from_arrays(values, type=plain, mask=array.is_null())
+    if _is_list_view(given):
+        return _plain_list_view(array, plain)
+    if pa.types.is_map(given) or pa.types.is_list(given) or pa.types.is_large_list(given):
+        return _plain_list(array, plain)
+    return array.cast(plain)
+
+
+def _plain_dictionary(array: pa.DictionaryArray, plain: pa.DataType) -> pa.Array:
+    """Wider indices and plain values; a null among the values becomes a null among the rows, as Arrow wants it."""
+    indices, values = array.indices, _plain(array.dictionary, plain.value_type)
+    if values.null_count:
+        encoded = values.take(indices).dictionary_encode()
+        indices, values = encoded.indices, encoded.dictionary
+    return pa.DictionaryArray.from_arrays(indices.cast(plain.index_type), values, ordered=plain.ordered)
+
+
+def _plain_list(array: pa.Array, plain: pa.DataType) -> pa.Array:
+    """Lists and maps; only the values that these rows use are changed, since rows may be a small slice."""
+    start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    offsets, nulls = pc.subtract(array.offsets, array.offsets[0]), array.is_null()
+    if pa.types.is_map(plain):
+        keys = _plain(array.keys.slice(start, stop - start), plain.key_type)
+        items = _plain(array.items.slice(start, stop - start), plain.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=plain, mask=nulls)
+    make = pa.ListArray if pa.types.is_list(plain) else pa.LargeListArray
+    values = _plain(array.values.slice(start, stop - start), plain.value_type)
+    return make.from_arrays(offsets, values, type=plain, mask=nulls)
+
+
+def _plain_list_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
+    """Lists whose values lie anywhere become lists whose values follow each other."""
+    nulls = array.is_null()
+    sizes = np.where(nulls.to_numpy(zero_copy_only=False), 0, array.sizes.to_numpy()).astype(np.int64)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    rows = np.repeat(array.offsets.to_numpy() - ends[:-1], sizes) + np.arange(ends[-1])
+    make, offset_type = (pa.ListArray, pa.int32()) if pa.types.is_list(plain) else (pa.LargeListArray, pa.int64())
+    values = _picked(array.values, rows, plain.value_type)
+    return make.from_arrays(pa.array(ends).cast(offset_type), values, type=plain, mask=nulls)
+
+
+def _picked(values: pa.Array, rows: Array, plain: pa.DataType) -> pa.Array:
+    """Values at these rows, in their plain type."""
+    start, stop = (int(rows.min()), int(rows.max()) + 1) if len(rows) else (0, 0)
+    return _plain(values.slice(start, stop - start), plain).take(pa.array(rows - start))
+
+
+def _without_empty_chunks(table: pa.Table) -> pa.Table:
+    """Empty chunks that came through the C interface cannot be joined with others by Arrow, so they go."""
+    if all(len(chunk) for column in table.columns for chunk in column.chunks):
+        return table
+    return pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)
+
+
+def _arrow(given: Any, label: str) -> pa.Table:
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    try:
+        if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
+            return pa.Table.from_pandas(given, preserve_index=False)
+        if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+            return pa.table(given)
+    except Exception as error:  # whatever the object's own code raises
+        raise SchemaError(f"{label} cannot be turned into an Arrow table: {error}") from error
+    raise ArgumentError(
+        f"{label} is a {type(given).__name__}; allowed are a pyarrow.Table or RecordBatch, a pandas or Polars frame, "
+        f"or any object with the Arrow PyCapsule interface: wrap plain data with pyarrow.table(...)"
+    )
+
+
+def check_schema(table: pa.Table, known: pa.Schema, label: str) -> None:
+    """Raise a `SchemaError` unless a batch has the columns of the first one."""
+    if table.schema.names == known.names and table.schema.types == known.types:
+        return
+    given = {f.name: f.type for f in table.schema}
+    expected = {f.name: f.type for f in known}
+    parts = [f"{n} is missing" for n in expected if n not in given]
+    parts += [f"{n} is new" for n in given if n not in expected]
+    parts += [f"{n} is {given[n]}, was {expected[n]}" for n in expected if n in given and given[n] != expected[n]]
+    what = "; ".join(parts) or "the columns come in another order"
+    advice = ""
+    if any(n in given and given[n] != expected[n] for n in expected):
+        advice = f": cast the column, or fix the types from the start with schemas={{{label!r}: ...}}"
+    raise SchemaError(
+        f"{label} changed its schema: {what}. Every batch of a side must have the columns of its first{advice}"
+    )
+
+
+def as_schema(given: Any, label: str) -> pa.Schema:
+    """A schema given by the user: a `pyarrow.Schema`, or a table whose schema counts."""
+    return as_table(pa.Table.from_batches([], given) if isinstance(given, pa.Schema) else given, label).schema

@@ -1,0 +1,147 @@
+"""The direct way of `mr.join`: pairs in r's order with their payload at once, where condition, keys and device allow.
+
+s is laid out by key with its payload beside it (`direct/keyed_rows.py`), and r's rows look their partners up one
+after the other (`direct/keyed_join.py`), so r is never sorted and nothing is gathered afterwards. It serves inner
+joins by one exact range of a key (a band or an equality) on the CPU, without null keys, where keys are spread somewhat
+evenly and a row has few partners. Everything else takes the way of `table_probe.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.types import SIDES, Array, Side
+from millrace.host.base.words import all_true, repeated
+from millrace.host.data.timescale import TimeScale
+from millrace.host.data.tuples import Tuples
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.expr.condition import Column, Condition
+from millrace.host.expr.evaluate import Columns
+from millrace.host.expr.plan import Plan
+from millrace.host.join.direct.keyed_join import Chunk, KeyedJoin, Ranges
+from millrace.host.join.direct.keyed_rows import KeyedRows
+from millrace.host.kernels.gathering import plain_values
+from millrace.host.planner.selectivity import most_selective
+from millrace.host.runtime.team import Team
+from millrace.host.stream.intake import make_intake
+from millrace.ingest.arguments import Opened
+
+INDEXES = ("bisort", "auto")
+LEAST_ROWS = 1 << 13
+"""Tables of fewer rows, either of them, are left to the other way."""
+MOST_ROWS = (1 << 31) - 1
+MOST_BESIDE = 7
+"""Columns of s beside the key at most."""
+
+
+@dataclass(frozen=True)
+class DirectBlock:
+    """A chunk of the result: row numbers, and columns by side and number as far as they are there already."""
+
+    rows: pa.Array
+    partners: pa.Array
+    columns: dict[tuple[Side, int], pa.Array]
+
+
+def direct_blocks(
+    condition: Condition, opened: Opened, tables: Mapping[Side, pa.Table], payload: bool
+) -> list[DirectBlock] | None:
+    """All pairs; nothing where another way has to serve."""
+    sizes = [tables[side].num_rows for side in SIDES]
+    near = isinstance(opened.device, CpuDevice) and opened.index in INDEXES
+    if not near or min(sizes) < LEAST_ROWS or max(sizes) > MOST_ROWS:
+        return None
+    tuples = {side: _read(side, condition, tables[side]) for side in SIDES}
+    if not all(all_true(tuples[side].live) for side in SIDES):
+        return None
+    plan = most_selective(condition, {side: tables[side].schema for side in SIDES}, tuples)
+    if plan.probes is None or len(plan.probes["s"].ranges) > 1 or plan.recheck_of("s"):
+        return None
+    assert isinstance(opened.device, CpuDevice)
+    return _Direct(plan, tuples, tables, payload, opened.device.team).blocks()
+
+
+def _read(side: Side, condition: Condition, table: pa.Table) -> Tuples:
+    intake = make_intake(side, condition, table.schema, None)
+    return intake.read(table, repeated(0, table.num_rows), 0, TimeScale(unit=1)).tuples
+
+
+@dataclass(frozen=True)
+class _Direct:
+    plan: Plan
+    tuples: dict[Side, Tuples]
+    tables: Mapping[Side, pa.Table]
+    payload: bool
+    team: Team
+
+    def blocks(self) -> list[DirectBlock] | None:
+        words = self._words("s")
+        if words is None:
+            return None
+        plain = {side: self._plain(side) for side in SIDES}
+        key, key_flip = self._key(words, plain["s"])
+        beside = [i for i in plain["s"] if i != key][:MOST_BESIDE]
+        self.team.rouse()
+        try:
+            keyed = KeyedRows.of(*words, [plain["s"][i] for i in beside], self.team)
+            if keyed is None:
+                return None
+            try:
+                chunks = KeyedJoin(self._ranges(), keyed, list(plain["r"].values()), key_flip, self.team).run()
+            finally:
+                keyed.release(self.team)
+        finally:
+            self.team.rest()
+        return None if chunks is None else [self._block(one, list(plain["r"]), beside, key) for one in chunks]
+
+    def _words(self, side: Side) -> tuple[Array, int] | None:
+        """The words of a side's key, as a column and what to apply to it; nothing where some row has none."""
+        assert self.plan.probes is not None
+        key, tuples = self.plan.probes[side].key, self.tuples[side]
+        if isinstance(key.expression, Column):
+            values = tuples.columns[key.expression.name]
+            if values.dtype.kind in "iu" and values.dtype.itemsize == key.kind.word.itemsize:
+                flip = 1 << (8 * values.itemsize - 1) if values.dtype.kind == "i" else 0
+                return np.ascontiguousarray(values), flip
+        words, known = key.words({(side, name): c for name, c in tuples.columns.items()}, self.plan.types)
+        return None if known is not None else (np.ascontiguousarray(words), 0)
+
+    def _ranges(self) -> Ranges:
+        """What r's rows look for."""
+        assert self.plan.probes is not None
+        band, words = self.plan.band("r"), self._words("r")
+        if band is not None and words is not None:
+            return Ranges(words[0], words[0], words[1], *band)
+        columns: Columns = {("r", name): c for name, c in self.tuples["r"].columns.items()}
+        low, high = self.plan.probes["s"].word_ranges(columns, self.plan.types, len(self.tuples["r"]))
+        return Ranges(np.ascontiguousarray(low[0]), np.ascontiguousarray(high[0]))
+
+    def _plain(self, side: Side) -> dict[int, Array]:
+        """A side's columns of 64 bits without nulls, by number."""
+        if not self.payload:
+            return {}
+        values = {i: plain_values(column) for i, column in enumerate(self.tables[side].columns)}
+        return {i: v.view(np.int64) for i, v in values.items() if v is not None and v.itemsize == 8}
+
+    @staticmethod
+    def _key(words: tuple[Array, int], plain: dict[int, Array]) -> tuple[int | None, int | None]:
+        """The number of the column that the key's words are made of, and what makes values of them again."""
+        for i, values in plain.items():
+            if words[0].itemsize == 8 and values.ctypes.data == words[0].ctypes.data:
+                return i, words[1]
+        return None, None
+
+    def _block(self, chunk: Chunk, own: Sequence[int], beside: Sequence[int], key: int | None) -> DirectBlock:
+        found: dict[tuple[Side, int], Array] = {("r", i): c for i, c in zip(own, chunk.r_columns, strict=True)}
+        found |= {("s", i): c for i, c in zip(beside, chunk.s_columns, strict=True)}
+        if key is not None and chunk.s_key is not None:
+            found["s", key] = chunk.s_key
+        columns = {
+            (side, i): pa.Array.from_buffers(self.tables[side].schema.field(i).type, len(c), [None, pa.py_buffer(c)])
+            for (side, i), c in found.items()
+        }
+        return DirectBlock(pa.array(chunk.rows), pa.array(chunk.partners), columns)

@@ -1,0 +1,79 @@
+"""Builds what a join returns: the columns, their order and their types.
+
+`r_seq`, `s_seq`, then `r_source`, `s_source` where a side has several sources, then every column as `r_<name>` and
+`s_<name>`. Payload is gathered here, once, at the very end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.errors import SchemaError
+from millrace.host.base.types import SIDES, Positions, Side
+from millrace.host.data.window import Window
+from millrace.host.runtime.team import Team
+from millrace.host.stream.visible import Taken
+
+COUNT_SCHEMA = pa.schema([("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())])
+LEAST_SHARED = 1 << 15
+"""Fewer pairs are not worth waking other threads for."""
+Schemas = dict[Side, pa.Schema]
+
+
+def pair_schema(schemas: Schemas, output: str, several: bool) -> pa.Schema:
+    """The schema of pairs; a side whose schema is not known yet has no payload columns."""
+    fields = [pa.field("r_seq", pa.int64()), pa.field("s_seq", pa.int64())]
+    if several:
+        fields += [pa.field("r_source", pa.int32()), pa.field("s_source", pa.int32())]
+    if output == "pairs":
+        for side in SIDES:
+            fields += [f.with_name(f"{side}_{f.name}").with_nullable(True) for f in schemas.get(side, ())]
+    return _distinct(fields)
+
+
+def _distinct(fields: list[pa.Field]) -> pa.Schema:
+    names = [f.name for f in fields]
+    clash = sorted(name for name, count in Counter(names).items() if count > 1)
+    if clash:
+        raise SchemaError(
+            f"the output would have several columns named {', '.join(clash)}: rename the input's columns "
+            f"{', '.join(f'{n[0]}.{n[2:]}' for n in clash)} (r_seq, s_seq, r_source and s_source are taken)"
+        )
+    return pa.schema(fields)
+
+
+def pairs_table(
+    schema: pa.Schema, windows: dict[Side, Window], positions: dict[Side, Positions], several: bool, team: Team
+) -> pa.Table:
+    """Pairs given by positions in the two windows; the team gathers their payload."""
+    r, s = positions["r"], positions["s"]
+    columns: list[pa.Array | pa.ChunkedArray] = [
+        pa.array(windows["r"].seq_at(r)),
+        pa.array(windows["s"].seq_at(s)),
+    ]
+    if several:
+        columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
+    if len(schema) > len(columns):
+        if len(r) >= LEAST_SHARED:
+            team.rouse()
+        try:
+            for side in SIDES:
+                columns += windows[side].payload_at(positions[side], team)
+        finally:
+            team.rest()
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def counts_table(taken: Taken, counts: Positions) -> pa.Table:
+    """One row per taken tuple, in order (in a self-join each tuple once, as r)."""
+    order = np.zeros(len(taken.sides["r"]), np.uint8) if taken.self_join else taken.order
+    source, seq = np.zeros(len(order), np.int32), np.zeros(len(order), np.int64)
+    for side in SIDES[:1] if taken.self_join else SIDES:
+        at = np.flatnonzero(order == (side == "s"))
+        source[at], seq[at] = taken.sides[side].source, taken.sides[side].seq
+    names = pa.DictionaryArray.from_arrays(pa.array(order, pa.int8()), pa.array(["r", "s"])).cast(pa.string())
+    arrays = [names, pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
+    return pa.Table.from_arrays(arrays, schema=COUNT_SCHEMA)

@@ -1,0 +1,237 @@
+"""A join's state as bytes: a small manifest, and immutable runs of rows named by their content.
+
+A run is an Arrow IPC stream: seq, source, then the side's own columns. Runs are the chunks that windows and waiting
+rows are held in anyway, so a call of `state()` writes what is new since the last one and names what is no longer
+needed. The manifest is sealed (`sealed.py`). Times, keys and words are not stored: they are read from the
+rows again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.errors import StateError
+from millrace.host.base.types import SIDES, Array, Side
+from millrace.host.data.timescale import TimeScale
+from millrace.host.data.tuples import Tuples
+from millrace.host.data.window import Window
+from millrace.host.stream.intake import Intake
+from millrace.host.stream.timeline import Clocks, Frontier, Waiting, WaitingRun
+from millrace.state.manifest import check_same, seal, unseal
+
+KIND, FORMAT = "millrace_state", 1
+"""The version of this layout; a state of another version is refused."""
+
+
+@dataclass(frozen=True)
+class StateDelta:
+    """What changed since the last call of `state()`.
+
+    Store `added` (by name), then `manifest`, then delete `removed`: in that order a crash never leaves a manifest
+    without its runs. `restore` takes the manifest and a mapping that holds at least the runs it names.
+    """
+
+    manifest: bytes
+    added: dict[str, bytes]
+    removed: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Sizes, not contents."""
+        size = sum(len(b) for b in self.added.values())
+        return (
+            f"StateDelta(manifest={len(self.manifest)} bytes, added={len(self.added)} runs of {size} bytes, "
+            f"removed={len(self.removed)} runs)"
+        )
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Running counts over the life of a join."""
+
+    late: int = 0
+    null_times: int = 0
+    null_keys: int = 0
+    pairs: int = 0
+
+    def plus(self, late: int = 0, null_times: int = 0, null_keys: int = 0, pairs: int = 0) -> Totals:
+        """With these added."""
+        return Totals(self.late + late, self.null_times + null_times, self.null_keys + null_keys, self.pairs + pairs)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything but rows."""
+
+    arguments: dict[str, str]
+    schemas: dict[Side, pa.Schema]
+    scale: TimeScale
+    clocks: Clocks
+    seqs: dict[str, int]
+    totals: Totals
+    counters: dict[str, int]
+    fell_back: str | None
+    strategy: str
+
+
+class StateWriter:
+    """Writes deltas; remembers which runs the last delta left stored, and trusts no other name a chunk may bear."""
+
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        """`names`: runs that are stored already (after a restore)."""
+        self._names = names
+
+    def delta(self, snapshot: Snapshot, windows: dict[Side, Window], waiting: Waiting) -> tuple[Waiting, StateDelta]:
+        """The delta, and the waiting rows with the names they were written under."""
+        written: dict[str, bytes] = {}
+        layout: dict[str, Any] = {}
+        for side, window in windows.items():
+            layout[side] = self._window(window, written)
+        runs: dict[Side, tuple[WaitingRun, ...]] = {}
+        queued: dict[str, list[str]] = {}
+        for side in SIDES:
+            runs[side] = tuple(self._named(run, written) for run in waiting.runs[side])
+            queued[side] = [str(run.run) for run in runs[side]]
+        names = frozenset(name for w in layout.values() for name, _ in w["runs"]) | frozenset(
+            name for side in SIDES for name in queued[side]
+        )
+        manifest = seal(KIND, FORMAT, {"snapshot": _packed(snapshot), "windows": layout, "waiting": queued})
+        added = {name: data for name, data in written.items() if name not in self._names}
+        removed = tuple(sorted(self._names - names))
+        self._names = names
+        return Waiting(runs), StateDelta(manifest, added, removed)
+
+    def _window(self, window: Window, written: dict[str, bytes]) -> dict[str, Any]:
+        def write(start: int, rows: pa.Table) -> str:
+            positions = np.arange(start, start + rows.num_rows)
+            return _write(rows, window.seq.take(positions), window.source.take(positions), written)
+
+        window.rows.name_runs(window.first, self._names, write)
+        return {
+            "first": window.first,
+            "end": window.end,
+            "runs": [[chunk.run, chunk.run_start] for chunk in window.rows.chunks],
+        }
+
+    def _named(self, run: WaitingRun, written: dict[str, bytes]) -> WaitingRun:
+        if run.run in self._names:
+            return run
+        return replace(run, run=_write(run.rows.payload, run.rows.seq, run.rows.source, written))
+
+
+def _write(rows: pa.Table, seq: Array, source: Array, written: dict[str, bytes]) -> str:
+    """Serialise rows as a run; its name is the hash of its bytes."""
+    fields = [pa.field("seq", pa.int64()), pa.field("source", pa.int32()), *rows.schema]
+    columns = [pa.array(seq), pa.array(source), *(c.combine_chunks() for c in rows.columns)]
+    table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    data = sink.getvalue().to_pybytes()
+    name = hashlib.sha256(data).hexdigest()
+    written[name] = data
+    return name
+
+
+def _packed(snapshot: Snapshot) -> dict[str, Any]:
+    schemas = {side: base64.b64encode(s.serialize().to_pybytes()).decode() for side, s in snapshot.schemas.items()}
+    return {
+        "arguments": snapshot.arguments,
+        "schemas": schemas,
+        "scale": asdict(snapshot.scale),
+        "clocks": asdict(snapshot.clocks),
+        "seqs": snapshot.seqs,
+        "totals": asdict(snapshot.totals),
+        "counters": snapshot.counters,
+        "fell_back": snapshot.fell_back,
+        "strategy": snapshot.strategy,
+    }
+
+
+def _unpacked(stored: dict[str, Any]) -> Snapshot:
+    schemas: dict[Side, pa.Schema] = {
+        side: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for side, text in stored["schemas"].items()
+    }
+    clocks = Clocks(**{**stored["clocks"], "high": tuple(stored["clocks"]["high"])})
+    return Snapshot(
+        stored["arguments"],
+        schemas,
+        TimeScale(**stored["scale"]),
+        clocks,
+        stored["seqs"],
+        Totals(**stored["totals"]),
+        stored["counters"],
+        stored["fell_back"],
+        stored["strategy"],
+    )
+
+
+def read_state(manifest: bytes, runs: Mapping[str, bytes], arguments: dict[str, str]) -> StoredState:
+    """Check a stored state whole: format, checksum, arguments, and that every run is there and unaltered."""
+    if not isinstance(runs, Mapping):
+        raise StateError(f"runs is a {type(runs).__name__}; it must be a mapping from names of runs to their bytes")
+    content = unseal(KIND, FORMAT, manifest)
+    try:
+        snapshot = _unpacked(content["snapshot"])
+        stored = StoredState(snapshot, content["windows"], content["waiting"])
+        names = stored.names()
+    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        raise StateError(f"the manifest does not hold the state of a join: {type(error).__name__}: {error}") from error
+    check_same(snapshot.arguments, arguments)
+    for name in names:
+        if name not in runs:
+            raise StateError(f"the run {name} that the manifest names is missing")
+        if not isinstance(runs[name], bytes | bytearray | memoryview):
+            raise StateError(f"the run {name} is a {type(runs[name]).__name__}; runs are bytes")
+        if hashlib.sha256(runs[name]).hexdigest() != name:
+            raise StateError(f"the run {name} was altered: its content does not fit its name")
+        stored.tables[name] = pa.ipc.open_stream(pa.py_buffer(runs[name])).read_all()
+    return stored
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """A checked state, from which windows and waiting rows are read."""
+
+    snapshot: Snapshot
+    windows: dict[str, Any]
+    queued: dict[str, list[str]]
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+    def names(self) -> frozenset[str]:
+        """The runs that are needed."""
+        held = frozenset(name for w in self.windows.values() for name, _ in w["runs"])
+        return held | frozenset(name for names in self.queued.values() for name in names)
+
+    def _rows(self, name: str, intake: Intake, scale: TimeScale) -> Tuples:
+        table = self.tables[name]
+        seq, source = (table.column(i).to_numpy() for i in (0, 1))
+        return intake.read(table.select(range(2, table.num_columns)), seq, source, scale).tuples
+
+    def window(self, side: Side, intake: Intake, scale: TimeScale) -> Window:
+        """A side's window as it was."""
+        dtypes = {name: t.dtype for (_, name), t in intake.types.items()}
+        layout = self.windows.get(side, {"first": 0, "end": 0, "runs": []})
+        runs = layout["runs"]
+        window = Window(dtypes, runs[0][1] if runs else layout["first"])
+        for name, start in runs:
+            rows = self._rows(name, intake, scale)
+            skip = window.end - start
+            window.append(rows.slice(skip, len(rows)), name)
+        window.settle(layout["first"])
+        return window
+
+    def waiting(
+        self, side: Side, intake: Intake | None, frontier: Frontier | None, first_rank: int
+    ) -> tuple[WaitingRun, ...]:
+        """A side's waiting rows: those of its runs that had not been taken."""
+        if intake is None:
+            return ()
+        runs = [WaitingRun(self._rows(name, intake, self.snapshot.scale), name) for name in self.queued[side]]
+        return tuple(run if frontier is None else run.cut(frontier, first_rank)[1] for run in runs)

@@ -1,0 +1,1 @@
+"""Executors and workers: devices and cards, files, metrics, sessions and checks."""

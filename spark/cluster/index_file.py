@@ -1,0 +1,28 @@
+"""What the driver must know of an index file that only workers see: its types, its size and how it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+import millrace as mr
+from millrace.spark.cluster.files import shipped
+
+
+def describe_index(path: str) -> dict[str, Any]:
+    """What the driver must know of an index that only workers see."""
+    index = mr.OrderedIndex.open(path, device="cpu", threads=1)
+    values = index.lookup(pa.nulls(0)).type
+    schema = pa.schema([pa.field("key", _key_type(index)), pa.field("value", values)])
+    file = shipped(path)
+    return {"size": file.size, "head": file.head, "schema": schema.serialize().to_pybytes().hex()}
+
+
+def _key_type(index: mr.OrderedIndex) -> pa.DataType:
+    """An Arrow type of the index's keys, from its name."""
+    name = index.stats["key_type"]
+    if name.startswith("timestamp["):
+        unit, _, zone = name.removeprefix("timestamp[").removesuffix("]").partition(", tz=")
+        return pa.timestamp(unit, zone or None)
+    return pa.type_for_alias(name)

@@ -1,0 +1,1 @@
+"""How batch joins run: broadcast or shuffle, and what each task does with its rows."""

@@ -1,0 +1,1 @@
+"""How a join is spread over tasks: columns, samples, routes and the strategy."""

@@ -1,0 +1,1 @@
+"""Benches, the demo, and a memory report."""

@@ -1,0 +1,67 @@
+"""`Sliding`: positions never change, whatever is dropped, undone or moved, and memory follows what is held."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.host.data.sliding import Sliding
+
+actions = st.lists(
+    st.tuples(st.sampled_from(["append", "append", "drop", "truncate"]), st.integers(0, 300)), max_size=40
+)
+
+
+@settings(deadline=None)
+@given(start=st.integers(0, 2**40), actions=actions)
+def test_it_is_a_list_addressed_by_position(start: int, actions: list[tuple[str, int]]) -> None:
+    sliding, first, held, serial = Sliding(np.int64, start), start, list[int](), 0
+    for action, amount in actions:
+        if action == "append":
+            fresh = list(range(serial, serial + amount))
+            serial += amount
+            sliding.append(np.array(fresh, np.int64))
+            held += fresh
+        elif action == "drop":
+            position = first + amount - 100
+            gone = min(max(position - first, 0), len(held))
+            sliding.drop_before(position)
+            first, held = first + gone, held[gone:]
+        else:
+            end = first + max(len(held) - amount, 0)
+            sliding.truncate(end)
+            held = held[: end - first]
+        assert (sliding.first, sliding.end, len(sliding)) == (first, first + len(held), len(held))
+        assert sliding.view().tolist() == held
+    at = np.arange(first, first + len(held))[::-1]
+    assert sliding.take(at).tolist() == held[::-1]
+
+
+def test_truncating_beyond_the_end_changes_nothing() -> None:
+    sliding = Sliding(np.int64)
+    sliding.append(np.arange(5))
+    sliding.truncate(9)
+    assert sliding.view().tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_memory_follows_the_rows_held_not_the_rows_seen(batch: int) -> None:
+    sliding, most = Sliding(np.int64), 0
+    for start in range(0, 200 * batch, batch):
+        sliding.append(np.arange(start, start + batch))
+        sliding.drop_before(sliding.end - 3 * batch)
+        most = max(most, len(sliding._data))
+    assert len(sliding) == 3 * batch
+    assert most <= max(64, 16 * batch)
+    sliding.drop_before(sliding.end)
+    assert len(sliding._data) <= 64 + 3 * batch
+
+
+def test_a_large_burst_is_given_back() -> None:
+    sliding = Sliding(np.float64)
+    sliding.append(np.zeros(1_000_000))
+    sliding.drop_before(999_990)
+    assert len(sliding) == 10
+    assert len(sliding._data) < 1000

@@ -1,0 +1,71 @@
+"""The journal of an update: its memory is used again, and nothing that an update before it left there is put back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from millrace.host.hbtree import journal as journal_module
+from millrace.host.hbtree.build import fill
+from millrace.host.hbtree.editor import Changes, Editor
+from millrace.host.hbtree.journal import Journal
+from millrace.host.hbtree.regular import RegularTree
+from millrace.host.hbtree.tree import helpers
+from millrace.host.runtime.arena import MOST_KEPT, Workroom
+from millrace.host.runtime.intrinsics import address
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Workroom:
+    """No memory is kept yet."""
+    made = Workroom()
+    monkeypatch.setattr(journal_module, "_ROOM", made)
+    return made
+
+
+def tree_of(words: np.ndarray) -> RegularTree:
+    with helpers(2, len(words)) as team:
+        leaves, _ = fill(words, 0, words, team)
+    return RegularTree.build(leaves, 8, False, 2)
+
+
+def rows(tree: RegularTree) -> list[tuple[int, int]]:
+    words, values = tree.rows()
+    return list(zip(words.tolist(), values.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("block", [1 << 10, 1 << 21, 1 << 25])
+def test_only_the_last_update_is_undone(block: int, room: Workroom, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks may be smaller than a piece."""
+    monkeypatch.setattr(journal_module, "_BLOCK", block)
+    tree = tree_of(np.arange(0, 40_000, 4, dtype=np.uint64))
+    held = dict(rows(tree))
+    rng = np.random.default_rng(block)
+    for turn in range(6):
+        keys = np.unique(rng.integers(0, 40_000, 2000, dtype=np.uint64))
+        with helpers(2, len(keys)) as team, Journal.kept(tree) as journal:
+            assert Editor(tree, team, journal).apply(Changes.of(keys, keys + np.uint64(turn)))
+            if turn % 2:
+                journal.undo(team)
+            else:
+                held.update(zip(keys.tolist(), (keys + np.uint64(turn)).tolist(), strict=True))
+        assert rows(tree) == sorted(held.items())
+
+
+def test_memory_is_used_again_by_updates_of_any_size(room: Workroom) -> None:
+    tree = tree_of(np.arange(100, dtype=np.uint64))
+    with Journal.kept(tree) as journal:
+        first = journal.pieces(np.array([1 << 20, 1 << 22])).tolist()
+    with Journal.kept(tree) as journal, Journal.kept(tree) as other:
+        again, elsewhere = journal.pieces(np.array([1 << 10])), other.pieces(np.array([1 << 10]))
+        assert again.tolist() == first[:1]
+        assert elsewhere.tolist() != first[:1]
+
+
+def test_no_more_memory_is_kept_than_an_arena_keeps(room: Workroom) -> None:
+    tree = tree_of(np.arange(100, dtype=np.uint64))
+    with Journal.kept(tree) as journal:
+        pieces = journal.pieces(np.full(20, MOST_KEPT // 16))
+        assert len(set(pieces.tolist())) == 20
+        assert all(address(piece) == at for piece, at in zip(journal._pieces, pieces.tolist(), strict=True))
+    assert room.kept[0]._kept <= MOST_KEPT

@@ -1,0 +1,103 @@
+"""No import points back, between rooms (spark -> sdk -> host <- devices) or between the floors of a room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tools.imports import FAMILIES, FLOORS, ROOMS, faults_below
+
+from tests.packaging.project import ROOT
+
+
+def test_no_arrow_points_back() -> None:
+    assert faults_below(ROOT) == []
+
+
+GOOD = {
+    "sdk/millrace/table_join.py": "from millrace.host.base import words\nimport pyarrow\nfrom millrace import errors",
+    "sdk/millrace/registry.py": "def f():\n    return importlib.import_module('millrace.gpu.opencl')",
+    "sdk/millrace/cli/bench.py": "from ..host.base import words\nfrom ..window_join import WindowJoin",
+    "host/base/words.py": "import numpy\nimport json\nfrom . import errors\nimport millrace.host.base.errors",
+    "host/join/matcher.py": "from millrace.host.stream import visible\nfrom millrace.host.join import contract",
+    "host/join/panjoin/chain.py": "from millrace.host.join.baseline import scan",
+    "host/planner/auto.py": "from millrace.host.join.panjoin.index import PanJoinIndex",
+    "gpu/opencl.py": "import pyopencl\nfrom millrace.host.device.contract import Device",
+    "sim/rtl.py": "from millrace.hw import image\nimport millrace.host.device.contract, millrace.sim.build",
+    "spark/api/join.py": "import millrace as mr\nfrom millrace import errors\nfrom millrace.spark.plan import _splits",
+    "spark/api/lookup.py": "import pyspark\nfrom millrace.ingest.checks import choice",
+    "tests/host/base/test_words.py": "from millrace.host.base import words\nfrom tests.oracle import pairs",
+}
+
+BAD = {
+    "sdk": ("sdk/millrace/table_join.py", "from millrace.gpu import opencl"),
+    "sdk-spark": ("sdk/millrace/table_join.py", "from millrace import spark"),
+    "sdk-relative": ("sdk/millrace/cli/demo.py", "from ..sim.rtl import Rtl"),
+    "sdk-floor": ("sdk/millrace/ingest/tables.py", "from millrace.window_join import WindowJoin"),
+    "sdk-no-floor": ("sdk/millrace/ingest/tables.py", "from millrace.elsewhere import thing"),
+    "host-sdk": ("host/base/words.py", "from millrace.errors import KeyTypeError"),
+    "host-package": ("host/base/words.py", "import millrace"),
+    "host-relative": ("host/base/words.py", "from ... import errors"),
+    "host-device": ("host/hybrid/pipeline.py", "def f():\n    from millrace.gpu import opencl"),
+    "host-typing": ("host/hybrid/pipeline.py", "if TYPE_CHECKING:\n    import millrace.hw.board"),
+    "host-by-name": ("host/hybrid/pipeline.py", "importlib.import_module('millrace.sim.rtl')"),
+    "host-third-party": ("host/expr/plan.py", "import sqlglot"),
+    "floor-below": ("host/base/words.py", "from millrace.host.runtime.jit import kernel"),
+    "floor-below-module": ("host/expr/plan.py", "from millrace.host.data import window"),
+    "floor-package": ("host/expr/plan.py", "from millrace.host import join"),
+    "floor-typing": ("host/stream/visible.py", "if TYPE_CHECKING:\n    from millrace.host.join.matcher import Found"),
+    "family-beside": ("host/join/direct/keyed_join.py", "from millrace.host.join.panjoin import bisort"),
+    "family-from-above": ("host/join/matcher.py", "from millrace.host.join.baseline.scan import ScanIndex"),
+    "family-of-baseline": ("host/join/baseline/scan.py", "from millrace.host.join.direct import keyed_join"),
+    "gpu-hw": ("gpu/cuda.py", "from millrace.hw import image"),
+    "gpu-sdk": ("gpu/cuda.py", "from millrace import device"),
+    "hw-sim": ("hw/board.py", "from millrace.sim import loopback"),
+    "sim-gpu": ("sim/rtl.py", "import millrace.gpu.opencl"),
+    "hls-host": ("hls/build.py", "from millrace.host.base import words"),
+    "spark-host": ("spark/api/join.py", "from millrace.host.base import words"),
+    "spark-private": ("spark/api/join.py", "from millrace._version import __version__"),
+    "spark-private-name": ("spark/api/join.py", "from millrace.table_join import _build"),
+    "spark-unnamed": ("spark/api/join.py", "from millrace.ingest.tables import to_table"),
+    "spark-floor": ("spark/cluster/workers.py", "from millrace.spark.api import lookup"),
+    "bare-room": ("tests/host/base/test_words.py", "from host.base import words"),
+    "bare-sdk": ("sdk/millrace/table_join.py", "from sdk.millrace import errors"),
+}
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+def test_right_arrows_are_let_through(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    assert faults_below(tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "text"), BAD.values(), ids=BAD)
+def test_a_wrong_arrow_is_seen(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path, GOOD)
+    write(tmp_path, {name: text})
+    faults = faults_below(tmp_path)
+    assert len(faults) == 1
+    assert faults[0].startswith(f"{name}:")
+
+
+def test_rooms_are_read_once(tmp_path: Path) -> None:
+    write(tmp_path, {"host/base/words.py": "import sqlglot", "sdk/millrace/errors.py": ""})
+    (tmp_path / "sdk/millrace/host").symlink_to("../../host")
+    assert [fault.split(":")[0] for fault in faults_below(tmp_path)] == ["host/base/words.py"]
+
+
+def test_every_folder_is_on_a_floor() -> None:
+    """A new folder must be put in the table, or nothing would hold it."""
+    for room, floors in FLOORS.items():
+        folder = ROOT / "sdk/millrace" if room == "sdk" else ROOT / room
+        found = {path.name for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+        assert found - {"__pycache__"} <= {name for floor in floors for name in floor}, room
+        assert [path.name for path in folder.glob("*.py") if room != "sdk"] in ([], ["__init__.py"])
+    families = {path.name for path in (ROOT / "host/join").iterdir() if path.is_dir()} - {"__pycache__"}
+    assert families <= set(FAMILIES)
+    assert set(FLOORS) - {"sdk"} <= set(ROOMS)

@@ -1,0 +1,39 @@
+"""A window that could never fit in memory is refused when the join is made, with the sum."""
+
+from __future__ import annotations
+
+import pytest
+
+import millrace as mr
+from millrace.ingest import memory_limits
+
+
+def test_a_window_larger_than_memory_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(mr.ArgumentError) as caught:
+        mr.WindowJoin(on="r.x = s.x", window="1000000000000 rows")
+    message = str(caught.value)
+    each = f"{memory_limits.BYTES_PER_ROW} bytes"
+    for part in ("1000000000000 rows", "1,000,000,000,000 r rows", each, "TiB", "allowed are"):
+        assert part in message
+
+
+def test_both_sides_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_limits, "memory", lambda: 1000 * memory_limits.BYTES_PER_ROW)
+    mr.WindowJoin(on="r.x = s.x", window="500 rows")
+    mr.WindowJoin(on="r.x = s.x", window=("900 rows", "100 rows"))
+    with pytest.raises(mr.ArgumentError, match=r"900 r rows and 101 s rows"):
+        mr.WindowJoin(on="r.x = s.x", window=("900 rows", "101 rows"))
+
+
+def test_a_length_of_time_says_nothing_about_rows() -> None:
+    mr.WindowJoin(on="r.x = s.x", window="1000000 days", time="ts")
+
+
+def test_a_limit_of_the_group_counts(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "memory.max"  # type: ignore[operator]
+    monkeypatch.setattr(memory_limits, "_LIMITS", (str(path),))
+    whole = memory_limits.memory()
+    path.write_text("max\n")
+    assert memory_limits.memory() == whole
+    path.write_text("12345\n")
+    assert memory_limits.memory() == 12345

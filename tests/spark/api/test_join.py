@@ -1,0 +1,239 @@
+"""`ms.join` gives the oracle's pairs, for drawn tables and conditions, by every strategy and every `how`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
+import millrace as mr
+from millrace import spark as ms
+from millrace.spark.api.join import ask
+from millrace.spark.exec import shuffle
+from millrace.spark.exec.broadcast import in_key_order
+from millrace.spark.plan.strategy import choose
+from tests.spark.cases import Drawn, draw, found, frames
+from tests.spark.sessions import GROUP
+
+pytestmark = GROUP
+SEED = int(os.environ.get("MILLRACE_SPARK_SEED", "0"))
+CASES = int(os.environ.get("MILLRACE_SPARK_CASES", "12"))
+HOWS = ("inner", "left", "semi", "anti")
+
+
+def check(spark: SparkSession, drawn: Drawn, how: str, strategy: str, **more: object) -> None:
+    r, s = frames(spark, drawn)
+    result = ms.join(r, s, on=drawn.on, how=how, strategy=strategy, device="cpu", **more)  # type: ignore[arg-type]
+    names = [f"r_{name}" for name in drawn.r.column_names]
+    if how in ("inner", "left"):
+        names += [f"s_{name}" for name in drawn.s.column_names]
+    assert result.columns == names
+    assert found(result) == drawn.wanted(how), f"{how} by {strategy}: {drawn.name}"
+
+
+@pytest.mark.parametrize("seed", [SEED * 1000 + i for i in range(CASES)])
+def test_a_drawn_join_equals_the_oracle(spark: SparkSession, seed: int) -> None:
+    drawn, rng = draw(seed), Random(seed)
+    check(spark, drawn, rng.choice(HOWS), "broadcast")
+    check(spark, drawn, rng.choice(HOWS), "grid")
+
+
+BANDS = {
+    "band": "abs(r.x - s.x) <= 3",
+    "equality": "r.x = s.x",
+    "shifted": "2 * r.x - s.x BETWEEN -4 AND 5 AND r.y < s.y",
+    "between": "r.x BETWEEN s.x AND s.y",
+    "several": "abs(r.x - s.x) <= 1 OR r.x - s.x BETWEEN 20 AND 22",
+}
+
+
+def tables(kind: pa.DataType, seed: int, rows: int = 400) -> tuple[pa.Table, pa.Table]:
+    """Two tables over a few hundred values, with nulls and a heavy hitter."""
+    rng = np.random.default_rng(seed)
+
+    def one(heavy: bool) -> pa.Table:
+        x = rng.integers(-200, 200, rows)
+        if heavy:
+            x[rng.random(rows) < 0.4] = 17
+        columns = {"x": pa.array(x, mask=rng.random(rows) < 0.05), "y": pa.array(x + rng.integers(-3, 9, rows))}
+        cast = {name: column.cast(kind) for name, column in columns.items()}
+        return pa.table({**cast, "row number": pa.array(range(rows)), "text": [f"row {i}" for i in range(rows)]})
+
+    return one(True), one(False)
+
+
+def drawn_of(on: str, kind: pa.DataType, seed: int) -> Drawn:
+    r, s = tables(kind, seed)
+    inner = mr.join(r, s, on=on, output="seqs")  # held to the oracle by tests/conformance
+    partners: list[list[int]] = [[] for _ in range(r.num_rows)]
+    for a, b in zip(inner["r_seq"].to_pylist(), inner["s_seq"].to_pylist(), strict=True):
+        partners[a].append(b)
+    return Drawn(f"{on} over {kind}", on, r, s, partners)
+
+
+@pytest.mark.parametrize("name", BANDS)
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()], ids=str)
+def test_ranges_give_every_pair_once(spark: SparkSession, kind: pa.DataType, name: str) -> None:
+    drawn = drawn_of(BANDS[name], kind, len(name))
+    for how in HOWS[kind == pa.int64() :: 2]:
+        check(spark, drawn, how, "range")
+
+
+def test_given_splits_are_taken(spark: SparkSession) -> None:
+    drawn = drawn_of(BANDS["band"], pa.int32(), 3)
+    check(spark, drawn, "left", "range", splits=[-100, 0, 17, 18, 150])
+    r, s = frames(spark, drawn)
+    told = ms.explain(r, s, on=drawn.on, splits=[-100, 0.5])
+    assert "range: splits of r.x were given" in told
+    assert "3 cells" in told
+
+
+def test_splits_of_times(spark: SparkSession) -> None:
+    start = dt.datetime(2024, 3, 31, tzinfo=dt.UTC)
+    times = [start + dt.timedelta(minutes=7 * i) for i in range(60)]
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC")), "row number": range(60)})
+    on = "abs(r.ts - s.ts) <= INTERVAL '10' MINUTE"
+    partners = [[j for j in range(60) if abs(i - j) <= 1] for i in range(60)]
+    drawn = Drawn("times", on, table, table, partners)
+    check(spark, drawn, "inner", "range", splits=[times[20], times[40]])
+    check(spark, drawn, "anti", "range")
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "range"])
+def test_times_without_a_zone(spark: SparkSession, strategy: str) -> None:
+    """Through the hour that the session's zone leaves out, every seven minutes and some microseconds."""
+    assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    start = dt.datetime(2024, 3, 31)
+    times = [start + dt.timedelta(minutes=7 * i, microseconds=i) for i in range(60)]
+    seconds = spark.createDataFrame([(i, time.isoformat()) for i, time in enumerate(times)], "n long, text string")
+    frame = seconds.selectExpr("n", "to_timestamp_ntz(text) AS ts")
+    assert frame.schema["ts"].dataType.simpleString() == "timestamp_ntz"
+    on = "abs(r.ts - s.ts) <= INTERVAL '14' MINUTE"
+    rows = ms.join(frame, frame, on=on, strategy=strategy, device="cpu").toArrow()
+    wanted = {(i, j) for i in range(60) for j in range(60) if abs(times[i] - times[j]) <= dt.timedelta(minutes=14)}
+    assert Counter(zip(rows["r_n"].to_pylist(), rows["s_n"].to_pylist(), strict=True)) == Counter(wanted)
+    assert rows["r_ts"].to_pylist() == [times[n] for n in rows["r_n"].to_pylist()]
+
+
+def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
+    drawn = drawn_of(BANDS["equality"], pa.int64(), 5)
+    r, s = frames(spark, drawn)
+    told = ms.explain(r, s, on=drawn.on, how="left", strategy="range")
+    assert "heavy hitters: 1, split in" in told
+    chosen = choose(ask(r, s, drawn.on, "inner", None, "range"))
+    assert chosen.home == "r"
+    turned = choose(ask(s, r, drawn.on, "inner", None, "range"))
+    assert turned.home == "s", "the side with the heavy hitter is cut"
+    rows = ms.join(s, r, on=drawn.on, strategy="range", device="cpu")
+    wanted = Counter((b, a) for a, b in drawn.wanted("inner").elements())
+    assert found(rows) == wanted
+
+
+def test_equal_rows_of_a_heavy_hitter_are_dealt_out(spark: SparkSession) -> None:
+    r = spark.range(0, 4000, 1, 8).selectExpr("IF(id % 10 = 0, id, 5L) AS x")
+    s = spark.range(10).selectExpr("id AS x")
+    question = ask(r, s, "r.x = s.x", "inner", None, "range")
+    chosen = choose(question)
+    assert chosen.home == "r"
+    assert chosen.cells is not None
+    ways = max(chosen.cells.ways)
+    assert ways > 2
+    rows, _ = shuffle.spread(question.frames, question.outline, chosen.route, chosen.cells, chosen.home, False)
+    heavy = rows.where(f"NOT {shuffle.SIDE} AND c0 = 5").groupBy(fn.spark_partition_id()).count().collect()
+    assert len(heavy) == ways
+    assert max(row["count"] for row in heavy) <= 2 * 3600 / ways
+    assert ms.join(r, s, on="r.x = s.x", strategy="range", device="cpu").count() == 3600 + 1
+
+
+def test_points_in_intervals_go_by_range(spark: SparkSession) -> None:
+    rng = np.random.default_rng(11)
+    low = rng.integers(0, 900, 300)
+    intervals = pa.table({"lo": low, "hi": low + rng.integers(-1, 20, 300), "row number": range(300)})
+    points = pa.table({"x": rng.integers(0, 900, 400), "row number": range(400)})
+    inside = [[j for j, x in enumerate(points["x"].to_pylist()) if lo <= x <= hi] for lo, hi in _pairs(intervals)]
+    drawn = Drawn("points in intervals", "s.x BETWEEN r.lo AND r.hi", intervals, points, inside)
+    chosen = choose(ask(*frames(spark, drawn), drawn.on, "inner", None, "range"))
+    assert (chosen.name, chosen.home) == ("range", "s")
+    assert "range: the condition bounds s.x on both ends" in chosen.describe()
+    check(spark, drawn, "inner", "range")
+    left = ask(*frames(spark, drawn), drawn.on, "left", None, "range")
+    with pytest.raises(mr.ArgumentError, match="bounds a column of r on both ends"):
+        choose(left)
+    check(spark, drawn, "left", "grid")
+
+
+def _pairs(intervals: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(intervals["lo"].to_pylist(), intervals["hi"].to_pylist(), strict=True))
+
+
+def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    many, few = spark.range(100_000).selectExpr("id AS x"), spark.range(100).selectExpr("id AS x")
+    band, open_ended, none = "abs(r.x - s.x) <= 1", "r.x < s.x", "r.x * s.x > 5"
+    assert "s has about 100 rows" in ms.explain(many, few, on=band)
+    assert "r has about 100 rows" in ms.explain(few, many, on=band)
+    monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 10_000)
+    assert "s has about 100 rows" in ms.explain(many, few, on=band, how="left")
+    assert "range: the condition bounds r.x on both ends" in ms.explain(few, many, on=band, how="left")
+    assert "grid: the condition bounds r.x on one end" in ms.explain(many, many, on=open_ended)
+    assert "grid: no comparison bounds a plain column" in ms.explain(many, many, on=none)
+    sampled = choose(ask(many, many, band, "inner", None, "auto"))
+    assert sampled.cells is not None
+    assert sampled.cells.places >= 4
+    bounds = np.array(sampled.cells.bounds)
+    assert np.all(np.abs(bounds - np.linspace(0, 100_000, len(bounds) + 2)[1:-1]) < 6_000), "cells are even"
+
+
+@pytest.mark.parametrize("wide", ["repeat('x', 5000)", "array_repeat(7L, 3000)", "CAST(repeat('x', 5000) AS BINARY)"])
+def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text and the like are measured before a side is brought to the driver; what else is small enough is."""
+    monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 100_000)
+    few, many = spark.range(100).selectExpr("id AS x", f"{wide} AS y"), spark.range(1000).selectExpr("id AS x")
+    band = "abs(r.x - s.x) <= 1"
+    assert "range: " in ms.explain(many, few, on=band, how="left")
+    assert "r has about 1,000 rows" in ms.explain(many, few, on=band)
+    assert "s has about 100 rows" in ms.explain(many, few.drop("y"), on=band, how="left")
+
+
+def test_a_join_is_lazy_and_composes(spark: SparkSession) -> None:
+    r = spark.range(1000).selectExpr("id AS x", "id % 7 AS g")
+    s = spark.range(500).selectExpr("2 * id AS x")
+    pairs = ms.join(r, s, on="abs(r.x - s.x) <= 1", strategy="range", device="cpu")
+    by_group = pairs.where("r_x > 10").groupBy("r_g").agg(fn.count("*").alias("n")).toArrow().to_pylist()
+    wanted = Counter(x % 7 for x in range(11, 1000) for y in range(0, 1000, 2) if abs(x - y) <= 1)
+    assert {row["r_g"]: row["n"] for row in by_group} == wanted
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "range"])
+def test_empty_sides(spark: SparkSession, strategy: str) -> None:
+    some, none = spark.range(5).selectExpr("id AS x"), spark.range(0).selectExpr("id AS x")
+    on = "abs(r.x - s.x) <= 1"
+    for how, wanted in {"inner": 0, "left": 5, "semi": 0, "anti": 5}.items():
+        assert ms.join(some, none, on=on, how=how, strategy=strategy, device="cpu").count() == wanted
+        assert ms.join(none, some, on=on, how=how, strategy=strategy, device="cpu").count() == 0
+
+
+def test_a_key_of_any_name_is_routed(spark: SparkSession) -> None:
+    """Names go into Spark's SQL as they are, with what SQL would read otherwise."""
+    table = pa.table({"x.y `z` 'q'": range(0, 400, 2), "row number": range(200)})
+    on = """abs(r."x.y `z` 'q'" - s."x.y `z` 'q'") <= 3"""
+    partners = [[j for j in range(200) if abs(i - j) <= 1] for i in range(200)]
+    check(spark, Drawn("names", on, table, table, partners), "left", "range")
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.float64(), pa.timestamp("us", "UTC")], ids=str)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_a_held_side_is_put_in_key_order(kind: pa.DataType, nulls: bool) -> None:
+    keys = pa.array([5, -3, None if nulls else 9, 0, 5, -7]).cast(kind)
+    table = pa.table({"x": pa.chunked_array([keys[:2], keys[2:]]), "n": range(6)})
+    ordered = in_key_order(table, "x")
+    assert ordered["n"].to_pylist()[:3] == [5, 1, 3]
+    known = ordered["x"].cast(pa.int64()).drop_null().to_pylist()
+    assert known == ([-7, -3, 0, 5, 5] if nulls else [-7, -3, 0, 5, 5, 9])
+    assert in_key_order(table, None) is table

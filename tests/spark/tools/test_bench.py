@@ -1,0 +1,28 @@
+"""The bench `spark`: every case runs small, and its contenders agree."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.bench.harness import Effort, measure
+from millrace.bench.options import Options
+from millrace.bench.rows import result_rows
+from millrace.spark.tools import bench
+from tests.spark.sessions import GROUP
+
+pytestmark = GROUP
+SHORT = Effort(repeats=1, slice_seconds=0.01, most_seconds=1.0)
+
+
+def test_cases_run_and_agree(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "session", lambda: spark)
+    monkeypatch.setattr(bench, "_allowance_share", lambda keys: 2.0)
+    rows = []
+    for case in bench.cases(Options(quick=True)):
+        rows += list(result_rows("spark", measure(case, SHORT, lambda what, share: None), {}))
+    assert {row["case"] for row in rows} == {"lookup-2^14", "join-10K-band", "join-10K-heavy", "memory-4MB"}
+    assert {(row["index"], row["peer"]) for row in rows if row["case"] == "join-10K-heavy"} == {
+        (ours, peer) for ours in ("broadcast", "range") for peer in ("spark-buckets", "identity-shuffle")
+    }
+    assert all(row["ratio"] > 0 for row in rows)

@@ -1,4 +1,4 @@
-"""A window join on a board, and the same on the CPU: `python examples/board_join.py fpga:lab`, or any other device."""
+"""A window join on a board, then on the CPU: `python examples/board_join.py fpga:lab`, or any other device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import millrace as mr
 
 
 def main(device: str) -> None:
-    """Two streams, 3,000 rows each, in windows of 1,500 rows; then the same on the CPU."""
+    """Join two streams of 3,000 rows each in windows of 1,500 rows, on the device and on the CPU."""
     found = {}
     for name in (device, "cpu"):
         join = mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="1500 rows", index="bisort", device=name, fallback="cpu")

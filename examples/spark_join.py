@@ -1,4 +1,4 @@
-"""Readings and limits, joined where they are within half a degree: strategy, rows, and what was counted."""
+"""Joins readings with limits within half a degree: prints the strategy, some rows, and the counters."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def main() -> None:
     pairs.orderBy("r_id").show(5)
     sys.stdout.write(f"{metrics.get}\n")
 
-    alone = ms.join(readings, limits, on=ON, how="anti", strategy="range")
-    sys.stdout.write(f"{alone.count()} readings are near no limit\n")
+    unmatched = ms.join(readings, limits, on=ON, how="anti", strategy="range")
+    sys.stdout.write(f"{unmatched.count()} readings are near no limit\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sites of serial numbers: an ordered index, made once, looked up by a batch frame and by a stream."""
+"""Looks up the sites of serial numbers in one ordered index, from a batch frame and from a stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
     ms.lookup(readings, index, key="serial", into="site").where("site IS NOT NULL").show(5)
 
     with tempfile.TemporaryDirectory() as folder:
-        index.save(Path(folder) / "sites.index")  # on a shared file system, workers map it from there
+        index.save(Path(folder) / "sites.index")  # on a shared file system, workers map this file
         stream = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
         looked = ms.lookup(stream.selectExpr("value * 8 + 1000 AS serial"), f"{folder}/sites.index", key="serial")
         query = looked.writeStream.foreachBatch(show).trigger(availableNow=True).start()
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def show(rows: DataFrame, number: int) -> None:
-    """One micro-batch."""
+    """Print the size of one micro-batch."""
     sys.stdout.write(f"batch {number}: {rows.count()} rows\n")
 
 

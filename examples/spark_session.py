@@ -1,4 +1,4 @@
-"""A Spark session on this machine, for the examples; `ms` works with any session you have."""
+"""Starts a Spark session on this machine for the examples; `ms` works with any session."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from millrace.spark.cluster.session import local_session
 
 
 def session() -> SparkSession:
-    """Two cores, little logging; an existing session is taken as it is."""
+    """A session with two cores and little logging; an existing session is returned unchanged."""
     return local_session("local[2]")

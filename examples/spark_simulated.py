@@ -1,4 +1,4 @@
-"""A Spark job whose join is done by the FPGA design, simulated cycle by cycle: for tests, not for speed."""
+"""A Spark join on the CPU and on the FPGA design, simulated cycle by cycle: for tests, not for speed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def main() -> None:
         metrics = ms.Metrics()
         pairs = ms.join(r, s, on="abs(r.x - s.x) <= 3", device=device, metrics=metrics)
         rows[device] = sorted(map(tuple, pairs.collect()))
-        told = metrics.get
+        counts = metrics.get
         sys.stdout.write(
-            f"{device}: {told['pairs']} pairs, {told['device_rows']} rows probed, {told['device_cycles']} cycles\n"
+            f"{device}: {counts['pairs']} pairs, {counts['device_rows']} rows probed, "
+            f"{counts['device_cycles']} cycles\n"
         )
     if rows["cpu"] != rows["rtl"]:
         raise SystemExit("the devices differ")

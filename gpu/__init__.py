@@ -1,5 +1,6 @@
 """GPU devices: kernels written once for CUDA and OpenCL (`kernels/`), and the drivers that run them.
 
-`driver.py` holds what every driver needs to know about the units, `device.py` all that a device does whatever its API;
-`opencl.py` and `cuda.py` are the devices. `ptxas.py` tells what the CUDA compilers make of the kernels.
+`driver.py` holds the table of units and the launch checks, `device.py` and `runtime.py` the code that both APIs share;
+`opencl.py` and `cuda.py` are the devices. `ptxas.py` reports the resource usage of
+the compiled CUDA kernels.
 """

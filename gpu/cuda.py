@@ -1,12 +1,12 @@
-"""The `cuda` devices: NVIDIA's GPUs through CuPy, which compiles the kernels in `gpu/kernels` by NVRTC.
+"""The `cuda` devices: NVIDIA GPUs through CuPy, which compiles the kernels in `gpu/kernels` with NVRTC.
 
-Devices are numbered `cuda:0`, `cuda:1`, … as the driver numbers them; `cuda` opens the first that can be used. Each
-opened device, or lane, has a stream of its own; staging memory is pinned; device memory and pinned memory come from
-CuPy's pools. Searches of trees vote by ballots (`kernels/line_search.h`). What is not CUDA's own is in `gpu/device.py`.
+Devices are named `cuda:0`, `cuda:1`, … in the driver's order; `cuda` opens the first usable one. Each opened device or
+lane has its own stream. Staging memory is pinned; device memory and pinned memory come from CuPy's pools. Tree searches
+vote by ballots (`kernels/line_search.h`). Code that is not specific to CUDA is in `gpu/device.py` and `gpu/runtime.py`.
 
-Limits: `threads` has no effect. Cards of compute capability 7.5 and later, which CUDA 13 compiles for. Without a driver
-CuPy is not even imported. No machine of this project's has had a card: tests compile the kernels for three generations,
-and run this file and the kernels against a stand-in for CuPy (`docs/gpu.md`).
+Limits: `threads` has no effect. Requires compute capability 7.5 or later, the oldest that CUDA 13 supports. Without a
+driver CuPy is not imported. This code has not run on a real card yet: tests compile the kernels for three GPU
+generations and run this file and the kernels on a stand-in for CuPy (`docs/gpu.md`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.gpu import device as gpu
 from millrace.gpu import driver
-from millrace.gpu.device import line
+from millrace.gpu import runtime as api
+from millrace.gpu.device import GpuDevice
+from millrace.gpu.runtime import line
 from millrace.host.base.errors import DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.host.device.contract import DeviceInfo
@@ -34,8 +35,8 @@ DRIVER = "libcuda.so.1"
 _OLDEST = (7, 5)
 
 
-class CudaDevice(gpu.GpuDevice):
-    """One card with a stream of its own."""
+class CudaDevice(GpuDevice):
+    """One card with its own stream."""
 
     _runtime: Runtime
 
@@ -43,12 +44,12 @@ class CudaDevice(gpu.GpuDevice):
         self._cuda = self._runtime.cupy.cuda
         self._flying: deque[tuple[Any, list[Any]]] = deque()
         with self._card():
-            # Not tied to the default stream, on which other code in this process may work.
+            # Independent of the default stream, which other code in this process may use.
             self._stream = self._cuda.Stream(non_blocking=True)
 
     @contextmanager
     def _card(self) -> Iterator[None]:
-        """CUDA's calls mean the card that the calling thread has chosen."""
+        """Select this card: CUDA calls apply to the calling thread's current card."""
         with self._cuda.Device(self._number):
             yield
 
@@ -67,7 +68,7 @@ class CudaDevice(gpu.GpuDevice):
             self._stream.synchronize()
 
     def _drop(self, memory: Any) -> None:
-        """Nothing to call: memory goes back to CuPy's pool when the last launch that uses it has let it go."""
+        """Nothing to call: the memory returns to CuPy's pool when the last launch that uses it has ended."""
 
     def _start(self, work: driver.Work, memories: list[Any]) -> Any:
         self._land()
@@ -75,7 +76,7 @@ class CudaDevice(gpu.GpuDevice):
             kernel = self._runtime.kernel(self._number, work.unit, work.word_bits)
             # By value: addresses as 64-bit numbers, scalars as 32-bit ones.
             arguments = (*(np.uint64(m.ptr) for m in memories), *(np.uint32(value) for value in work.scalars))
-            start, end = (self._cuda.Event(block=True) for _ in range(2))  # the host's cores have better to do
+            start, end = (self._cuda.Event(block=True) for _ in range(2))  # block instead of spinning on a core
             with self._stream:
                 start.record(self._stream)
                 kernel((work.groups(driver.GROUP),), (driver.GROUP,), arguments)
@@ -84,7 +85,7 @@ class CudaDevice(gpu.GpuDevice):
         return start, end
 
     def _land(self) -> None:
-        """Let go of memory that launches kept until they ended: the pool would give it to others at once."""
+        """Drop the references to memory of finished launches; earlier the pool could reuse memory still in use."""
         while self._flying and self._flying[0][0].done:
             self._flying.popleft()
 
@@ -104,7 +105,7 @@ class CudaDevice(gpu.GpuDevice):
             pinned = self._cuda.alloc_pinned_memory(size)
         return np.frombuffer(pinned, np.uint8, size)
 
-    def _room(self) -> int:
+    def _free_bytes(self) -> int:
         with self._card():
             free, _ = self._cuda.runtime.memGetInfo()
             return int(free + self._runtime.cupy.get_default_memory_pool().free_bytes())
@@ -114,13 +115,13 @@ class CudaDevice(gpu.GpuDevice):
             return int(self._cuda.runtime.memGetInfo()[1])
 
 
-class Runtime(gpu.Runtime):
+class Runtime(api.Runtime):
     """CUDA in one process."""
 
     family = "cuda"
 
     def __init__(self, cupy: Any, barrier: bool = False) -> None:
-        """`barrier`: teams vote through shared memory, as on OpenCL; tests ask for it."""
+        """`barrier`: teams vote through shared memory, as on OpenCL; used by tests."""
         super().__init__()
         self.cupy, self._barrier = cupy, barrier
         cuda = cupy.cuda
@@ -135,12 +136,12 @@ class Runtime(gpu.Runtime):
             count = cuda.runtime.getDeviceCount()
             self._infos = [self._info(number) for number in range(count)]
         except cuda.runtime.CUDARuntimeError as error:
-            raise DeviceUnavailable(f"CUDA does not start ({line(error)}): {_mend()}") from error
+            raise DeviceUnavailable(f"CUDA does not start ({line(error)}): {_advice()}") from error
         if not count:
-            raise DeviceUnavailable(f"CUDA's driver finds no card: {_mend()}")
+            raise DeviceUnavailable(f"CUDA's driver finds no card: {_advice()}")
 
     def infos(self) -> list[DeviceInfo]:
-        """All cards, those that cannot run our kernels with the reason."""
+        """All cards; unusable ones with the reason."""
         return self._infos
 
     def _info(self, number: int) -> DeviceInfo:
@@ -153,7 +154,7 @@ class Runtime(gpu.Runtime):
         return DeviceInfo(f"{self.family}:{number}", self.family, fit, f"{what}, {more}{'' if fit else old}")
 
     def _build(self, number: int, unit: driver.Unit, word_bits: int) -> Any:
-        """CuPy compiles for the card that is chosen, and keeps what it made on disk."""
+        """Compile for the current card; CuPy caches the result on disk."""
         wanted = driver.defines(unit, word_bits, barrier=self._barrier)
         options = ("-std=c++17", *(f"-D{name}={value}" for name, value in wanted.items()))
         module = self.cupy.RawModule(code=driver.source(unit.name), options=options)
@@ -165,33 +166,33 @@ def _start() -> Runtime:
 
 
 def _load() -> Any:
-    """Import CuPy, if it is there and has a driver to speak to; its cache in a folder that can be written."""
+    """Import CuPy if it is installed and there is a driver; put its cache into a writable folder."""
     if find_spec("cupy") is None:
         raise DeviceUnavailable(f"CuPy is not installed: {INSTALL}")
     try:
         ctypes.CDLL(DRIVER)
     except OSError as error:
-        raise DeviceUnavailable(f"there is no NVIDIA driver ({line(error)}): {_mend()}") from error
+        raise DeviceUnavailable(f"there is no NVIDIA driver ({line(error)}): {_advice()}") from error
     if "CUPY_CACHE_DIR" not in os.environ:
-        os.environ["CUPY_CACHE_DIR"] = str(gpu.cache_folder("cupy"))
+        os.environ["CUPY_CACHE_DIR"] = str(api.cache_folder("cupy"))
     try:
         return import_module("cupy")
     except (ImportError, OSError) as error:
         raise DeviceUnavailable(f"CuPy does not import ({line(error)}): {INSTALL}") from error
 
 
-def _mend() -> str:
+def _advice() -> str:
     return "install NVIDIA's driver, until `nvidia-smi` lists a card"
 
 
-runtime = gpu.Started("CUDA", _start)
+runtime = api.Started("CUDA", _start)
 
 
 def probe() -> list[DeviceInfo]:
-    """All cards; where there are none, one entry that says why."""
-    return gpu.probe("cuda", runtime)
+    """All cards; without any, one entry with the reason."""
+    return api.probe("cuda", runtime)
 
 
 def open_device(name: str, threads: int | None) -> CudaDevice:
-    """Open `cuda:<number>`, or the first that can be used by the name `cuda`."""
-    return CudaDevice(*gpu.choose("cuda", runtime, name))
+    """Open `cuda:<number>`, or the first usable card for the name `cuda`."""
+    return CudaDevice(*api.choose("cuda", runtime, name))

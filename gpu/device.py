@@ -1,42 +1,37 @@
-"""What the OpenCL and the CUDA device share: buffers, checks, launches, lanes, counters, names, processes.
+"""Code shared by the OpenCL and CUDA devices: buffers, checks, launches, lanes, counters.
 
-A `GpuDevice` speaks the device contract; an API adds how to allocate, copy, start and wait. A `Runtime` is the API in
-one process: its devices and the kernels built for them so far. A *lane* is a further queue of an opened device, for
-another thread: it takes the device's buffers, and commands of two lanes may run beside each other. `launch` returns at
-once; `write` and `read` return when the copy is done, so what one lane has written or waited for, every lane sees.
+A `GpuDevice` implements the device contract; a subclass adds allocation, copies, launch and wait of its API. A *lane*
+is an additional queue of an opened device, for another thread: it uses the device's buffers, and commands of two lanes
+may run concurrently. `launch` returns at once; `write` and `read` return when the copy is done, so data that one lane
+has written or waited for is visible to every lane.
 
-`MILLRACE_DEVICE_SHARE`, read when a device is opened, holds a process to a share of the device's memory.
-
-Limits: neither OpenCL nor CUDA survives a fork: a process whose parent has used one, be it only to look which devices
-there are, finds none. Open devices after the fork, or start processes by `spawn`.
+`MILLRACE_DEVICE_SHARE`, read when a device is opened, limits a process to a share of the device's memory. The process's
+API, its devices and their names are in `gpu/runtime.py`.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import tempfile
 import threading
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
 from millrace.gpu import driver
+from millrace.gpu.runtime import Runtime, line
 from millrace.host.base.errors import ArgumentError, DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
-from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch, Tally
+from millrace.host.device.contract import Buffer, Device, Launch, Tally
 
-Errors = tuple[type[BaseException], ...]
 SHARE = "MILLRACE_DEVICE_SHARE"
 
 
 def share() -> float:
-    """The share of a device's memory that this process may take, where several share it: above 0, 1 is all."""
+    """The share of a device's memory that this process may use: above 0, 1 means all."""
     given = os.environ.get(SHARE, "1")
     try:
         found = float(given)
@@ -47,69 +42,36 @@ def share() -> float:
     return found
 
 
-class Runtime(ABC):
-    """An API in one process: its devices, and what was made for them so far."""
-
-    family: str
-    """What its devices' names begin with."""
-    errors: Errors
-    """What the API's calls raise."""
-    memory_errors: Errors
-    """Those that mean that memory is full."""
-
-    def __init__(self) -> None:
-        """Nothing made so far."""
-        self.pid = os.getpid()
-        self._kernels: dict[tuple[int, str, int], Any] = {}
-        self._lock = threading.Lock()
-
-    def kernel(self, number: int, unit: driver.Unit, word_bits: int) -> Any:
-        """A unit for a device and a word width, built when first asked for."""
-        key = (number, unit.name, word_bits)
-        with self._lock:
-            if key not in self._kernels:
-                self._kernels[key] = self._build(number, unit, word_bits)
-            return self._kernels[key]
-
-    @abstractmethod
-    def _build(self, number: int, unit: driver.Unit, word_bits: int) -> Any:
-        """Compile a unit."""
-
-    @abstractmethod
-    def infos(self) -> list[DeviceInfo]:
-        """The devices there are, by number."""
-
-
 class GpuBuffer:
-    """Memory of a device; `memory` is None once it was given back."""
+    """Memory of a device; `memory` is None after it was freed."""
 
     def __init__(self, owner: GpuDevice, memory: Any, size: int, dtype: np.dtype[Any]) -> None:
-        """`size` elements of `dtype` in `memory`, whatever the API calls such."""
+        """`size` elements of `dtype` in `memory`, an object of the API."""
         self.owner, self.memory, self.size, self.dtype = owner, memory, size, dtype
 
 
 class GpuLaunch:
-    """A unit at work; it keeps its buffers, which a queue does not own."""
+    """A running unit; it keeps references to its buffers, which the queue does not own."""
 
     def __init__(self, unit: str, rows: int, event: Any, buffers: Sequence[GpuBuffer]) -> None:
-        """`event` tells when it has ended; `counters` are there after the first wait."""
+        """`event` signals the end; `counters` are set by the first wait."""
         self.unit, self.rows, self.event, self.buffers = unit, rows, event, buffers
         self.counters: dict[str, int] | None = None
 
 
 class GpuDevice(Device):
-    """One device with a command queue of its own."""
+    """One device with its own command queue."""
 
     units = frozenset(driver.UNITS)
 
     def __init__(self, runtime: Runtime, number: int, main: Self | None = None) -> None:
-        """Open the device of that number; a lane has the `main` device that it belongs to."""
+        """Open the device with this number; a lane gets the `main` device that it belongs to."""
         self.name, self.kind = f"{runtime.family}:{number}", runtime.infos()[number].kind
         self._runtime, self._number = runtime, number
         self._main = self if main is None else main
         self._tally, self._lanes = Tally(), list[GpuDevice]()
         self._alive: weakref.WeakSet[GpuBuffer] = weakref.WeakSet()
-        self._lock = threading.Lock()  # of what lanes in other threads change
+        self._lock = threading.Lock()  # guards what lanes in other threads change
         self._open = True
         self._share: float = share() if main is None else main._share
         try:
@@ -117,68 +79,68 @@ class GpuDevice(Device):
         except runtime.errors as error:
             raise DeviceUnavailable(f"device {self.name!r} does not open: {line(error)}") from error
 
-    # --- what an API adds ---
+    # --- implemented by the API ---
 
     @abstractmethod
     def _open_queue(self) -> None:
-        """Make a queue of commands, which run in order."""
+        """Create an in-order command queue."""
 
     @abstractmethod
     def _new(self, size: int) -> Any:
-        """Memory of so many bytes, at least one."""
+        """Allocate `size` bytes, at least one."""
 
     @abstractmethod
     def _copy_in(self, memory: Any, at: int, data: Array) -> None:
-        """Copy at least one element to byte `at` of a memory; done on return."""
+        """Copy at least one element to byte offset `at`; complete on return."""
 
     @abstractmethod
     def _copy_out(self, memory: Any, at: int, out: Array) -> None:
-        """Copy at least one element from byte `at` of a memory; done on return."""
+        """Copy at least one element from byte offset `at`; complete on return."""
 
     @abstractmethod
     def _drop(self, memory: Any) -> None:
-        """Give memory back; what is under way keeps it until it ends."""
+        """Free memory; running commands keep it until they end."""
 
     @abstractmethod
     def _start(self, work: driver.Work, memories: list[Any]) -> Any:
-        """Queue a unit; an event."""
+        """Enqueue a unit; returns an event."""
 
     @abstractmethod
     def _finish(self, event: Any) -> int:
-        """Wait for an event; the nanoseconds that the device worked."""
+        """Wait for an event; returns the device's nanoseconds."""
 
     @abstractmethod
     def _drain(self) -> None:
-        """Wait for all that is queued, and give the queue back."""
+        """Wait for all queued commands and release the queue."""
 
     @abstractmethod
     def _stage(self, size: int) -> Array:
-        """At least one byte of host memory that the device copies from and to faster."""
+        """At least one byte of host memory that is fast to copy from and to."""
 
     @abstractmethod
-    def _room(self) -> int:
-        """Bytes of the largest buffer that there is room for now."""
+    def _free_bytes(self) -> int:
+        """Bytes of the largest buffer that can be allocated now."""
 
     @abstractmethod
     def _total(self) -> int:
-        """Bytes that the device has in all."""
+        """Total bytes of the device."""
 
     # --- the contract ---
 
     @property
     def memory(self) -> int:
-        """Bytes of the largest buffer that there is room for now, as far as the API tells, within our share."""
-        with self._faults("asking for the memory left"):
-            room = self._room()
-            return room if self._share == 1 else max(0, min(room, int(self._share * self._total()) - self.held()))
+        """Bytes of the largest buffer that can be allocated now, as far as the API reports, within our share."""
+        with self._faults("query of the free memory"):
+            free = self._free_bytes()
+            return free if self._share == 1 else max(0, min(free, int(self._share * self._total()) - self.held()))
 
     def held(self) -> int:
-        """Bytes in buffers that were not given back."""
+        """Bytes in buffers that are not freed."""
         with self._main._lock:
             return sum(b.size * b.dtype.itemsize for b in self._main._alive if b.memory is not None)
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> GpuBuffer:
-        """A buffer; one of no elements takes the room of one, because no API knows empty buffers."""
+        """Allocate a buffer; an empty one takes the space of one element, because no API has empty buffers."""
         dtype = np.dtype(dtype)
         wanted = max(1, size) * dtype.itemsize
         with self._faults(f"alloc of {wanted} bytes"):
@@ -194,7 +156,7 @@ class GpuDevice(Device):
         return buffer
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
-        """Copy in; `data` may be changed afterwards."""
+        """Copy to the device; `data` may change afterwards."""
         into = self._mine(buffer)
         self._check_copy("write", into, offset, data)
         with self._faults(f"write of {data.nbytes} bytes"):
@@ -203,7 +165,7 @@ class GpuDevice(Device):
         self._tally.add(bytes_in=data.nbytes)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
-        """Copy out, after all that was launched before."""
+        """Copy from the device, after all earlier launches."""
         source = self._mine(buffer)
         self._check_range("read", source, offset, size)
         data: Array = np.empty(size, source.dtype)
@@ -211,25 +173,25 @@ class GpuDevice(Device):
         return data
 
     def read_into(self, buffer: Buffer, offset: int, out: Array) -> None:
-        """Copy out into an array without gaps, after all that was launched before."""
+        """Copy from the device into a contiguous array, after all earlier launches."""
         source = self._mine(buffer)
         self._check_copy("read", source, offset, out)
         if not out.flags.c_contiguous:
-            raise DeviceFault(f"device {self.name!r}: read into an array with gaps; give one that is contiguous")
+            raise DeviceFault(f"device {self.name!r}: read into an array with gaps; pass a contiguous one")
         with self._faults(f"read of {out.nbytes} bytes"):
             if len(out):
                 self._copy_out(source.memory, offset * source.dtype.itemsize, out)
         self._tally.add(bytes_out=out.nbytes)
 
     def staging(self, size: int, dtype: np.dtype[Any]) -> Array:
-        """An array in host memory that copies are fastest with; it is given back when nobody holds it any more."""
+        """An array in host memory with the fastest copies; freed with its last reference."""
         dtype = np.dtype(dtype)
         wanted = size * dtype.itemsize
         with self._faults(f"staging of {wanted} bytes"):
             return self._stage(max(1, wanted))[:wanted].view(dtype)
 
     def free(self, buffer: Buffer) -> None:
-        """Give the memory back; a launch under way keeps it until it ends."""
+        """Free the memory; a running launch keeps it until it ends."""
         if isinstance(buffer, GpuBuffer) and buffer.memory is None:
             return
         mine = self._mine(buffer)
@@ -238,7 +200,7 @@ class GpuDevice(Device):
             self._drop(memory)
 
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> GpuLaunch:
-        """Put a unit into the queue."""
+        """Enqueue a unit."""
         mine = [self._mine(buffer) for buffer in buffers]
         work = driver.check(self.name, unit, buffers, scalars)
         with self._faults(f"launch of {unit}"):
@@ -246,7 +208,7 @@ class GpuDevice(Device):
         return GpuLaunch(unit, work.rows, event, mine)
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Wait; the first time, add rows and the device's own nanoseconds to the counters."""
+        """Wait for a launch; the first wait adds rows and the device's nanoseconds to the counters."""
         assert isinstance(launch, GpuLaunch)
         if launch.counters is None:
             with self._faults(launch.unit):
@@ -256,7 +218,7 @@ class GpuDevice(Device):
         return launch.counters
 
     def lane(self) -> Self:
-        """A further queue of this device, for another thread; closing it leaves the device and its buffers alone."""
+        """An additional queue of this device, for another thread; closing it does not affect the device's buffers."""
         self._check_open()
         lane = type(self)(self._runtime, self._number, self._main)
         with self._main._lock:
@@ -264,7 +226,7 @@ class GpuDevice(Device):
         return lane
 
     def counters(self) -> dict[str, int]:
-        """Bytes in and out, and rows and nanoseconds per unit; a device's count what its lanes did."""
+        """Bytes in and out, rows and nanoseconds per unit; a device's counters include its lanes."""
         total = Tally()
         with self._lock:
             for part in (self, *self._lanes):
@@ -272,16 +234,16 @@ class GpuDevice(Device):
         return total.as_dict()
 
     def close(self) -> None:
-        """Wait for what is under way; a device also closes its lanes and gives all buffers back.
+        """Wait for running commands; a device also closes its lanes and frees all buffers.
 
-        In another process than the one that opened it there is nothing to give.
+        In another process than the one that opened the device, this does nothing.
         """
         was_open, self._open = self._open, False
         if not was_open or self._runtime.pid != os.getpid():
             return
         for lane in list(self._lanes):
             lane.close()
-        with suppress(*self._runtime.errors):  # a fault of a launch that nobody waited for
+        with suppress(*self._runtime.errors):  # the fault of a launch without a wait
             self._drain()
         for buffer in list(self._alive):
             memory, buffer.memory = buffer.memory, None
@@ -292,7 +254,7 @@ class GpuDevice(Device):
             self._leave()
 
     def _leave(self) -> None:
-        """A closed lane's counts become its device's."""
+        """Add a closed lane's counters to its device."""
         with self._main._lock:
             if self in self._main._lanes:
                 self._main._lanes.remove(self)
@@ -301,12 +263,12 @@ class GpuDevice(Device):
     # --- checks ---
 
     def _mine(self, buffer: Buffer) -> GpuBuffer:
-        """A live buffer of this device."""
+        """Check that this is a live buffer of this device."""
         self._check_open()
         if not isinstance(buffer, GpuBuffer) or buffer.owner is not self._main:
             raise DeviceFault(f"device {self.name!r}: this buffer belongs to another device")
         if buffer.memory is None:
-            raise DeviceFault(f"device {self.name!r}: this buffer was given back already")
+            raise DeviceFault(f"device {self.name!r}: this buffer is already freed")
         return buffer
 
     def _check_copy(self, what: str, buffer: GpuBuffer, offset: int, data: Array) -> None:
@@ -332,7 +294,7 @@ class GpuDevice(Device):
 
     @contextmanager
     def _faults(self, what: str) -> Iterator[None]:
-        """Make a `DeviceFault` of every error of the API."""
+        """Convert every error of the API to a `DeviceFault`."""
         self._check_open()
         try:
             yield
@@ -342,89 +304,3 @@ class GpuDevice(Device):
             ) from error
         except self._runtime.errors as error:
             raise DeviceFault(f"device {self.name!r}: {what} failed: {line(error)}") from error
-
-
-R = TypeVar("R", bound=Runtime)
-
-
-class Started(Generic[R]):
-    """A process's runtime, started when first asked for; where there was none, it is looked for again."""
-
-    def __init__(self, what: str, start: Callable[[], R]) -> None:
-        """`what` it is called; `start` raises `DeviceUnavailable` with the reason where there is none."""
-        self._what, self._start = what, start
-        self.held: R | None = None
-        self._lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew_lock)
-
-    def _renew_lock(self) -> None:
-        """A fork may have happened while another thread held the lock."""
-        self._lock = threading.Lock()
-
-    def __call__(self) -> R:
-        """The runtime, or a `DeviceUnavailable`."""
-        with self._lock:
-            if self.held is None:
-                self.held = self._start()
-            if self.held.pid != os.getpid():
-                raise DeviceUnavailable(
-                    f"process {self.held.pid} had started {self._what} when it forked this one, and {self._what} does "
-                    f"not survive a fork: fork before devices are listed or opened, or start processes by 'spawn'"
-                )
-            return self.held
-
-
-def probe(family: str, started: Started[R]) -> list[DeviceInfo]:
-    """All devices of a family; where there are none, one entry that says why."""
-    try:
-        return started().infos()
-    except DeviceUnavailable as error:
-        return [DeviceInfo(family, family, False, str(error))]
-
-
-def choose(family: str, started: Started[R], name: str) -> tuple[R, int]:
-    """The runtime and the number of a device by its name; the bare family is the first that can be used."""
-    parts = re.fullmatch(rf"{family}(?::(0|[1-9]\d{{0,5}}))?", name)
-    if parts is None:
-        raise ArgumentError(f"device={name!r}: such devices are named '{family}', '{family}:0', '{family}:1', …")
-    try:
-        runtime = started()
-    except DeviceUnavailable as error:
-        raise DeviceUnavailable(f"device {name!r} cannot be used: {error}") from error
-    infos = runtime.infos()
-    if parts[1] is not None and int(parts[1]) >= len(infos):
-        known = ", ".join(info.name for info in infos)
-        raise DeviceUnavailable(f"device {name!r} cannot be used: there are {known}")
-    wanted = range(len(infos)) if parts[1] is None else [int(parts[1])]
-    for number in wanted:
-        if infos[number].available:
-            return runtime, number
-    raise DeviceUnavailable(f"device {name!r} cannot be used: {infos[wanted[0]].detail}")
-
-
-def line(error: BaseException) -> str:
-    """An error's text in one line."""
-    return " ".join(str(error).split())
-
-
-def user_cache() -> Path:
-    """Where this user's programs keep what they can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-
-
-def cache_folder(name: str) -> Path:
-    """Beside the other kernels' cache (`host/runtime/jit.py`); a temporary folder where that cannot be written."""
-    base = os.environ.get("MILLRACE_CACHE_DIR")
-    folder = (Path(base) if base else user_cache() / "millrace") / name
-    return folder if writable(folder) else Path(tempfile.mkdtemp(prefix=f"millrace-{name}-"))
-
-
-def writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which is made if need be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False

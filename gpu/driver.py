@@ -1,8 +1,8 @@
-"""What every GPU driver needs to know about the kernels: their sources, and how much work a launch is.
+"""The table of GPU units: kernel sources, compiler definitions, and the size of a launch.
 
-A unit is one file in `kernels/`, whose only kernel has the unit's name and takes the buffers and then the scalars, in
-the order of `host/device/units.py`, where each launch is checked first. BI-Sort's units: PanJoin, III-D, III-E and IV.
-HB+-Tree's: thesis, appendix A, 5.2 and 5.3.
+A unit is one file in `kernels/` with one kernel of the same name. The kernel takes the buffers and then the scalars in
+the order of `host/device/units.py`, which also checks each launch. BI-Sort's units: PanJoin, III-D, III-E and IV.
+HB+-Tree's units: thesis, appendix A, 5.2 and 5.3.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from millrace.host.device.units import LINE_BITS
 
 KERNELS = Path(__file__).parent / "kernels"
 GROUP = 128
-"""Work items of a group, unless the device allows fewer; a power of two."""
+"""Work items per group, unless the device allows fewer; a power of two."""
 _INCLUDE = re.compile(r'^#include "(\w+\.h)"\n', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Unit(units.Unit):
-    """A unit and its kernel, through each of whose work items `items` rows pass.
+    """A unit and its kernel; each work item processes `items` rows.
 
-    With `teams`, a row is a query, and as many work items share it as a line has words.
+    With `teams` a row is a query that as many work items process together as a line has words.
     """
 
     items: int = 1
@@ -36,7 +36,7 @@ class Unit(units.Unit):
 
 @dataclass(frozen=True)
 class Work:
-    """One launch, checked."""
+    """One checked launch."""
 
     unit: Unit
     word_bits: int
@@ -44,7 +44,7 @@ class Work:
     rows: int
 
     def groups(self, group: int) -> int:
-        """How many groups of that many work items; at least one, because no API starts none."""
+        """The number of groups of `group` work items; at least one, because no API starts zero groups."""
         per_line = LINE_BITS // self.word_bits
         team = per_line if self.unit.teams and group >= per_line else 1  # see kernels/line_search.h
         return max(1, -(-self.rows // (group // team * self.unit.items)))
@@ -57,7 +57,7 @@ def _unit(name: str, items: int = 1, teams: bool = False) -> Unit:
 UNITS: dict[str, Unit] = {
     unit.name: unit
     for unit in (
-        # Odd, so that work items that merge in step with each other touch different banks of shared memory.
+        # Odd, so that work items that merge in lockstep access different banks of shared memory.
         _unit("bisort_merger", items=7),
         _unit("bisort_indexer"),
         _unit("bisort_prober"),
@@ -69,28 +69,28 @@ UNITS: dict[str, Unit] = {
 
 
 def check(device: str, name: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> Work:
-    """The work of a launch, or a `DeviceFault` that says what does not fit."""
+    """The work of a launch, or a `DeviceFault` that names the wrong argument."""
     work = units.check(device, UNITS, name, buffers, scalars)
     return Work(UNITS[name], work.word.itemsize * 8, tuple(work.scalars.values()), work.rows)
 
 
 @cache
 def source(unit: str) -> str:
-    """The whole text of a unit.
+    """The complete source of a unit.
 
-    A header's text stands in place of its #include: compilers need no search path then, and PoCL's cache, which
-    looks only at the text it is given, notices a changed header.
+    Headers are inlined in place of their #include. So compilers need no search path, and PoCL's cache, which compares
+    only the source text, notices a changed header.
     """
     text = (KERNELS / f"{unit}.cu").read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda found: (KERNELS / found[1]).read_text(encoding="utf-8"), text)
 
 
-def group_of(most: int) -> int:
-    """Work items of a group on a device that allows so many: a power of two."""
-    return 1 << (min(GROUP, most).bit_length() - 1)
+def group_of(limit: int) -> int:
+    """Work items per group on a device that allows `limit`: a power of two."""
+    return 1 << (min(GROUP, limit).bit_length() - 1)
 
 
 def defines(unit: Unit, word_bits: int, group: int = GROUP, barrier: bool = False) -> dict[str, int]:
-    """What a compiler must define for a unit's source; `barrier`: teams do without ballots (OpenCL always does)."""
+    """The macros that a unit's source needs; `barrier`: teams vote without ballots (always so on OpenCL)."""
     wanted = {"WORD_BITS": word_bits, "GROUP": group, "ITEMS": unit.items}
     return wanted | ({"BARRIER_SEARCH": 1} if barrier and unit.teams else {})

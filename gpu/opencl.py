@@ -1,10 +1,10 @@
 """The `opencl` devices: every GPU, CPU or accelerator that an OpenCL driver on this machine offers, through pyopencl.
 
-Devices are numbered `opencl:0`, `opencl:1`, …, GPUs first; `opencl` opens the first that can be used. Units are the
-kernels in `gpu/kernels`, in OpenCL C 1.2, built once per process, device and word width. What is not OpenCL's own is in
-`gpu/device.py`: commands of one opened device, or lane, run in the order given; no devices after a fork.
+Devices are named `opencl:0`, `opencl:1`, …, GPUs first; `opencl` opens the first usable one. Units are the kernels in
+`gpu/kernels` as OpenCL C 1.2, built once per process, device and word width. Code that is not specific to OpenCL is in
+`gpu/device.py`: commands of one opened device or lane run in order; there are no devices after a fork.
 
-Limit: `threads` has no effect, a driver takes the cores it likes.
+Limit: `threads` has no effect; the driver decides how many cores it uses.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from millrace.gpu import device as gpu
 from millrace.gpu import driver
-from millrace.gpu.device import line
+from millrace.gpu import runtime as api
+from millrace.gpu.device import GpuDevice
+from millrace.gpu.runtime import line
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.host.device.contract import DeviceInfo
@@ -30,8 +31,8 @@ from millrace.host.device.contract import DeviceInfo
 INSTALL = "pip install 'millrace[opencl]'"
 
 
-class OpenclDevice(gpu.GpuDevice):
-    """One device with a command queue of its own."""
+class OpenclDevice(GpuDevice):
+    """One device with its own command queue."""
 
     _runtime: Runtime
 
@@ -42,9 +43,9 @@ class OpenclDevice(gpu.GpuDevice):
         self._queue = self._cl.CommandQueue(self._context, properties=profiling)
 
     def _new(self, size: int) -> Any:
-        most = self._runtime.devices[self._number].max_mem_alloc_size
-        if size > most:
-            raise DeviceFault(f"device {self.name!r}: a buffer of {size} bytes; {most} are the most it allows")
+        limit = self._runtime.devices[self._number].max_mem_alloc_size
+        if size > limit:
+            raise DeviceFault(f"device {self.name!r}: a buffer of {size} bytes; {limit} are the most it allows")
         return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size)
 
     def _copy_in(self, memory: Any, at: int, data: Array) -> None:
@@ -71,7 +72,7 @@ class OpenclDevice(gpu.GpuDevice):
         self._queue.finish()
 
     def _stage(self, size: int) -> Array:
-        """Memory that the driver chose, mapped; drivers pin it. It is unmapped when the array is gone."""
+        """Mapped host memory allocated by the driver, usually pinned; unmapped when the array is freed."""
         flags, ways = self._cl.mem_flags, self._cl.map_flags
         memory = self._cl.Buffer(self._context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, size)
         array, _ = self._cl.enqueue_map_buffer(
@@ -80,8 +81,8 @@ class OpenclDevice(gpu.GpuDevice):
         mapped: Array = array
         return mapped
 
-    def _room(self) -> int:
-        """OpenCL tells what there is, not what is free: only what this device holds itself is taken off."""
+    def _free_bytes(self) -> int:
+        """OpenCL reports the total, not the free memory: only this device's own buffers are subtracted."""
         device = self._runtime.devices[self._number]
         return int(max(0, min(device.max_mem_alloc_size, device.global_mem_size - self.held())))
 
@@ -91,7 +92,7 @@ class OpenclDevice(gpu.GpuDevice):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A built kernel. Its arguments are part of it until it is started, so one thread at a time may start it."""
+    """A built kernel. It stores its arguments until it starts, so only one thread at a time may start it."""
 
     kernel: Any
     enqueue: Any
@@ -99,20 +100,20 @@ class Kernel:
     lock: threading.Lock
 
     def start(self, queue: Any, arguments: Sequence[Any], groups: int) -> Any:
-        """Put it into a queue; the event tells when it has ended."""
+        """Enqueue the kernel; returns its completion event."""
         with self.lock:
-            for place, argument in enumerate(arguments):
-                self.kernel.set_arg(place, argument)
+            for position, argument in enumerate(arguments):
+                self.kernel.set_arg(position, argument)
             return self.enqueue(queue, self.kernel, (groups * self.group,), (self.group,))
 
 
-class Runtime(gpu.Runtime):
+class Runtime(api.Runtime):
     """OpenCL in one process."""
 
     family = "opencl"
 
     def __init__(self) -> None:
-        """Start OpenCL, or raise `DeviceUnavailable` with the reason why there is none."""
+        """Start OpenCL, or raise `DeviceUnavailable` with the reason."""
         super().__init__()
         self.cl: Any = _load()
         self.errors, self.memory_errors = (self.cl.Error,), (self.cl.MemoryError,)
@@ -120,11 +121,11 @@ class Runtime(gpu.Runtime):
         self._contexts: dict[int, Any] = {}
 
     def infos(self) -> list[DeviceInfo]:
-        """All devices, those that cannot run our kernels with the reason."""
+        """All devices; unusable ones with the reason."""
         return [_info(number, device) for number, device in enumerate(self.devices)]
 
     def context(self, number: int) -> Any:
-        """The context of a device, shared by all who open it, because kernels belong to it."""
+        """The context of a device; all who open the device share it, because kernels belong to a context."""
         with self._lock:
             return self._context(number)
 
@@ -138,23 +139,23 @@ class Runtime(gpu.Runtime):
         group = driver.group_of(device.max_work_group_size)
         options = [f"-D{name}={value}" for name, value in driver.defines(unit, word_bits, group).items()]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", self.cl.CompilerWarning)  # some drivers are chatty where all is well
+            warnings.simplefilter("ignore", self.cl.CompilerWarning)  # some drivers warn without a problem
             program = self.cl.Program(context, driver.source(unit.name))
-            # No cache of pyopencl's: drivers have their own, and its folder may be read-only.
+            # Without pyopencl's cache: drivers have their own, and its folder may be read-only.
             program.build(["-cl-std=CL1.2", *options], devices=[device], cache_dir=False)
         kernel = self.cl.Kernel(program, unit.name)
         return Kernel(kernel, self.cl.enqueue_nd_range_kernel, group, threading.Lock())
 
 
-runtime = gpu.Started("OpenCL", Runtime)
+runtime = api.Started("OpenCL", Runtime)
 
 
 def _load() -> Any:
-    """Import pyopencl, with its caches and PoCL's in folders that can be written."""
+    """Import pyopencl; put its cache and PoCL's into writable folders."""
     if "POCL_CACHE_DIR" not in os.environ:
-        os.environ["POCL_CACHE_DIR"] = str(gpu.cache_folder("pocl"))
-    if not gpu.writable(gpu.user_cache()):
-        os.environ.setdefault("PYOPENCL_NO_CACHE", "1")  # it would fail on the first kernel, not go on without
+        os.environ["POCL_CACHE_DIR"] = str(api.cache_folder("pocl"))
+    if not api.writable(api.user_cache()):
+        os.environ.setdefault("PYOPENCL_NO_CACHE", "1")  # pyopencl would fail on the first kernel
     try:
         return import_module("pyopencl")
     except ModuleNotFoundError as error:
@@ -179,7 +180,7 @@ def _devices_of(cl: Any) -> list[Any]:
 
 
 def _platform_devices(cl: Any, platform: Any) -> list[Any]:
-    """One driver's devices; a driver without any, or a broken one, hides no other."""
+    """The devices of one driver; empty for a broken driver, so that it does not hide others."""
     try:
         return list(platform.get_devices())
     except cl.Error:
@@ -193,7 +194,7 @@ def _drivers() -> str:
 
 
 _TYPES = {2: "cpu", 4: "gpu", 8: "accelerator"}
-"""CL_DEVICE_TYPE_…; bit 0 marks the default device, whatever its type."""
+"""CL_DEVICE_TYPE_…; bit 0 marks the default device and is ignored."""
 
 
 def _kind(device: Any) -> str:
@@ -201,7 +202,7 @@ def _kind(device: Any) -> str:
 
 
 def _unfit(device: Any) -> str | None:
-    """Why a device cannot run our kernels; nothing if it can."""
+    """Why a device cannot run our kernels; None if it can."""
     if not (device.available and device.compiler_available):
         return "its driver says that it is not available, or has no compiler: reinstall the driver"
     if not device.endian_little or "EMBEDDED" in device.profile:
@@ -218,10 +219,10 @@ def _info(number: int, device: Any) -> DeviceInfo:
 
 
 def probe() -> list[DeviceInfo]:
-    """All OpenCL devices; where there are none, one entry that says why."""
-    return gpu.probe("opencl", runtime)
+    """All OpenCL devices; without any, one entry with the reason."""
+    return api.probe("opencl", runtime)
 
 
 def open_device(name: str, threads: int | None) -> OpenclDevice:
-    """Open `opencl:<number>`, or the first that can be used by the name `opencl`."""
-    return OpenclDevice(*gpu.choose("opencl", runtime, name))
+    """Open `opencl:<number>`, or the first usable device for the name `opencl`."""
+    return OpenclDevice(*api.choose("opencl", runtime, name))

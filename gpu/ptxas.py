@@ -1,9 +1,9 @@
-"""What the CUDA compilers make of the kernels: registers, spills, memory and instructions per kernel, width and card.
+"""Resource usage of the compiled CUDA kernels: registers, spills, memory and instructions per kernel, width and card.
 
-`python -m millrace.gpu.ptxas` writes the table, `--write` puts it into docs/gpu.md. NVRTC compiles to machine code for
-a card that need not be there; ptxas, inside it, tells spills, and cuobjdump what the code needs. Instructions are
-counted in the code itself, because disassembling takes ten times as long as compiling. The tools come with
-`pip install 'millrace[cuda]'`. Limit: numbers belong to one version of the compilers, which the table names.
+`python -m millrace.gpu.ptxas` prints the table, `--write` puts it into docs/gpu.md. NVRTC compiles to machine code
+without a card; its ptxas reports spills, and cuobjdump reports registers and memory. Instructions are counted in the
+machine code, because disassembling takes ten times as long as compiling. The tools are part of
+`pip install 'millrace[cuda]'`. Limit: the numbers belong to one compiler version, which the table names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOP = 0x918
 
 @dataclass(frozen=True)
 class Needs:
-    """What one kernel needs on one card; bytes per thread, `shared` per block."""
+    """Resources of one kernel on one card; bytes per thread, `shared` per block."""
 
     kernel: str
     registers: int
@@ -44,11 +44,11 @@ class Needs:
     instructions: int
     code: bytes = field(repr=False)
     said: str = field(repr=False)
-    """The compiler's words."""
+    """The compiler's messages."""
 
 
 def compile_text(text: str, name: str, card: str, defined: dict[str, int]) -> tuple[bytes, str]:
-    """Machine code and what the compiler said."""
+    """Machine code and the compiler's messages."""
     from cuda.core import Program, ProgramOptions  # type: ignore[import-untyped]
 
     macros = [(macro, str(value)) for macro, value in defined.items()]
@@ -59,7 +59,7 @@ def compile_text(text: str, name: str, card: str, defined: dict[str, int]) -> tu
 
 
 def needs_of(code: bytes, said: str) -> Needs:
-    """What the one kernel in a piece of machine code needs."""
+    """The resources of the only kernel in a cubin."""
     ((name, registers, stack, shared, local),) = _USAGE.findall(_dump(code, "--dump-resource-usage"))
     ((frame, stores, loads),) = _SPILLS.findall(said)
     memory = max(int(stack), int(frame)) + int(local)
@@ -68,7 +68,7 @@ def needs_of(code: bytes, said: str) -> Needs:
 
 
 def _instructions(code: bytes, kernel: str) -> int:
-    """How many instructions a kernel has, those that only pad it left out: 16 bytes each, from Volta on."""
+    """The number of instructions of a kernel without padding; an instruction has 16 bytes since Volta."""
     # Machine code is an ELF file: section headers from e_shoff on, their names in section e_shstrndx.
     (start,) = struct.unpack_from("<Q", code, 0x28)
     size, count, names_at = struct.unpack_from("<3H", code, 0x3A)
@@ -82,7 +82,7 @@ def _instructions(code: bytes, kernel: str) -> int:
 
 
 def sass(code: bytes) -> list[str]:
-    """The instructions of a piece of machine code, padding left out."""
+    """The instructions of a cubin, without padding."""
     return _INSTRUCTION.findall(_dump(code, "--dump-sass"))
 
 
@@ -100,13 +100,13 @@ def _dump(code: bytes, what: str) -> str:
 
 @cache
 def measure(unit: str, word_bits: int, barrier: bool, card: str) -> Needs:
-    """What a unit needs; `barrier`: its teams vote through shared memory."""
+    """The resources of a unit; `barrier`: its teams vote through shared memory."""
     defined = driver.defines(driver.UNITS[unit], word_bits, barrier=barrier)
     return needs_of(*compile_text(driver.source(unit), unit, card, defined))
 
 
 def variants() -> Iterator[tuple[str, int, bool]]:
-    """Every unit, word width and way to vote."""
+    """Every combination of unit, word width and voting method."""
     for unit in driver.UNITS.values():
         for word_bits in (32, 64):
             for barrier in (False, True) if unit.teams else (False,):
@@ -114,7 +114,7 @@ def variants() -> Iterator[tuple[str, int, bool]]:
 
 
 def table() -> str:
-    """All of it in Markdown."""
+    """All results as a Markdown table."""
     cards = [f"{card} registers | SASS" for card in CARDS]
     rows = [f"| kernel | word | votes | {' | '.join(cards)} | spills | local | shared |"]
     rows.append("| --- | ---: | --- |" + " ---: |" * (2 * len(CARDS) + 3))
@@ -128,8 +128,8 @@ def table() -> str:
             max(needs.shared for needs in all_needs),
         ]
         rows.append(f"| `{unit}` | {word_bits} | {votes} | {' | '.join([*numbers, *map(str, totals)])} |")
-    told = "SASS: instructions, padding left out. Bytes: spills and local (all cards together), shared (largest)."
-    return "\n".join([*rows, "", f"NVRTC {_version()}. {told}", ""])
+    note = "SASS: instructions, padding left out. Bytes: spills and local (all cards together), shared (largest)."
+    return "\n".join([*rows, "", f"NVRTC {_version()}. {note}", ""])
 
 
 def _version() -> str:
@@ -138,23 +138,23 @@ def _version() -> str:
     return version("nvidia-cuda-nvrtc")
 
 
-def placed(text: str, made: str) -> str:
-    """A document with the table between its marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def with_table(text: str, made: str) -> str:
+    """The document with the new table between its marks."""
+    before, begin, tail = text.partition(BEGIN)
+    _, end, after = tail.partition(END)
     if not (begin and end):
         raise ValueError(f"the document must have the lines {BEGIN.strip()} and {END.strip()}; add them")
     return before + begin + made + end + after
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the table, to the document with `--write`."""
+    """Print the table; with `--write`, put it into the document."""
     if list(arguments) not in ([], ["--write"]):
         sys.stderr.write("usage: python -m millrace.gpu.ptxas [--write]\n")
         return 2
     made = table()
     if arguments:
-        DOCUMENT.write_text(placed(DOCUMENT.read_text(encoding="utf-8"), made), encoding="utf-8")
+        DOCUMENT.write_text(with_table(DOCUMENT.read_text(encoding="utf-8"), made), encoding="utf-8")
     else:
         sys.stdout.write(made)
     return 0

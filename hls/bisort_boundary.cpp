@@ -1,8 +1,8 @@
-// Gives the lower and upper bounds of a batch as two streams, each ascending by itself (PanJoin, IV, "boundary generator").
+// Produces the lower and upper bounds of a batch as two ascending streams (PanJoin, IV, "boundary generator").
 //
-// As hw/rtl/bisort_boundary.sv. Bounds of the host (is_band = false): low_in and high_in pass by. A band: low_in carries keys; each gives the
-// bounds key - below and key + above, the former never less than `least`, the latter never more than `most`; high_in is not read.
-// One bound of each stream per iteration. Limits: both streams of the host have the same length; least <= most.
+// Equivalent to hw/rtl/bisort_boundary.sv. Host bounds (is_band = false): low_in and high_in are passed through. Band: low_in carries keys;
+// each key produces the bounds key - below, but not less than `least`, and key + above, but not more than `most`; high_in is not read.
+// One bound of each stream per iteration. Limits: both host streams have the same length; least <= most.
 
 #include "bisort_boundary.h"
 
@@ -24,7 +24,7 @@ bounds:
         if (is_band) {
             const word_t key = below.lane[0];
             const word_t less = key - band.below, more = key + band.above;
-            // A difference above its key, or a sum below it, has left the word.
+            // A difference above the key, or a sum below it, has overflowed the word.
             below.lane[0] = less > key || less < band.least ? band.least : less;
             above.lane[0] = more < key || more > band.most ? band.most : more;
         } else {

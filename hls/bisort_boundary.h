@@ -5,7 +5,7 @@
 
 #include "bisort_types.h"
 
-// How far a band reaches below and above a key, and what its bounds are held within.
+// The extent of a band below and above a key, and the limits of its bounds.
 struct band_t {
     word_t below, above, least, most;
 };

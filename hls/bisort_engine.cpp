@@ -1,9 +1,9 @@
-// The run engine: one command of hw/abi.toml, on one merger with its indexer and one pair of probers (PanJoin, IV).
+// The run engine: executes one command of hw/abi.toml with one merger, its indexer and one pair of probers (PanJoin, IV).
 //
-// As hw/rtl/bisort_engine.sv with one cluster and one pair. The parameters come as the registers hold them; checks, their order and their
-// codes are those of hw/rtl/bisort_sequencer.sv, so a bad command starts nothing. Each opcode is a dataflow region. Each array has a
-// memory port of its own (512 bits, addresses from 0); which arrays share a memory is a matter of the board's interconnect.
-// More mergers and probers are more compute units of this kernel. Left out: CRCs, and the clock's counters.
+// Equivalent to hw/rtl/bisort_engine.sv with one cluster and one pair. The parameters have the layout of the registers. Checks, their order
+// and their codes are those of hw/rtl/bisort_sequencer.sv, so a bad command starts nothing. Each opcode is a dataflow region. Each array
+// has its own memory port (512 bits, addresses from 0); the board's interconnect decides which arrays share a memory.
+// For more mergers and probers, instantiate more compute units of this kernel. Not included: CRCs and cycle counters.
 
 #include "bisort_engine.h"
 
@@ -71,7 +71,7 @@ ap_uint<33> samples_of(const job_t& job) {
     return rounded >> (job.step_log2 & 31);
 }
 
-// The first mistake counts.
+// Reports the first error.
 ap_uint<8> check(ap_uint<8> opcode, const job_t& job) {
     constexpr int WORD = KEY_W / 8, ID = ID_W / 8;
     const bool merges = opcode == OP_MERGE, probes = opcode == OP_PROBE, indexes = opcode == OP_INDEX;
@@ -94,7 +94,7 @@ ap_uint<8> check(ap_uint<8> opcode, const job_t& job) {
     return ERR_OK;
 }
 
-// Words and ids become tuples.
+// Combines words and ids into tuples.
 void join(hls::stream<words_t>& words, hls::stream<rows_t>& ids, hls::stream<tuples_t>& out) {
     bool last = false;
 join:
@@ -114,7 +114,7 @@ join:
     }
 }
 
-// Words alone, as tuples whose ids nobody looks at.
+// Words only, as tuples whose ids are not used.
 void widen(hls::stream<words_t>& words, hls::stream<tuples_t>& out) {
     bool last = false;
 widen:
@@ -132,7 +132,7 @@ widen:
     }
 }
 
-// Tuples become words and ids.
+// Splits tuples into words and ids.
 void split(hls::stream<tuples_t>& in, hls::stream<words_t>& words, hls::stream<rows_t>& ids) {
     bool last = false;
 split:
@@ -162,7 +162,7 @@ drop:
     }
 }
 
-// One stream for two readers.
+// Duplicates a stream for two readers.
 void copy(bool wanted, hls::stream<words_t>& in, hls::stream<words_t>& one, hls::stream<words_t>& other) {
     bool last = !wanted;
 copy:
@@ -228,7 +228,7 @@ void index(const job_t& job, const port_t* words_port, port_t* index_port, index
     PROCESS(store<word_t>(index_port, true, job.index, chunks));
 }
 
-// Positions of lower bounds go to out_words, of upper ones to out_ids.
+// Positions of lower bounds are written to out_words, of upper bounds to out_ids.
 void probe(
     const job_t& job, bool reload, ap_uint<32> samples, chip_t& chip, const port_t* low_words_port, const port_t* high_words_port,
     const port_t* low_port, const port_t* high_port, const port_t* index_port, port_t* starts_port, port_t* ends_port,
@@ -237,7 +237,7 @@ void probe(
     hls::stream<transfer_t, 2> index_transfers, low_transfers, high_transfers;
     hls::stream<port_t, FAR> index_beats, low_beats, high_beats, low_word_beats, high_word_beats;
     hls::stream<words_t, NEAR> index_words, low_index, high_index;
-    hls::stream<words_t, FAR * (PORT_W / 64) / W> low_words, high_words;    // as many words as the port beats hold
+    hls::stream<words_t, FAR * (PORT_W / 64) / W> low_words, high_words;    // as many words as the port beats contain
     hls::stream<bound_t, NEAR> low_given, high_given, low_bounds, high_bounds;
     hls::stream<located_t, NEAR> low_located, high_located;
     hls::stream<located_t, FAR> low_pending, high_pending;
@@ -299,7 +299,7 @@ void bisort_engine_on(
         const ap_uint<32> samples = samples_of(given);
         const bool resident = given.keep && chip.loaded && chip.address == given.index && chip.samples == samples;
         probed_t low, high;
-        // The ids' port of run a reads words too: either kind of bound reads partitions by itself.
+        // The id port of run a reads words too: lower and upper bounds read their partitions independently.
         probe(given, !resident, samples, chip, a_words, a_ids, b_words, b_ids, index_in, out_words, out_ids, low, high);
         chip.loaded = true;
         chip.address = given.index;

@@ -7,10 +7,10 @@
 #include "bisort_partitioner.h"
 #include "bisort_types.h"
 
-// Words of 32 bits of a command's parameters: the registers from A_WORDS to the first slot's, as they lie there.
+// The 32-bit words of a command's parameters: the registers from A_WORDS to those of the first slot, in register order.
 constexpr int JOB_WORDS = (bisort_abi::REG_SLOT_B - bisort_abi::REG_A_WORDS) / 4 + 1;
 
-// What a command has done.
+// The result of a command.
 struct done_t {
     ap_uint<8> code;           // bisort_abi::ERR_…
     ap_uint<32> merged, indexed, samples;
@@ -18,7 +18,7 @@ struct done_t {
     ap_uint<32> loaded;        // samples of the on-chip index
 };
 
-// What stays on the chip between commands: the index, once for lower and once for upper bounds, and whose it is.
+// State that stays on the chip between commands: the index, one copy for lower and one for upper bounds, and its origin.
 struct chip_t {
     index_t low, high;
     bool loaded;
@@ -26,10 +26,10 @@ struct chip_t {
     ap_uint<32> samples;
 };
 
-// What is wrong with a command, which then starts nothing; bisort_abi::ERR_OK if nothing is.
+// The error of a command, which then starts nothing; bisort_abi::ERR_OK for a valid one.
 ap_uint<8> bisort_engine_check(ap_uint<8> opcode, const ap_uint<32> job[JOB_WORDS]);
 
-// Pointers are to the same memory, through as many ports as there are arrays at a time.
+// All pointers refer to the same memory, through one port per array.
 void bisort_engine_on(
     chip_t& chip, ap_uint<8> opcode, const ap_uint<32> job[JOB_WORDS], const port_t* a_words, const port_t* a_ids,
     const port_t* b_words, const port_t* b_ids, const port_t* index_in, port_t* out_words, port_t* out_ids, port_t* index_out,

@@ -1,8 +1,8 @@
-// Samples the index of a run while the run streams by (PanJoin, III-D and IV): every 2**step_log2-th key, counted from the run's start.
+// Samples the index of a run while the run passes (PanJoin, III-D and IV): every 2**step_log2-th key, counted from the run's start.
 //
-// As hw/rtl/bisort_indexer.sv: `first` is the place in the whole run of the stream's first tuple; tuples whose place is a multiple of the
-// step are samples. A sample is held until the next one or the end is seen, so that `last` is on the last sample; a stream without
-// samples gives one beat that keeps nothing. Limits: the step is at least 8, so a beat has at most one sample; step_log2 is 3 to 31.
+// Equivalent to hw/rtl/bisort_indexer.sv. `first` is the position of the stream's first tuple in the complete run; tuples at multiples of
+// the step are samples. A sample is held until the next one or the end arrives, so that `last` is set on the last sample; a stream without
+// samples produces one empty beat. Limits: the step is at least 8, so a beat has at most one sample; step_log2 is 3 to 31.
 
 #include "bisort_indexer.h"
 
@@ -17,7 +17,7 @@ void bisort_indexer(
 #pragma HLS INTERFACE s_axilite port=counted
 #pragma HLS INTERFACE s_axilite port=return
     const ap_uint<32> step = ap_uint<32>(1) << step_log2;
-    ap_uint<32> ahead = (0 - first) & (step - 1);    // tuples from lane 0 of the coming beat to the next sample
+    ap_uint<32> ahead = (0 - first) & (step - 1);    // tuples from lane 0 of the next beat to the next sample
     sample_t held;
     held.lane[0] = 0;
     held.count = 0;
@@ -38,7 +38,7 @@ pass:
             samples += 1;
             ahead += step;
         }
-        ahead -= W;    // beats but the last are full
+        ahead -= W;    // all beats but the last are full
     }
     held.last = true;
     index.write(held);

@@ -1,10 +1,10 @@
-// Between memory ports and streams: arrays of words or 32-bit numbers, of any length, from any element on.
+// Converts between memory ports and streams: arrays of words or 32-bit numbers, of any length, starting at any element.
 //
-// Reading is two processes: `load` does nothing but bursts of whole port beats, `unpack` cuts them into beats of LANES elements with the
-// first element in lane 0. Writing is the same backwards: `pack`, then `store`. One beat per iteration each, at the port or at the lanes.
+// Reading uses two processes: `load` only bursts full port beats, `unpack` cuts them into beats of LANES elements with the first element in
+// lane 0. Writing is the reverse: `pack`, then `store`. Each handles one beat per iteration, at the port or at the lanes.
 //
-// Limit: a port writes whole beats, so one that is written in part, at an end of an array, is read, changed and written back: two arrays
-// that are written at the same time may not share a port beat (64 bytes). The RTL has byte strobes and no such limit.
+// Limit: a port writes full beats. A partial beat at an end of an array is therefore read, modified and written back, so two arrays that
+// are written at the same time must not share a port beat (64 bytes). The RTL has byte strobes and no such limit.
 
 #ifndef MILLRACE_BISORT_MEMORY_H
 #define MILLRACE_BISORT_MEMORY_H
@@ -14,7 +14,7 @@
 constexpr int PORT_BYTES_LOG2 = 6;
 static_assert(PORT_W == 8 << PORT_BYTES_LOG2, "a port beat has 2**PORT_BYTES_LOG2 bytes");
 
-// Of elements of type T: bits, and how many a port beat holds.
+// Elements of type T: their bits, and their number per port beat.
 template <typename T>
 struct element_t;
 
@@ -28,14 +28,14 @@ struct element_t<ap_uint<64>> {
     static constexpr int BITS = 64, LOG2 = 3, PER_BEAT = 1 << LOG2;
 };
 
-// `count` elements from number `first` of a port beat on; `last`: of those that a process is sent.
+// A transfer of `count` elements, starting at element `first` of a port beat; `last`: the last transfer of a process.
 struct transfer_t {
     ap_uint<4> first;
     ap_uint<32> count;
     bool last;
 };
 
-// A port beat on its way to memory: elements `begin` to `end` - 1 count.
+// A port beat to be written: elements `begin` to `end` - 1 are valid.
 struct chunk_t {
     port_t data;
     ap_uint<5> begin, end;
@@ -56,7 +56,7 @@ ap_uint<32> beats_of(ap_uint<4> first, ap_uint<32> count) {
     return count == 0 ? ap_uint<32>(0) : ap_uint<32>(places >> element_t<T>::LOG2);
 }
 
-// Bursts of one array.
+// Reads one array in bursts.
 template <typename T>
 void burst(
     const port_t* memory, ap_uint<64> address, ap_uint<32> count, bool last, hls::stream<transfer_t>& transfers,
@@ -80,7 +80,7 @@ void load(
     burst<T>(memory, address, count, true, transfers, beats);
 }
 
-// The words of the partitions that are asked for, of a run of `size` words.
+// Reads the words of the requested partitions of a run of `size` words.
 inline void load_partitions(
     const port_t* memory, ap_uint<64> address, ap_uint<32> size, ap_uint<5> step_log2, hls::stream<request_t>& requests,
     hls::stream<transfer_t>& transfers, hls::stream<port_t>& beats) {
@@ -101,7 +101,7 @@ partitions:
     transfers.write({0, 0, true});
 }
 
-// Each transfer becomes a stream of its own, an empty one a beat that keeps nothing; `ends`: the last transfer is only a mark.
+// Each transfer becomes a separate stream, an empty one an empty beat; `ends`: the last transfer is only an end mark.
 template <typename T, int LANES>
 void unpack(bool ends, hls::stream<transfer_t>& transfers, hls::stream<port_t>& beats, hls::stream<beat_t<T, LANES>>& out) {
     constexpr int PER_BEAT = element_t<T>::PER_BEAT, BITS = element_t<T>::BITS;
@@ -111,7 +111,7 @@ transfers:
         const transfer_t transfer = transfers.read();
         more = !transfer.last;
         ap_uint<32> left = transfer.count;
-        ap_uint<5> at = transfer.first;    // of the next element; PER_BEAT: the beat is used up
+        ap_uint<5> at = transfer.first;    // index of the next element; PER_BEAT: the beat is consumed
         port_t now = port_t();
         if (left != 0) now = beats.read();
         bool last = ends && transfer.last;
@@ -144,7 +144,7 @@ transfers:
     }
 }
 
-// Elements to port beats, from element `first` of the first one on. Not `wanted`: they are only taken.
+// Packs elements into port beats, starting at element `first` of the first one. If not `wanted`, elements are discarded.
 template <typename T, int LANES>
 void pack(bool wanted, ap_uint<64> address, hls::stream<beat_t<T, LANES>>& in, hls::stream<chunk_t>& chunks) {
     constexpr int PER_BEAT = element_t<T>::PER_BEAT, BITS = element_t<T>::BITS;
@@ -181,7 +181,7 @@ pack:
     if (wanted) chunks.write(now);
 }
 
-// Port beats to memory; not `wanted`: there are none.
+// Writes port beats to memory. If not `wanted`, there are none.
 template <typename T>
 void store(port_t* memory, bool wanted, ap_uint<64> address, hls::stream<chunk_t>& chunks) {
     constexpr int PER_BEAT = element_t<T>::PER_BEAT, BITS = element_t<T>::BITS;

@@ -1,17 +1,17 @@
 // Merges two sorted streams of tuples into one, W tuples per iteration, in the total order of {key, id} (PanJoin, IV, Figure 8).
 //
-// As hw/rtl/bisort_merger.sv, built like FLiMS: tuple j of an input waits in lane j mod W; lane i of a is compared with lane W-1-i of b,
-// and the W winners are the W smallest tuples left, a bitonic sequence that log2 W stages of compare-and-swap sort. An iteration
-// takes k tuples from a and W-k from b, so the pairing stays right while both inputs rotate.
+// Equivalent to hw/rtl/bisort_merger.sv, which follows FLiMS: tuple j of an input waits in lane j mod W. Lane i of a is compared with lane
+// W-1-i of b; the W winners are the W smallest remaining tuples, a bitonic sequence that log2 W stages of compare-and-swap sort. An
+// iteration takes k tuples from a and W-k from b, so the pairing stays correct while both inputs rotate.
 //
-// The next state needs one comparison and one choice, which is what an iteration per cycle (II=1) rests on. Two beats of either input
-// wait behind the heads, because the W heads may lie in two beats and what follows them in a third.
+// The next state needs one comparison and one selection, which makes one iteration per cycle (II=1) possible. Two beats of each input
+// wait behind the heads, because the W heads may be in two beats and their successors in a third.
 
 #include "bisort_merger.h"
 
 namespace {
 
-// A place in a lane: a tuple, or none, which is above every tuple.
+// An entry of a lane: a tuple, or none, which is larger than every tuple.
 struct entry_t {
     word_t key;
     row_t id;
@@ -20,9 +20,9 @@ struct entry_t {
 
 struct input_t {
     entry_t head[W];
-    tuples_t next, after;    // the beats behind the one in which the oldest head lies
+    tuples_t next, after;    // the beats behind the one that contains the oldest head
     count_t oldest;          // its lane
-    bool ended;              // no more beats come
+    bool ended;              // no more beats follow
 };
 
 bool goes_first(const entry_t& a, const entry_t& b) {
@@ -60,7 +60,7 @@ void fill(hls::stream<tuples_t>& in, input_t& input) {
     }
 }
 
-// Takes the heads of some lanes, the oldest ones.
+// Removes the heads of some lanes, the oldest ones.
 void take(hls::stream<tuples_t>& in, input_t& input, const bool taken[W]) {
 #pragma HLS INLINE
     count_t count = 0;

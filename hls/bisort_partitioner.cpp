@@ -1,10 +1,11 @@
 // Finds each bound's target partition by binary search in the on-chip index, one bound per iteration (PanJoin, III-E and IV).
 //
-// As hw/rtl/bisort_partitioner.sv. Partition p begins at the word that is sample p. A bound's place lies in the last partition whose sample is
-// before the bound: below a lower bound, not above an upper one; if no sample is, there is none. A step of the search decides one bit of
-// the partition's number, the highest first, and has a memory of its own, so that as many bounds are on their way as there are steps.
+// Equivalent to hw/rtl/bisort_partitioner.sv. Partition p begins at the word that is sample p. The position of a bound is in the last
+// partition whose sample precedes the bound: less than a lower bound, not greater than an upper one. If there is none, the bound has no
+// partition. Each step of the search decides one bit of the partition's number, the highest first, and has its own memory, so that as many
+// bounds are in flight as there are steps.
 //
-// With `load` an index comes first, as W-lane beats; it stays until the next one. Limit: at most 2**INDEX_LOG2 samples.
+// With `load` an index arrives first, as W-lane beats; it stays until the next one. Limit: at most 2**INDEX_LOG2 samples.
 
 #include "bisort_partitioner.h"
 
@@ -17,7 +18,7 @@ template <int LEVEL>
 struct step_t {
     static constexpr int BIT = INDEX_LOG2 - 1 - LEVEL;
 
-    // Sample n > 0 belongs to the step that decides its lowest bit. The deepest one has half of all samples, so it is asked first.
+    // Sample n > 0 belongs to the step that decides its lowest set bit. The deepest step has half of all samples, so it is tested first.
     static bool put(levels_t<LEVEL>& levels, ap_uint<32> number, word_t sample) {
 #pragma HLS INLINE
         if (step_t<LEVEL + 1>::put(levels.deeper, number, sample)) return true;
@@ -26,7 +27,7 @@ struct step_t {
         return true;
     }
 
-    // `found` are the bits that are decided, `reach` is the largest word before the bound.
+    // `found` are the decided bits, `reach` is the largest word before the bound.
     static ap_uint<32> find(const levels_t<LEVEL>& levels, word_t reach, ap_uint<32> found) {
 #pragma HLS INLINE
         const bool further = levels.cells[found] <= reach;
@@ -40,7 +41,7 @@ struct step_t<INDEX_LOG2> {
     static ap_uint<32> find(const levels_t<INDEX_LOG2>&, word_t, ap_uint<32> found) { return found; }
 };
 
-// Behind the last sample the cells hold the largest word, so that a step needs to compare nothing but words.
+// Cells behind the last sample contain the largest word, so that a step compares words only.
 void take_index(index_t& index, hls::stream<words_t>& samples) {
     ap_uint<32> taken = 0;
     bool last = false;
@@ -82,10 +83,10 @@ search:
         const word_t reach = upper ? bound.lane[0] : word_t(bound.lane[0] - 1);
         located_t found;
         found.bound = bound.lane[0];
-        // No word is before a lower bound of 0, which has no reach.
+        // No word is less than a lower bound of 0: `reach` does not exist.
         found.none = bound.count == 0 || index.samples == 0 || (!upper && bound.lane[0] == 0) || index.least > reach;
         const ap_uint<32> partition = step_t<0>::find(index.levels, reach, 0);
-        // Only the largest word reaches beyond the last sample.
+        // Only the largest word can match cells behind the last sample.
         found.partition = partition < index.samples ? partition : ap_uint<32>(index.samples - 1);
         found.keep = bound.count != 0;
         found.last = last = bound.last;
@@ -94,7 +95,7 @@ search:
     }
 }
 
-// The unit by itself.
+// The unit as a top function.
 void bisort_partitioner(
     bool load, bool upper, hls::stream<words_t>& samples, hls::stream<bound_t>& bounds, hls::stream<located_t>& located) {
 #pragma HLS INTERFACE s_axilite port=load

@@ -5,7 +5,7 @@
 
 #include "bisort_types.h"
 
-// The samples that the search looks at in its steps LEVEL and later: each step has a memory of its own.
+// The samples that the search compares in steps LEVEL and later: each step has its own memory.
 template <int LEVEL>
 struct levels_t {
     word_t cells[1 << LEVEL];
@@ -15,12 +15,12 @@ struct levels_t {
 template <>
 struct levels_t<INDEX_LOG2> {};
 
-// An index on the chip. Sample 0 is apart: the search begins behind it.
+// An on-chip index. Sample 0 is stored separately: the search begins after it.
 struct index_t {
     levels_t<0> levels;
     word_t least;
     ap_uint<INDEX_LOG2 + 1> samples;
-    ap_uint<INDEX_LOG2 + 1> clean;    // cells from the end that hold the largest word
+    ap_uint<INDEX_LOG2 + 1> clean;    // cells at the end that contain the largest word
 };
 
 void bisort_partitioner_on(

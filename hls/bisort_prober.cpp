@@ -1,11 +1,11 @@
-// Scans partitions against bounds and gives each bound's position in the run (PanJoin, III-E and IV, Figure 9).
+// Scans partitions against bounds and produces each bound's position in the run (PanJoin, III-E and IV, Figure 9).
 //
-// As hw/rtl/bisort_prober.sv, in two processes. One asks for each distinct partition once, many ahead; the words come back in the same order
-// as W-lane beats, with `last` at each partition's end. The other walks bounds and words as in a merge: the position of a bound is
-// where the first word that is not before it stands, or the partition's end. A bound without a partition has position 0.
+// Equivalent to hw/rtl/bisort_prober.sv, in two processes. One requests each distinct partition once, many ahead; the words arrive in the
+// same order as W-lane beats, with `last` at each partition's end. The other scans bounds and words as in a merge: the position of a bound
+// is that of the first word that does not precede it, or the partition's end. A bound without a partition has position 0.
 //
-// An iteration leaves a beat of words or gives a position: a partition costs its beats, and a bound one more (the RTL does both at once).
-// All words that were asked for are taken. Limits: bounds ascend; a partition has at least one word, and its words ascend.
+// An iteration consumes a beat of words or produces a position: a partition costs its beats, and a bound one more (the RTL does both at
+// once). All requested words are consumed. Limits: bounds ascend; a partition has at least one word, and its words ascend.
 
 #include "bisort_prober.h"
 
@@ -40,7 +40,7 @@ ask:
         located_t bound = bounds.read();
         bound.fresh = !bound.none && !(any && bound.partition == asked);
         last = bound.last;
-        // First the bound, then its request: whoever waits for words always has the bound that they are for.
+        // First the bound, then its request: a process that waits for words always has the bound they belong to.
         pending.write(bound);
         if (bound.fresh) {
             requests.write({bound.partition, false});
@@ -58,15 +58,15 @@ void bisort_prober_scan(
     bool upper, ap_uint<5> step_log2, hls::stream<located_t>& pending, hls::stream<words_t>& words,
     hls::stream<position_t>& positions) {
     located_t bound = pending.read();
-    bool wants = bound.fresh;    // the beat at hand is of a partition before the bound's
+    bool wants = bound.fresh;    // the current beat belongs to a partition before the bound's
     words_t beat = words_t();
     beat.last = true;
-    ap_uint<32> passed = 0;      // words of the partition before the beat
+    ap_uint<32> passed = 0;      // words of the partition before the current beat
     bool more = true;
 scan:
     while (more || !beat.last) {
 #pragma HLS PIPELINE II=1
-        // A beat before the last is full: its last word tells of all of them.
+        // All beats but the last are full: the last word decides for the beat.
         const bool beyond = !beat.last && !bound.none && precedes(beat.lane[W - 1], bound.bound, upper);
         if (wants || beyond || !more) {
             wants = wants && !beat.last;
@@ -89,7 +89,7 @@ scan:
     }
 }
 
-// The unit by itself.
+// The unit as a top function.
 void bisort_prober(
     bool upper, ap_uint<5> step_log2, hls::stream<located_t>& bounds, hls::stream<request_t>& requests,
     hls::stream<words_t>& words, hls::stream<position_t>& positions, probed_t& counted) {

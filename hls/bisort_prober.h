@@ -5,7 +5,7 @@
 
 #include "bisort_types.h"
 
-// What went by.
+// Counters of the processed rows.
 struct probed_t {
     ap_uint<32> rows;
     ap_uint<32> partitions;

@@ -1,8 +1,8 @@
-// What the units of the BI-Sort engine pass to each other, and the parameters they are compiled with (PanJoin, IV).
+// The types of the streams between the units of the BI-Sort engine, and the compile-time parameters (PanJoin, IV).
 //
-// A stream is a sequence of beats of W lanes; all beats but the last are full, and an empty stream is one beat that keeps nothing.
-// Values stand in lanes 0 to count - 1. Tuples ascend by {key, id}. The units are those of hw/rtl, one for one, and have their names.
-// Compiled by Vitis HLS, a process of a dataflow region is a plain call; in our C simulation (shim/) it is started beside the others.
+// A stream is a sequence of beats of W lanes; all beats but the last are full, and an empty stream is one empty beat. Values occupy lanes 0
+// to count - 1. Tuples ascend by {key, id}. The units correspond one to one to those of hw/rtl and have the same names. In Vitis HLS a
+// process of a dataflow region is a plain function call; in our C simulation (shim/) it runs concurrently with the others.
 
 #ifndef MILLRACE_BISORT_TYPES_H
 #define MILLRACE_BISORT_TYPES_H
@@ -18,7 +18,7 @@
 #ifndef BISORT_W
 #define BISORT_W 4
 #endif
-// Logarithm of the most samples of an index on the chip: 4 to 20.
+// Base-2 logarithm of the maximum number of samples of an on-chip index: 4 to 20.
 #ifndef BISORT_INDEX_LOG2
 #define BISORT_INDEX_LOG2 16
 #endif
@@ -27,10 +27,10 @@ constexpr int KEY_W = BISORT_KEY_W;
 constexpr int ID_W = 32;
 constexpr int W = BISORT_W;
 constexpr int INDEX_LOG2 = BISORT_INDEX_LOG2;
-// Bits of a memory port: one port serves one array, so a beat of it holds W words or more.
+// Bits of a memory port: one port serves one array, so a beat contains W words or more.
 constexpr int PORT_W = 512;
-// Places of a stream that covers the memory's latency, and of one between two units. Hardware would do with fewer; C simulation is the
-// faster the longer a process can run on.
+// The depth of a stream that covers the memory's latency, and of one between two units. Hardware needs less; C simulation is faster the
+// longer a process can run without a switch.
 constexpr int FAR = 256;
 constexpr int NEAR = 128;
 
@@ -67,8 +67,8 @@ struct tuples_t {
     bool last;
 };
 
-// A bound and the partition that its place lies in; `none`: before all of them. `fresh`, which the prober finds out: the bound before it lies
-// in another one.
+// A bound and the partition that contains its position; `none`: before all partitions. `fresh`, set by the prober: the previous bound is in
+// another partition.
 struct located_t {
     word_t bound;
     partition_t partition;
@@ -78,7 +78,7 @@ struct located_t {
     bool fresh;
 };
 
-// A partition whose words are wanted. The last request of a stream keeps nothing: it only says that no more come.
+// A request for the words of a partition. The last request of a stream is empty and only marks the end.
 struct request_t {
     partition_t partition;
     bool last;

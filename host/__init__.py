@@ -1,5 +1,5 @@
 """The host runtime: order-preserving words, conditions, join indexes, the CPU device and the thread pool.
 
-Everything here works on NumPy and Arrow arrays and knows nothing of the public operators above it (`millrace.*`)
-nor of the other devices beside it (`millrace.gpu`, `millrace.hw`, `millrace.sim`), which import this room.
+All modules work on NumPy and Arrow arrays. They import neither the public operators (`millrace.*`) nor the other
+devices (`millrace.gpu`, `millrace.hw`, `millrace.sim`), which import this package.
 """

@@ -1,1 +1,1 @@
-"""FPGA designs and boards: the RTL units, board builds, bitstream images and the board driver. Empty so far."""
+"""FPGA designs and boards: RTL units, board builds, bitstream images and the driver of the engine."""

@@ -1,7 +1,7 @@
-"""Makes all that knows the registers from `hw/abi.toml`: RTL and HLS headers, Python constants, the documents' tables.
+"""Generates the register files from `hw/abi.toml`: RTL and HLS headers, Python constants, tables of the documents.
 
-`python -m millrace.hw.abi --write` renews the files, `python -m millrace.hw.abi` says whether they are up to date
-(exit code 1 if not). Limit: works in a checkout, since a wheel has no documents.
+`python -m millrace.hw.abi --write` writes the files; without `--write` it checks whether they are up to date (exit
+code 1 if not). Limit: works only in a checkout, because a wheel contains no documents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MADE = "Made from hw/abi.toml by `python -m millrace.hw.abi --write`; do not edi
 
 @dataclass(frozen=True)
 class Register:
-    """A register of 32 or 64 bits; `each` says of what there is one, `stride` bytes apart."""
+    """A register of 32 or 64 bits. A repeated register exists once per `each` (a slot, …), `stride` bytes apart."""
 
     name: str
     offset: int
@@ -45,7 +45,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Abi:
-    """All of `abi.toml`."""
+    """The contents of `abi.toml`."""
 
     magic: int
     version: tuple[int, int]
@@ -61,7 +61,7 @@ class Abi:
 
 
 def load(path: Path = SOURCE) -> Abi:
-    """Read and check the map."""
+    """Read and check the register map."""
     text = tomllib.loads(path.read_text(encoding="utf-8"))
     head: dict[str, Any] = text["abi"]
     abi = Abi(
@@ -98,11 +98,11 @@ def _check(abi: Abi) -> None:
         for offset in range(register.offset, register.offset + register.bits // 8, 4):
             if offset >> abi.address_bits or offset in taken:
                 where = taken.get(offset, "the end of the map")
-                raise ValueError(f"abi.toml: {register.name} at {offset:#x} meets {where}")
+                raise ValueError(f"abi.toml: {register.name} at {offset:#x} overlaps {where}")
             taken[offset] = register.name
     for codes in (abi.opcodes, abi.flags, abi.errors):
         if len({code.value for code in codes}) != len(codes):
-            raise ValueError(f"abi.toml: a number is given twice among {', '.join(code.name for code in codes)}")
+            raise ValueError(f"abi.toml: a number occurs twice among {', '.join(code.name for code in codes)}")
 
 
 def constants(abi: Abi) -> Iterator[tuple[str, int, str]]:
@@ -121,7 +121,7 @@ def constants(abi: Abi) -> Iterator[tuple[str, int, str]]:
 
 
 def rtl_header(abi: Abi) -> str:
-    """`hw/rtl/bisort_abi.svh`: local parameters, to be included inside a module."""
+    """The text of `hw/rtl/bisort_abi.svh`: local parameters, to be included inside a module."""
     lines = [
         f"// {MADE}",
         "// Registers, opcodes, flags and error codes of bisort_engine; include it inside a module.",
@@ -134,7 +134,7 @@ def rtl_header(abi: Abi) -> str:
 
 
 def hls_header(abi: Abi) -> str:
-    """`hls/bisort_abi.h`: constants for C++."""
+    """The text of `hls/bisort_abi.h`: constants for C++."""
     lines = [f"// {MADE}", "// Registers, opcodes, flags and error codes of the bisort engine.", ""]
     lines += ["#ifndef MILLRACE_BISORT_ABI_H", "#define MILLRACE_BISORT_ABI_H", "", "#include <cstdint>", ""]
     lines.append("namespace bisort_abi {")
@@ -144,7 +144,7 @@ def hls_header(abi: Abi) -> str:
 
 
 def python_module(abi: Abi) -> str:
-    """`hw/registers.py`: the same constants for Python."""
+    """The text of `hw/registers.py`: the same constants for Python."""
     lines = ['"""Registers, opcodes, flags and error codes of `bisort_engine`.', "", MADE, '"""', ""]
     lines += ["from __future__ import annotations", ""]
     for name, value, _ in constants(abi):
@@ -173,7 +173,7 @@ def document(abi: Abi) -> str:
 
 
 def with_tables(text: str, abi: Abi) -> str:
-    """A document with fresh tables between its markers."""
+    """Replace the tables between the markers of a document."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -182,7 +182,7 @@ def with_tables(text: str, abi: Abi) -> str:
 
 
 def files(root: Path = ROOT) -> dict[Path, str]:
-    """What each made file must hold."""
+    """The expected text of each generated file."""
     abi = load(root / "hw" / "abi.toml")
     made: dict[str, Callable[[Abi], str]] = {
         "hw/rtl/bisort_abi.svh": rtl_header,
@@ -196,12 +196,12 @@ def files(root: Path = ROOT) -> dict[Path, str]:
 
 
 def stale(root: Path = ROOT) -> list[Path]:
-    """The made files that differ from the map."""
+    """The generated files that differ from the register map."""
     return [path for path, text in files(root).items() if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or only look."""
+    """Write the files, or only report which ones differ."""
     if arguments not in ([], ["--write"]):
         sys.stderr.write("usage: python -m millrace.hw.abi [--write]\n")
         return 2

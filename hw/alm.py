@@ -1,11 +1,11 @@
-"""A Yosys pass for Intel's ALMs, `alm_load`: registers that load one of two values use the flip-flop's own choice.
+"""A Yosys pass for Intel's ALMs, `alm_load`: maps a multiplexer before a register to the flip-flop's synchronous load.
 
-A flip-flop of an ALM takes SDATA instead of DATAIN while SLOAD is high; Yosys' cell (MISTRAL_FF) has these inputs, but
-`synth_intel_alm` leaves them unused and spends a LUT per bit on the choice. DATAIN is what comes out of the ALM's own
-LUT or adder and SDATA the way past it, so a choice becomes a load only if one of its values comes out of logic, and of
-logic that no other load has taken. SLOAD is one wire for all ALMs of a LAB, so only groups of at least `GROUP`
-flip-flops with the same controls are changed. The pass runs between the labels `map_ffs` and `map_luts`, when
-flip-flops are cells and the logic before them is still gates.
+A flip-flop of an ALM takes SDATA instead of DATAIN while SLOAD is high. Yosys' cell (MISTRAL_FF) has these inputs, but
+`synth_intel_alm` leaves them unused and spends a LUT per bit on the multiplexer. DATAIN is the output of the ALM's own
+LUT or adder, and SDATA bypasses them. A multiplexer therefore becomes a load only if one of its inputs is the output of
+logic that no other load uses. SLOAD is one wire for all ALMs of a LAB, so the pass changes only groups of at least
+`GROUP` flip-flops with the same controls. It runs between the labels `map_ffs` and `map_luts`, when flip-flops are
+cells and the logic before them is still gates.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from pyosys import libyosys as ys
 
 GROUP = 8
-"""Fewest flip-flops that get a load of their own; the ten ALMs of a LAB share one."""
+"""Minimum number of flip-flops that share a load; the ten ALMs of a LAB have one SLOAD wire."""
 
 Bit = tuple[str | None, int | str]
-"""A wire and a place in it, or a constant."""
+"""A wire and a bit offset in it, or a constant."""
 _LOW: Bit = (None, str(ys.State.S0))
 _CONTROLS = ("\\CLK", "\\ACLR", "\\ENA", "\\SCLR")
 
 
 @dataclass(frozen=True)
 class _Load:
-    """What flip-flops that load together share; `swapped`: a high S chooses the logic, so SLOAD is S inverted."""
+    """The control signals of a group. `swapped`: a high S selects the logic, so SLOAD is S inverted."""
 
     controls: tuple[Bit, ...]
     select: Bit
@@ -42,12 +42,12 @@ class AlmLoad(ys.Pass):  # type: ignore[misc]
         super().__init__("alm_load", "use the synchronous load of MISTRAL_FF")
 
     def execute(self, args: Sequence[str], design: Any) -> None:
-        """Change all selected modules, and say how many multiplexers are gone."""
+        """Change all selected modules and log how many multiplexers were removed."""
         ys.log(f"{sum(_change(module) for module in design.selected_modules())} multiplexers are loads now.\n")
 
 
 def _change(module: Any) -> int:
-    """Let a module's registers load; how many multiplexers are gone."""
+    """Change the registers of one module; returns the number of removed multiplexers."""
     gone = 0
     for load, group in _groups(module).items():
         if len(group) < GROUP:
@@ -72,7 +72,7 @@ def _inverted(module: Any, select: Any) -> Any:
 
 
 def _groups(module: Any) -> Mapping[_Load, list[tuple[Any, Any]]]:
-    """Registers that may load and the multiplexers before them, by what they share."""
+    """Registers that can load, each with the multiplexer before it, grouped by control signals."""
     uses, logic = Counter(_seen(module)), _logic(module)
     choices = {_bit(cell, "\\Y"): cell for cell in _cells(module, "$_MUX_")}
     groups = defaultdict(list)
@@ -90,14 +90,14 @@ def _groups(module: Any) -> Mapping[_Load, list[tuple[Any, Any]]]:
 
 
 def _logic(module: Any) -> set[Bit]:
-    """What gates and adders give."""
+    """The output bits of gates and adders."""
     gates = {_bit(cell, "\\Y") for cell in _cells(module, "$_") if cell.hasPort(ys.IdString("\\Y"))}
     adders = _cells(module, "\\MISTRAL_ALUT_ARITH")
     return gates | {_bit(cell, "\\SO") for cell in adders if cell.hasPort(ys.IdString("\\SO"))}
 
 
 def _seen(module: Any) -> Iterator[Bit]:
-    """Every bit as often as it stands somewhere, but for where a multiplexer gives it."""
+    """Every use of every bit; the output of a multiplexer is not a use."""
     for cell in _cells(module):
         for port, signal in dict(cell.connections()).items():
             if (str(cell.type), str(port)) != ("$_MUX_", "\\Y"):
@@ -106,11 +106,11 @@ def _seen(module: Any) -> Iterator[Bit]:
         yield from _bits(signal)
     for wire in dict(module.wires_).values():
         if wire.port_output:
-            yield from ((str(wire.name), place) for place in range(wire.width))
+            yield from ((str(wire.name), offset) for offset in range(wire.width))
 
 
 def _cells(module: Any, kind: str = "") -> list[Any]:
-    """Those whose type begins so."""
+    """The cells whose type begins with `kind`."""
     return [cell for cell in dict(module.cells_).values() if str(cell.type).startswith(kind)]
 
 
@@ -124,4 +124,4 @@ def _bits(signal: Any) -> Iterator[Bit]:
 
 
 ALM_LOAD = AlmLoad()
-"""Yosys knows a pass while its object lives."""
+"""Yosys knows a pass only as long as its object exists."""

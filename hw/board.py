@@ -1,16 +1,16 @@
-"""The backend of `fpga:<card>`: the cards there are, and opening one.
+"""The backend of the devices `fpga:<card>`: lists the cards and opens one.
 
-A card is a board that an image was deployed to (`millrace board deploy`, `hw/deploy.py`); `fpga` alone means the only
-one there is. Opening takes the card's lock, repeats a deploy that was interrupted, and reads the engine's identity
-back. Devices that one process opens on one card share its engine. Limits: one process per card; nothing here has met
-a real board yet.
+A card is a board that an image was deployed to (`millrace board deploy`, `deploy.py`). `fpga` alone works if there is
+exactly one card. Opening a card takes its lock, repeats an interrupted deploy, and reads back the engine's identity.
+All devices that a process opens on one card share its engine. Limits: one process per card; not tested on real
+boards.
 """
 
 from __future__ import annotations
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import DeviceInfo
-from millrace.hw import cards, deploy, station
+from millrace.hw import cards, deploy, shared_engine
 from millrace.hw.board_device import BoardDevice
 
 FAMILY = "fpga"
@@ -18,7 +18,7 @@ NONE = "no card is known: `millrace board deploy NAME IMAGE.mri --link LINK` mak
 
 
 def probe() -> list[DeviceInfo]:
-    """All cards; a card is asked nothing before it is opened."""
+    """All cards, from their files; does not access a board."""
     found = []
     for card in cards.cards():
         what = f"{card.board} behind {card.link}, image {card.image[:12]}, {card.state}"
@@ -30,9 +30,9 @@ def probe() -> list[DeviceInfo]:
 
 
 def open_device(name: str, threads: int | None) -> BoardDevice:
-    """Open `fpga:<card>`, or `fpga` where there is one card."""
+    """Open `fpga:<card>`, or `fpga` if there is exactly one card."""
     chosen = _card(name)
-    return BoardDevice(station.shared(f"{FAMILY}:{chosen}", lambda: deploy.opened(chosen)))
+    return BoardDevice(shared_engine.acquire(f"{FAMILY}:{chosen}", lambda: deploy.open_card(chosen)))
 
 
 def _card(name: str) -> str:
@@ -43,5 +43,5 @@ def _card(name: str) -> str:
     if not known:
         raise DeviceUnavailable(f"device {name!r} cannot be used: {NONE}")
     if len(known) > 1:
-        raise ArgumentError(f"device={name!r}: there are several cards; say {' or '.join(f'fpga:{k}' for k in known)}")
+        raise ArgumentError(f"device={name!r}: there are several cards; use {' or '.join(f'fpga:{k}' for k in known)}")
     return known[0]

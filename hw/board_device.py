@@ -1,11 +1,11 @@
-"""The device `fpga`: BI-Sort's units on a board's engine, over any link.
+"""The device `fpga`: runs BI-Sort's units on a board's engine, over any link.
 
-An image has one word width, so 32-bit words are widened on an engine of 64 bits: order and equality stay. What a
-buffer holds, words or ids, is known when a unit first uses it; until then it stays on the host. One thread works
-launches off, so that `launch` returns at once, and while the engine works the next launch's data go out (double
-buffering). Where memory is scarce, bounds pass through it in pieces. Every transfer is summed (CRC-32) by the engine
-and by the host, and a sum that differs is a `DeviceFault`. Limit: words that a prober reads are checked when the
-engine indexes or merges them, not at each probe. PanJoin, section IV.
+An image has one word width. On an engine of 64 bits, 32-bit words are widened, which keeps order and equality. Whether
+a buffer contains words or ids is known when a unit first uses it; until then its data stay on the host. One thread
+executes the launches, so `launch` returns at once. While the engine works, the thread sends the data of the next launch
+(double buffering). If memory is scarce, bounds are sent in pieces. Engine and host compute a CRC-32 of every transfer;
+a difference raises `DeviceFault`. Limit: the words that a prober reads are checked when the engine indexes or merges
+them, not at each probe. PanJoin, section IV.
 """
 
 from __future__ import annotations
@@ -23,91 +23,91 @@ from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch, Tally
 from millrace.host.device.units import Work, check
 from millrace.hw.crc import sum_of
-from millrace.hw.driver import IDS, Batch, IndexAt, RunAt
+from millrace.hw.driver import IDS, BoundsBatch, IndexAt, RunAt
 from millrace.hw.pieces import PIECE, Probed
-from millrace.hw.station import Job, Station, leave
+from millrace.hw.shared_engine import EngineJob, SharedEngine, release_engine
 
 
 class BoardBuffer:
-    """Elements on the host until a unit uses them, then on the board."""
+    """An array that stays on the host until a unit uses it, and then moves to the board."""
 
     def __init__(self, owner: BoardDevice, size: int, dtype: np.dtype[Any]) -> None:
-        """Nowhere yet."""
+        """Not allocated on the board, and without data."""
         self.owner, self.size, self.dtype = owner, size, dtype
         self.freed = False
-        self.here: Array | None = None
+        self.host_data: Array | None = None
         self.address: int | None = None
         self.stored = dtype
         self.sum: tuple[int, int] | None = None
-        """How many elements, from the first on, have which CRC-32."""
+        """A number of elements, from the first on, and their CRC-32."""
 
 
 class BoardLaunch:
     """A unit that has been launched."""
 
-    def __init__(self, unit: str, job: Job) -> None:
-        """Under way."""
+    def __init__(self, unit: str, job: EngineJob) -> None:
+        """`job` is queued or running."""
         self.unit, self.job = unit, job
 
 
 class BoardDevice(Device):
-    """One engine on a board."""
+    """A device on one engine of a board."""
 
     kind = "fpga"
     units = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober", "bisort_band_prober"})
 
-    def __init__(self, station: Station) -> None:
-        """One of the station's users."""
-        self.name, self.most_rows = station.name, station.most_rows
-        self._station, self._engine, self._link = station, station.engine, station.link
-        self._pieces = station.pieces
+    def __init__(self, shared: SharedEngine) -> None:
+        """One of the users of a shared engine."""
+        self.name, self.most_rows = shared.name, shared.most_rows
+        self._shared, self._engine, self._link = shared, shared.engine, shared.link
+        self._pieces = shared.pieces
         self._tally, self._counted = Tally(), dict[str, int]()
-        self._past = dict(station.do(self._engine.counters))
+        self._past = dict(shared.do(self._engine.counters))
         self._buffers: set[BoardBuffer] = set()
         self._open = True
 
     # Buffers.
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> BoardBuffer:
-        """A place on the board is taken when a unit first uses it."""
+        """Memory on the board is allocated when a unit first uses the buffer."""
         self._check_open()
         buffer = BoardBuffer(self, size, np.dtype(dtype))
         self._buffers.add(buffer)
         return buffer
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
-        """Copy in, after all that was launched before."""
+        """Copy in, after all earlier launches."""
         into = self._mine(buffer)
         self._check_range("write", into, offset, len(data))
         if data.dtype != into.dtype:
             raise DeviceFault(f"device {self.name!r}: write of {data.dtype} into a buffer of {into.dtype}")
         kept = data.copy()
-        self._station.do(lambda: self._put(into, offset, kept))
+        self._shared.do(lambda: self._put(into, offset, kept))
         self._tally.add(bytes_in=data.nbytes)
 
     def adopt(self, data: Array, spare: int = 0) -> BoardBuffer:
-        """Without a copy until it goes to the board."""
+        """Use the array without a copy until it is sent to the board."""
         buffer = self.alloc(len(data) + spare, data.dtype)
-        buffer.here = data
+        buffer.host_data = data
         self._tally.add(bytes_in=data.nbytes)
         return buffer
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
-        """Copy out, after all that was launched before."""
+        """Copy out, after all earlier launches."""
         source = self._mine(buffer)
         self._check_range("read", source, offset, size)
-        data: Array = self._station.do(lambda: self._get(source, offset, size))
+        data: Array = self._shared.do(lambda: self._get(source, offset, size))
         self._tally.add(bytes_out=data.nbytes)
         return data
 
     def free(self, buffer: Buffer) -> None:
-        """Give the memory back, after all that was launched before."""
+        """Free the memory, after all earlier launches."""
         if isinstance(buffer, BoardBuffer) and buffer.freed:
             return
         mine = self._mine(buffer)
         mine.freed = True
         self._buffers.discard(mine)
-        self._station.post(Job(lambda: self._drop(mine)))
+        self._shared.post(EngineJob(lambda: self._drop(mine)))
 
     # Launches.
 
@@ -122,12 +122,12 @@ class BoardDevice(Device):
             for slot, buffer in zip(work.unit.slots, mine, strict=True)
             if not slot.written and not (self._pieces and slot.name in ("low", "high", "keys"))
         ]
-        job = Job(lambda: self._work(unit, work, mine), (lambda: self._send(reads)) if work.rows else None)
-        self._station.post(job)
+        job = EngineJob(lambda: self._work(unit, work, mine), (lambda: self._send(reads)) if work.rows else None)
+        self._shared.post(job)
         return BoardLaunch(unit, job)
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Wait for a launch: its rows and the time they took."""
+        """Wait for a launch; returns its rows and its time."""
         assert isinstance(launch, BoardLaunch)
         result: dict[str, int] = launch.job.wait()
         return result
@@ -135,30 +135,30 @@ class BoardDevice(Device):
     def counters(self) -> dict[str, int]:
         """Bytes in and out, rows and time per unit, and what the engine counted since this device was opened."""
         if self._open:
-            with suppress(DeviceFault):  # a board that has gone counts no more
-                self._counted = self._station.do(self._engine.counters)
+            with suppress(DeviceFault):  # a lost board cannot be read any more
+                self._counted = self._shared.do(self._engine.counters)
         counted = {f"fpga_{name}": value - self._past.get(name, 0) for name, value in self._counted.items()}
         return self._tally.as_dict() | counted
 
     def close(self) -> None:
-        """Give everything back; counters can still be read."""
+        """Free everything; counters can still be read."""
         if not self._open:
             return
         self.counters()
         left, self._buffers = self._buffers, set()
-        if self._station.users > 1:  # another device of this process goes on with the same memory
+        if self._shared.users > 1:  # another device of this process still uses the same memory
             with suppress(DeviceFault):
-                self._station.do(lambda: [self._drop(buffer) for buffer in left])
+                self._shared.do(lambda: [self._drop(buffer) for buffer in left])
         self._open = False
-        leave(self._station)
+        release_engine(self._shared)
 
     def _send(self, reads: Sequence[tuple[BoardBuffer, bool]]) -> None:
-        """Before its turn: what a launch reads."""
+        """Send the inputs of a launch before its turn."""
         for buffer, words in reads:
-            if buffer.address is None and buffer.here is not None and not buffer.freed:
-                self._place(buffer, words)
+            if buffer.address is None and buffer.host_data is not None and not buffer.freed:
+                self._on_board(buffer, words)
 
-    # Work, by the thread alone.
+    # Work; only the engine's thread runs this.
 
     def _work(self, unit: str, work: Work, buffers: Sequence[BoardBuffer]) -> dict[str, int]:
         begin = perf_counter_ns()
@@ -174,16 +174,16 @@ class BoardDevice(Device):
         a_n, b_n, step = given["a_n"], given["b_n"], given["step"]
         size = a_n + b_n
         a, b, out = self._run(at[0], at[1], a_n), self._run(at[2], at[3], b_n), self._run(at[4], at[5], size)
-        cycles = self._engine.merge(a, b, out, IndexAt(self._place(at[6], True), step))
+        cycles = self._engine.merge(a, b, out, IndexAt(self._on_board(at[6], True), step))
         sums = self._engine.sums()
-        for name, place, count in (("A_WORDS", 0, a_n), ("A_IDS", 1, a_n), ("B_WORDS", 2, b_n), ("B_IDS", 3, b_n)):
-            self._compare(at[place], count, sums.get(name))
-        for name, place, count in (("OUT_WORDS", 4, size), ("OUT_IDS", 5, size), ("OUT_INDEX", 6, -(-size // step))):
-            at[place].sum = (count, sums[name])
+        for name, slot, count in (("A_WORDS", 0, a_n), ("A_IDS", 1, a_n), ("B_WORDS", 2, b_n), ("B_IDS", 3, b_n)):
+            self._compare(at[slot], count, sums.get(name))
+        for name, slot, count in (("OUT_WORDS", 4, size), ("OUT_IDS", 5, size), ("OUT_INDEX", 6, -(-size // step))):
+            at[slot].sum = (count, sums[name])
         return cycles
 
     def _index(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
-        words, index = self._place(at[0], True), self._place(at[1], True)
+        words, index = self._on_board(at[0], True), self._on_board(at[1], True)
         cycles = self._engine.index(words, given["n"], IndexAt(index, given["step"]))
         sums = self._engine.sums()
         self._compare(at[0], given["n"], sums["A_WORDS"])
@@ -192,24 +192,24 @@ class BoardDevice(Device):
 
     def _probe(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
         starts, ends = at[-2:]
-        if given["n"] == 0:  # nothing to look into: no bound has anything before it
+        if given["n"] == 0:  # an empty run: every position is 0
             for found in (starts, ends):
                 self._put(found, 0, np.zeros(given["m"], IDS))
             return 0
         band = None
         if "below" in given:
             band = given["below"], given["above"], given["least"], given["most"]
-        run = Probed(self._place(at[0], True), given["n"], IndexAt(self._place(at[1], True), given["step"]), band)
+        run = Probed(self._on_board(at[0], True), given["n"], IndexAt(self._on_board(at[1], True), given["step"]), band)
         bounds = at[2:-2]
-        cycles = (self._probe_pieces if self._pieces else self._probe_whole)(run, bounds, starts, ends, given["m"])
+        cycles = (self._probe_pieces if self._pieces else self._probe_at_once)(run, bounds, starts, ends, given["m"])
         self._compare(at[1], run.index.samples(run.size), self._engine.sums().get("INDEX"))
         return cycles
 
-    def _probe_whole(
+    def _probe_at_once(
         self, run: Probed, bounds: Sequence[BoardBuffer], starts: BoardBuffer, ends: BoardBuffer, size: int
     ) -> int:
-        low, high = self._place(bounds[0], True), self._place(bounds[-1], True)
-        batch = Batch(size, low, high, self._place(starts, False), self._place(ends, False), run.band)
+        low, high = self._on_board(bounds[0], True), self._on_board(bounds[-1], True)
+        batch = BoundsBatch(size, low, high, self._on_board(starts, False), self._on_board(ends, False), run.band)
         cycles = self._engine.probe(run.words, run.size, run.index, batch)
         sums = self._engine.sums()
         self._compare(bounds[0], size, sums["LOW"])
@@ -221,7 +221,7 @@ class BoardDevice(Device):
     def _probe_pieces(
         self, run: Probed, bounds: Sequence[BoardBuffer], starts: BoardBuffer, ends: BoardBuffer, size: int
     ) -> int:
-        """Bounds on the host, through two small places in turn: one is filled while the engine works on the other."""
+        """Probe with two small buffers on the board in turn: one is filled while the engine works on the other."""
         arrays = [self._on_host(buffer) for buffer in bounds]
         found = np.empty((2, size), IDS)
         cycles, cuts = 0, list(range(0, size, PIECE))
@@ -240,8 +240,8 @@ class BoardDevice(Device):
             self._match("bounds", sums["LOW"], piece.sums[0])
             if run.band is None:
                 self._match("bounds", sums["HIGH"], piece.sums[1])
-            for row, (place, name) in enumerate(zip(piece.found, ("STARTS", "ENDS"), strict=True)):
-                data = link.read_mem(place, count, IDS)
+            for row, (address, name) in enumerate(zip(piece.found, ("STARTS", "ENDS"), strict=True)):
+                data = link.read_mem(address, count, IDS)
                 self._match("positions", sums[name], sum_of(data))
                 found[row, first : first + count] = data
         self._put(starts, 0, found[0])
@@ -249,17 +249,17 @@ class BoardDevice(Device):
         return cycles
 
     def _run(self, words: BoardBuffer, ids: BoardBuffer, size: int) -> RunAt:
-        return RunAt(self._place(words, True), self._place(ids, False), size)
+        return RunAt(self._on_board(words, True), self._on_board(ids, False), size)
 
-    def _place(self, buffer: BoardBuffer, words: bool) -> int:
-        """Where a buffer is on the board; it is brought there if it was not yet."""
+    def _on_board(self, buffer: BoardBuffer, words: bool) -> int:
+        """The address of a buffer on the board; allocates it and sends its data on first use."""
         if buffer.address is None:
             stored = self._engine.word if words else IDS
             buffer.address = self._link.alloc(max(1, buffer.size) * stored.itemsize)
             buffer.stored = stored
             self._engine.forget(buffer.address)
-            if buffer.here is not None:
-                data, buffer.here = buffer.here, None
+            if buffer.host_data is not None:
+                data, buffer.host_data = buffer.host_data, None
                 self._put(buffer, 0, data)
         elif words and buffer.stored != self._engine.word:
             raise DeviceFault(f"device {self.name!r}: a buffer of ids cannot be used for words of {self._engine.word}")
@@ -267,11 +267,11 @@ class BoardDevice(Device):
 
     def _put(self, buffer: BoardBuffer, offset: int, data: Array) -> None:
         if buffer.address is None:
-            if offset or buffer.here is not None:
-                whole = self._on_host(buffer).copy()
-                whole[offset : offset + len(data)] = data
-                data = whole
-            buffer.here = data
+            if offset or buffer.host_data is not None:
+                data_so_far = self._on_host(buffer).copy()
+                data_so_far[offset : offset + len(data)] = data
+                data = data_so_far
+            buffer.host_data = data
             return
         sent = np.ascontiguousarray(data, buffer.stored)
         self._engine.forget(buffer.address)
@@ -287,16 +287,16 @@ class BoardDevice(Device):
         return raw.astype(buffer.dtype)
 
     def _on_host(self, buffer: BoardBuffer) -> Array:
-        """All of a buffer; what was never written reads as zeros."""
+        """All elements of a buffer; those never written are zero."""
         if buffer.address is not None:
             return self._get(buffer, 0, buffer.size)
-        here = buffer.here if buffer.here is not None else np.zeros(0, buffer.dtype)
-        if len(here) < buffer.size:
-            here = np.concatenate([here, np.zeros(buffer.size - len(here), buffer.dtype)])
-        return here
+        host_data = buffer.host_data if buffer.host_data is not None else np.zeros(0, buffer.dtype)
+        if len(host_data) < buffer.size:
+            host_data = np.concatenate([host_data, np.zeros(buffer.size - len(host_data), buffer.dtype)])
+        return host_data
 
     def _drop(self, buffer: BoardBuffer) -> dict[str, int]:
-        buffer.here = None
+        buffer.host_data = None
         if buffer.address is not None:
             self._engine.forget(buffer.address)
             self._link.free(buffer.address)
@@ -304,15 +304,15 @@ class BoardDevice(Device):
         return {}
 
     def _compare(self, buffer: BoardBuffer, count: int, crc: int | None) -> None:
-        """The engine's sum of what it read, and the sum of what was sent or written before."""
+        """Compare the engine's checksum of what it read with that of what was sent or written before."""
         if crc is not None and buffer.sum is not None and buffer.sum[0] == count:
             self._match("data", crc, buffer.sum[1])
 
     def _match(self, what: str, crc: int, known: int) -> None:
         if crc != known:
-            raise DeviceFault(f"device {self.name!r}: {what} changed on the way (CRC {crc:#010x}, not {known:#010x})")
+            raise DeviceFault(f"device {self.name!r}: {what} changed in transfer (CRC {crc:#010x}, not {known:#010x})")
 
-    # Small helpers.
+    # Checks.
 
     def _check_open(self) -> None:
         if not self._open:
@@ -323,7 +323,7 @@ class BoardDevice(Device):
         if not isinstance(buffer, BoardBuffer) or buffer.owner is not self:
             raise DeviceFault(f"device {self.name!r}: this buffer belongs to another device")
         if buffer.freed:
-            raise DeviceFault(f"device {self.name!r}: this buffer was given back already")
+            raise DeviceFault(f"device {self.name!r}: this buffer was freed already")
         return buffer
 
     def _check_range(self, what: str, buffer: BoardBuffer, offset: int, size: int) -> None:

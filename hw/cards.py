@@ -1,10 +1,10 @@
-"""Cards: boards that an image was deployed to, what is known of each, and the lock that keeps processes apart.
+"""Cards: boards that an image was deployed to. Stores the state of each card, and locks it for one process.
 
-A card has a name, a board, a link and the image last deployed. `loading` is written before the first byte goes to the
-board and `loaded` after the engine was read back, so a deploy that was interrupted shows, and is repeated when the
-card is next used. Files are in `MILLRACE_BOARDS_DIR`, else in the user's state folder, and replaced as a whole. The
-lock is a file lock per link: it goes with the process, however it ends. Limit: it keeps apart processes of one
-machine.
+A card has a name, a board, a link and the image last deployed. A deploy writes the state `loading` before it sends the
+first byte to the board, and `loaded` after it has read the engine's identity back. An interrupted deploy therefore
+leaves `loading`, and the next use of the card repeats it. The files are in `MILLRACE_BOARDS_DIR`, or else in the user's
+state folder, and are replaced atomically. The lock is a file lock per link; the system releases it when the process
+ends. Limit: the lock works between processes of one machine only.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a card."""
+    """The stored state of a card."""
 
     name: str
     board: str
     link: str
     image: str
-    """The SHA-256 of the image's file, which is kept."""
+    """The SHA-256 of the image's file; a copy of the file is stored."""
     state: str
 
     def marked(self, state: str) -> Card:
-        """The same in another state, written down."""
+        """A copy of the card in another state, saved to its file."""
         card = replace(self, state=state)
         _write(folder() / f"{self.name}.json", json.dumps(asdict(card), indent=1).encode() + b"\n")
         return card
 
     @property
     def kept(self) -> Path:
-        """The image."""
+        """The stored copy of the image."""
         return folder() / "images" / f"{self.image}.mri"
 
     @property
     def is_loopback(self) -> bool:
-        """Whether there is no board at the other end."""
-        kind, place = parse_link(self.link)
-        return is_loopback(place) if kind == PYNQ else place.startswith("/dev/pts/")
+        """Whether the link leads to a simulation, not to a board."""
+        kind, endpoint = parse_link(self.link)
+        return is_loopback(endpoint) if kind == PYNQ else endpoint.startswith("/dev/pts/")
 
 
 def is_loopback(address: str) -> bool:
@@ -65,14 +65,14 @@ def is_loopback(address: str) -> bool:
 
 
 def folder() -> Path:
-    """Where cards are written down."""
+    """The folder of the card files."""
     named = os.environ.get(VARIABLE)
     state = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
     return Path(named) if named else Path(state) / "millrace" / "boards"
 
 
 def cards() -> list[Card]:
-    """All of them; what cannot be read is none."""
+    """All cards; files that cannot be read are skipped."""
     found = []
     for path in sorted(folder().glob("*.json")):
         try:
@@ -83,18 +83,18 @@ def cards() -> list[Card]:
 
 
 def card(name: str) -> Card:
-    """One of them, or an error that names all."""
+    """A card by name, or an error that lists all cards."""
     known = {one.name: one for one in cards()}
     if name not in known:
-        told = f"there are {', '.join(known)}" if known else "there is none yet"
+        existing = f"there are {', '.join(known)}" if known else "there is none yet"
         raise DeviceUnavailable(
-            f"there is no card {name!r}; {told}: `millrace board deploy {name} IMAGE.mri --link LINK` makes one"
+            f"there is no card {name!r}; {existing}: `millrace board deploy {name} IMAGE.mri --link LINK` makes one"
         )
     return known[name]
 
 
 def new_card(name: str, board: str, link: str, image: str) -> Card:
-    """A card that is not written down yet."""
+    """A card that is not saved yet."""
     if NAME.fullmatch(name) is None:
         raise ArgumentError(f"card {name!r}: allowed are letters, digits, - and _, 64 at most")
     parse_link(link)
@@ -102,28 +102,28 @@ def new_card(name: str, board: str, link: str, image: str) -> Card:
 
 
 def keep_image(digest: str, data: bytes) -> None:
-    """Keep an image under its hash."""
+    """Store an image under its hash."""
     path = folder() / "images" / f"{digest}.mri"
     if not path.exists():
         _write(path, data)
 
 
 def parse_link(link: str) -> tuple[str, str]:
-    """The kind of a link and its place: a serial line's path, a board's address, or nothing for this board."""
-    kind, _, place = link.partition(":")
-    if (kind == SERIAL and place) or (kind == PYNQ and (not place or _is_host(place))):
-        return kind, place
+    """The kind of a link and its endpoint: the path of a serial line, a board's address, or "" for this board."""
+    kind, _, endpoint = link.partition(":")
+    if (kind == SERIAL and endpoint) or (kind == PYNQ and (not endpoint or _is_host(endpoint))):
+        return kind, endpoint
     raise ArgumentError(
         f"link {link!r}: allowed are 'serial:/dev/ttyUSB0', 'pynq:192.168.2.99', and 'pynq' on the board itself"
     )
 
 
-def _is_host(place: str) -> bool:
-    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", place) is not None
+def _is_host(endpoint: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", endpoint) is not None
 
 
 def lock(link: str) -> Callable[[], None]:
-    """Take a link for this process; what is given back lets it go. A second taker is refused."""
+    """Lock a link for this process; returns the function that unlocks it. Raises if another process holds the lock."""
     path = folder() / "locks" / f"{hashlib.sha256(link.encode()).hexdigest()[:32]}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -133,7 +133,7 @@ def lock(link: str) -> Callable[[], None]:
         holder = os.read(file, 32).decode(errors="replace").strip() or "another process"
         os.close(file)
         raise DeviceUnavailable(
-            f"the card behind {link} is in use by process {holder}: close its device there, or wait"
+            f"the card behind {link} is in use by process {holder}: close the device in that process, or wait"
         ) from None
     os.ftruncate(file, 0)
     os.write(file, f"{os.getpid()}\n".encode())
@@ -150,17 +150,17 @@ def lock(link: str) -> Callable[[], None]:
 _held: set[int] = set()
 
 
-def _let_go_in_child() -> None:
-    """A forked child holds no card; else its parent's would be taken until the child ends."""
+def _release_in_child() -> None:
+    """A forked child must not hold its parent's locks: they would stay taken until the child ends."""
     while _held:
         os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_release_in_child)
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, and there after a power cut."""
+    """Write a file atomically and durably."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_suffix(f".{os.getpid()}.new")
@@ -171,5 +171,5 @@ def _write(path: Path, data: bytes) -> None:
         scratch.replace(path)
     except OSError as error:
         raise BitstreamError(
-            f"{path} cannot be written: {error.strerror}; set {VARIABLE} to a folder that can"
+            f"{path} cannot be written: {error.strerror}; set {VARIABLE} to a writable folder"
         ) from error

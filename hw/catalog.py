@@ -1,8 +1,8 @@
-"""The boards Millrace knows: `hw/boards/<name>/board.toml`, and the hash that names a build of its engine.
+"""The supported boards (`hw/boards/<name>/board.toml`), and the hash that identifies a build of a board's engine.
 
-A board's folder holds its description, its constraints and what builds it. The build hash covers all RTL that goes
-into the engine and the parameters that shape it; the bitstream shows it in the register BUILD_HASH, an image in its
-manifest. Limit: tool versions are no part of it, since two tools may make the same engine; the manifest names them.
+A board's folder contains its description, its constraints and its build scripts. The build hash covers all RTL sources
+of the engine and its parameters. The bitstream shows it in the register BUILD_HASH, an image in its manifest. Limit:
+the hash does not cover tool versions, because two tools may build the same engine; the manifest names the tools.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millrace.host.base.errors import ArgumentError
 HW = Path(__file__).resolve().parent
 FOLDER = HW / "boards"
 SERIAL, PYNQ = "serial", "pynq"
-"""How a host reaches a board: over a serial line, or through PYNQ, on the board itself or over the network."""
+"""The connection of a host to a board: a serial line, or PYNQ, on the board itself or over the network."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class Board:
     parameters: Mapping[str, int]
     folder: Path
     line: Mapping[str, int] = field(default_factory=dict)
-    """Parameters of the serial line: no part of the engine."""
+    """Parameters of the serial line, which do not affect the engine."""
     baud: int = 0
     memory: Mapping[str, int] = field(default_factory=dict)
-    """On-chip memory: the first address a host may use, and the bytes there are."""
+    """On-chip memory: the first address a host may use, and the number of bytes."""
     loader: Mapping[str, Any] = field(default_factory=dict)
-    """Of a serial board: the command that loads a bitstream, and what it says of the part it finds."""
+    """Of a serial board: the command that loads a bitstream, and the part name that it prints."""
     pynq: Mapping[str, Any] = field(default_factory=dict)
-    """Of a PYNQ board: its name there, and the name of the engine in the block design."""
+    """Of a PYNQ board: its name in pynq, and the name of the engine in the block design."""
 
     @property
     def sources(self) -> list[Path]:
-        """The RTL of the engine and, on a serial board, of all around it."""
+        """The RTL of the engine and, on a serial board, of the logic around it."""
         folders = [HW / "rtl", *([HW / "serial", self.folder] if self.link == SERIAL else [])]
         return [path for folder in folders for path in sorted([*folder.glob("*.sv"), *folder.glob("*.svh")])]
 
     def build_hash(self) -> str:
-        """Of sources and parameters: 16 hexadecimal digits."""
+        """A hash of sources and parameters: 16 hexadecimal digits."""
         made = hashlib.sha256(repr((self.design, sorted(self.parameters.items()))).encode())
         for path in self.sources:
             made.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -62,13 +62,13 @@ class Board:
 
 @cache
 def boards() -> Mapping[str, Board]:
-    """All of them, by name."""
+    """All boards, by name."""
     found = [_read(path) for path in sorted(FOLDER.glob("*/board.toml"))]
     return {board.name: board for board in found}
 
 
 def board(name: str) -> Board:
-    """One of them, or an `ArgumentError` that names all."""
+    """A board by name, or an `ArgumentError` that lists all boards."""
     if name not in boards():
         raise ArgumentError(f"board {name!r} is unknown; known are {', '.join(boards())}")
     return boards()[name]

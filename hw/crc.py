@@ -1,8 +1,8 @@
-"""CRC-32 of pieces: out of the engine's sums of a transfer's slices, the sum that zlib has of the whole array.
+"""Combines CRC-32 checksums: computes zlib's checksum of an array from the engine's checksums of its slices.
 
-The engine sums each slice in whole beats of memory, without zlib's inversions (`hw/rtl/axi_sum.sv`); the host knows
-where a slice ends in its last beat. Bits are reflected: the highest bit of a number is the coefficient of x to the
-power of 0.
+The engine computes a checksum of each slice over full memory beats, without zlib's inversions (`hw/rtl/axi_sum.sv`).
+The host corrects for the bytes behind the end of a slice in its last beat. Bits are reflected: the highest bit of a
+number is the coefficient of x to the power of 0.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ ORDER = (1 << 32) - 1
 
 
 def sum_of(array: Array) -> int:
-    """The sum of an array's bytes."""
+    """The checksum of an array's bytes."""
     return zlib.crc32(np.ascontiguousarray(array).data)
 
 
 def of_beats(remainder: int, size: int, after: int) -> int:
-    """The sum of `size` bytes whose beats have that remainder, where `after` bytes of zero end the last beat."""
+    """zlib's checksum of `size` bytes, from the remainder of their beats; `after` zero bytes end the last beat."""
     message = _times(_power(ORDER - 8 * after), remainder)
-    # zlib begins with ones and ends with an inversion.
+    # zlib starts with all ones and inverts the result.
     return message ^ _times(_power(8 * size), ALL) ^ ALL
 
 
 def combined(parts: Iterable[tuple[int, int]]) -> int:
-    """The sum of all parts, each given by its sum and its bytes."""
-    whole = 0
+    """The checksum of a concatenation; each part is given by its checksum and its number of bytes."""
+    total = 0
     for crc, size in parts:
-        whole = _times(_power(8 * size), whole) ^ crc
-    return whole
+        total = _times(_power(8 * size), total) ^ crc
+    return total
 
 
 def _times(a: int, b: int) -> int:
     """The product of two polynomials modulo the CRC's."""
     product = 0
-    for place in range(31, -1, -1):
-        if a >> place & 1:
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
             product ^= b
         b = b >> 1 ^ (POLYNOMIAL if b & 1 else 0)
     return product
 
 
 def _power(exponent: int) -> int:
-    """x to that power."""
+    """x to the power of `exponent`."""
     found, bit = ONE, 0
     while exponent >> bit:
         if exponent >> bit & 1:
@@ -64,7 +64,7 @@ def _power(exponent: int) -> int:
 
 @cache
 def _square(times: int) -> int:
-    """x, squared so many times."""
+    """x, squared `times` times."""
     if times == 0:
         return ONE >> 1
     root = _square(times - 1)

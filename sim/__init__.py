@@ -1,1 +1,1 @@
-"""Simulated engines: builders, models and driver, and the devices `rtl` and `hls`."""
+"""Simulated engines: their builds and models, the devices `rtl` and `hls`, and simulated boards."""

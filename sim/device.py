@@ -1,8 +1,8 @@
-"""What the devices `rtl` and `hls` share: buffers in a simulated board's memory, launches, engines behind the driver.
+"""The base class of the devices `rtl` and `hls`: buffers in a simulated memory, launches, engines behind the driver.
 
-An engine has one word width, so a device holds up to two, over one memory, each built and started when it is first
-needed. A launch is worked off when it is waited for, or before the next copy: no time passes for a simulation that
-nobody looks at. Limits: `threads` has no effect; a device serves one thread at a time, several may work side by side.
+An engine has one word width. A device therefore has up to two engines over one memory; each is built and started on
+first use. A launch is executed when it is waited for, or before the next copy, so an unused simulation costs no time.
+Limits: `threads` has no effect; a device serves one thread at a time, but several devices may run in parallel.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from millrace.host.base.errors import DeviceFault
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch, Tally
 from millrace.host.device.units import Work, check
-from millrace.hw.driver import Batch, Engine, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch, Engine, IndexAt, RunAt
 from millrace.sim.memory import Memory
 from millrace.sim.model import Model
 
 
 class SimBuffer:
-    """Elements in the simulated memory; `address` is None once they were given back."""
+    """An array in the simulated memory."""
 
     def __init__(self, owner: SimDevice, address: int, size: int, dtype: np.dtype[Any]) -> None:
         """`size` elements of `dtype` at `address`."""
@@ -34,7 +34,7 @@ class SimBuffer:
 
 
 class SimLaunch:
-    """A unit that has been launched; its counters once it has run."""
+    """A launched unit, and its counters after it has run."""
 
     def __init__(self, unit: str, work: Callable[[], dict[str, int]]) -> None:
         """Not run yet."""
@@ -43,7 +43,7 @@ class SimLaunch:
         self.error: DeviceFault | None = None
 
     def run(self) -> None:
-        """Work it off."""
+        """Execute the launch."""
         try:
             self.result = self._work()
         except DeviceFault as error:
@@ -56,7 +56,7 @@ class SimDevice(Device, ABC):
     units = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober", "bisort_band_prober"})
 
     def __init__(self, name: str) -> None:
-        """Nothing is built before the first launch."""
+        """The first launch builds the engine."""
         self.name = name
         self._memory: Memory | None = Memory()
         self._engines: dict[int, tuple[Model, Engine]] = {}
@@ -65,21 +65,21 @@ class SimDevice(Device, ABC):
 
     @abstractmethod
     def _start(self, bits: int, memory: Memory) -> tuple[Model, Engine]:
-        """The engine of a word width, built if need be, on a memory."""
+        """Start the engine of a word width on a memory; builds it on first use."""
 
     @abstractmethod
     def _spent(self, cycles: int, nanoseconds: int) -> dict[str, int]:
-        """What a launch took, as its counters tell it."""
+        """The time of a launch, as counters."""
 
     # Buffers.
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> SimBuffer:
-        """In the simulated memory."""
+        """Allocate in the simulated memory."""
         dtype = np.dtype(dtype)
-        return SimBuffer(self, self._open().take(max(1, size) * dtype.itemsize), size, dtype)
+        return SimBuffer(self, self._open().alloc(max(1, size) * dtype.itemsize), size, dtype)
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
-        """Copy in, after all that was launched before."""
+        """Copy in, after all earlier launches."""
         into = self._mine(buffer)
         self._check_range("write", into, offset, len(data))
         if data.dtype != into.dtype:
@@ -90,7 +90,7 @@ class SimDevice(Device, ABC):
         self._tally.add(bytes_in=data.nbytes)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
-        """Copy out, after all that was launched before."""
+        """Copy out, after all earlier launches."""
         source = self._mine(buffer)
         self._check_range("read", source, offset, size)
         self._finish()
@@ -99,14 +99,14 @@ class SimDevice(Device, ABC):
         return data
 
     def free(self, buffer: Buffer) -> None:
-        """Give the memory back, after all that was launched before."""
+        """Free the memory, after all earlier launches."""
         if isinstance(buffer, SimBuffer) and buffer.freed:
             return
         mine = self._mine(buffer)
         self._finish()
         self._forget(mine)
         mine.freed = True
-        self._open().give(mine.address)
+        self._open().free(mine.address)
 
     # Launches.
 
@@ -119,7 +119,7 @@ class SimDevice(Device, ABC):
         return launch
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Work off the queue up to this launch: its rows and the time they took."""
+        """Execute the queue up to this launch; returns its rows and its time."""
         assert isinstance(launch, SimLaunch)
         while launch.result is None and launch.error is None:
             self._open()
@@ -130,7 +130,7 @@ class SimDevice(Device, ABC):
         return launch.result
 
     def counters(self) -> dict[str, int]:
-        """Bytes in and out, rows and time per unit, and all that the engines count, behind the kind's name."""
+        """Bytes in and out, rows and time per unit, and the engines' counters, prefixed with the device's kind."""
         counts = self._tally.as_dict()
         for _, engine in self._engines.values():
             for name, value in self._counted(engine.counters()).items():
@@ -138,14 +138,14 @@ class SimDevice(Device, ABC):
         return counts
 
     def _counted(self, counters: dict[str, int]) -> dict[str, int]:
-        """Those of an engine's counters that mean something here."""
+        """The engine counters that are meaningful for this kind of device."""
         return counters
 
     def close(self) -> None:
         """Stop the engines; counters can still be read."""
         if self._memory is None:
             return
-        self._queue.clear()  # nobody will look at what is left
+        self._queue.clear()  # nobody waits for these
         counts = self.counters()
         for model, _ in self._engines.values():
             model.close()
@@ -154,7 +154,7 @@ class SimDevice(Device, ABC):
         self._tally.add(**counts)
 
     def engine(self, word: np.dtype[Any]) -> Engine:
-        """The engine of a word width, built and started when first asked for."""
+        """The engine of a word width; built and started on first use."""
         bits = word.itemsize * 8
         if bits not in self._engines:
             self._engines[bits] = self._start(bits, self._open())
@@ -187,22 +187,22 @@ class SimDevice(Device, ABC):
         if "below" in given:
             band = given["below"], given["above"], given["least"], given["most"]
         low, starts, ends = at[2], at[-2], at[-1]
-        batch = Batch(given["m"], low, low if band else at[3], starts, ends, band)
-        if given["n"] == 0:  # nothing to look into: no bound has anything before it
-            for place in (starts, ends):
-                self._open().view(place, given["m"], np.dtype(np.uint32))[:] = 0
+        batch = BoundsBatch(given["m"], low, low if band else at[3], starts, ends, band)
+        if given["n"] == 0:  # an empty run: every position is 0
+            for address in (starts, ends):
+                self._open().view(address, given["m"], np.dtype(np.uint32))[:] = 0
             return 0
         return engine.probe(at[0], given["n"], IndexAt(at[1], given["step"]), batch)
 
-    # Small helpers.
+    # Checks and queue.
 
     def _finish(self) -> None:
-        """Launches take effect before whatever comes after them; a failed one says so when it is waited for."""
+        """Execute all queued launches; the error of a failed one is raised when it is waited for."""
         while self._queue:
             self._queue.popleft().run()
 
     def _forget(self, buffer: SimBuffer) -> None:
-        """An index on a chip is stale once its buffer changes."""
+        """Invalidate an on-chip index before its buffer changes."""
         for _, engine in self._engines.values():
             engine.forget(buffer.address)
 
@@ -220,7 +220,7 @@ class SimDevice(Device, ABC):
         if not isinstance(buffer, SimBuffer) or buffer.owner is not self:
             raise DeviceFault(f"device {self.name!r}: this buffer belongs to another device")
         if buffer.freed:
-            raise DeviceFault(f"device {self.name!r}: this buffer was given back already")
+            raise DeviceFault(f"device {self.name!r}: this buffer was freed already")
         return buffer
 
     def _check_range(self, what: str, buffer: SimBuffer, offset: int, size: int) -> None:

@@ -1,9 +1,9 @@
-"""The `hls` device: the HLS C++ of `hls/`, compiled by g++ and run in this process: C simulation, no clock, no RTL.
+"""The `hls` device: the HLS C++ of `hls/`, compiled by g++ and run in this process (C simulation, no clock, no RTL).
 
-`hls` alone has four lanes; `hls:w1`, `hls:w2`, `hls:w4` and `hls:w8` say otherwise. It has one merger and one pair of
-probers. An engine is built when it is first needed, which takes seconds, and kept on disk (`sim/hls_build.py`).
-Counters of rows are the engine's own (`hls_…`); time is that of the C simulation, in nanoseconds. Limits: those of
-`sim/device.py`; a launch cannot be interrupted. PanJoin, section IV.
+`hls` has four lanes; `hls:w1`, `hls:w2`, `hls:w4` and `hls:w8` select the number of lanes. There are one merger and one
+pair of probers. The first use builds the engine, which takes seconds, and stores it on disk (`hls_build.py`). Row
+counters are those of the engine (`hls_…`); times are nanoseconds of the C simulation. Limits: those of `device.py`; a
+launch cannot be interrupted. PanJoin, section IV.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ COUNTED = (
     *("commands", "index_rows", "merger_rows", "indexer_rows", "samples"),
     *("low_rows", "high_rows", "partitions"),
 )
-"""What there is to count without a clock and without a memory port."""
+"""The counters that exist without a clock and without a memory port."""
 
 
 class HlsDevice(SimDevice):
-    """C simulations; time is this machine's."""
+    """A device of C simulations; time is wall-clock time."""
 
     kind = "hls"
 
     def __init__(self, name: str, lanes: int) -> None:
-        """The word width comes with the first launch."""
+        """The first launch determines the word width."""
         super().__init__(name)
         self._lanes = lanes
 
@@ -41,7 +41,7 @@ class HlsDevice(SimDevice):
         shape = Shape(bits, self._lanes)
         model = Model(hls_build.library(shape), memory, timing("ideal"))
         depth = 1 << shape.index_log2
-        return model, Engine(model, memory.take(depth * bits // 8), depth)
+        return model, Engine(model, memory.alloc(depth * bits // 8), depth)
 
     def _spent(self, cycles: int, nanoseconds: int) -> dict[str, int]:
         return {"ns": nanoseconds}
@@ -51,14 +51,14 @@ class HlsDevice(SimDevice):
 
 
 def probe() -> list[DeviceInfo]:
-    """One, where there is a compiler."""
+    """One device, available if there is a compiler."""
     why = hls_build.missing()
     what = f"hls/ compiled by g++ (C simulation), {Shape().lanes} lanes, 1 merger, 2 probers"
     return [DeviceInfo("hls", "hls", why is None, why or what)]
 
 
 def open_device(name: str, threads: int | None) -> HlsDevice:
-    """Open `hls` or `hls:w<lanes>`; nothing is built before the first launch."""
+    """Open `hls` or `hls:w<lanes>`; the first launch builds the engine."""
     chosen = lanes(name)
     why = hls_build.missing()
     if why is not None:
@@ -67,7 +67,7 @@ def open_device(name: str, threads: int | None) -> HlsDevice:
 
 
 def lanes(name: str) -> int:
-    """Of a device by its name."""
+    """The lanes of a device, from its name."""
     parts = _NAME.fullmatch(name)
     if parts is None:
         raise ArgumentError(f"device={name!r}: C simulations are named 'hls' or 'hls:w<lanes>', as in 'hls:w1'")

@@ -1,7 +1,7 @@
-"""Builds the C simulation: the HLS engine of `hls/` and its registers, by g++ into a shared library, once per shape.
+"""Builds the C simulation: g++ compiles the HLS engine of `hls/` and its registers into a shared library per shape.
 
-Libraries lie in the cache beside those of `sim/build.py`, under a hash of sources, parameters, flags and the compiler's
-version. Needs g++ alone: the vendor's headers are replaced by `hls/shim`.
+Libraries are stored in the same cache as those of `build.py`, under a hash of sources, parameters, flags and compiler
+version. Needs only g++: `hls/shim` replaces the vendor's headers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ UNITS = ("bisort_merger", "bisort_indexer", "bisort_boundary", "bisort_partition
 SHIM = Path("shim") / "csim.cpp"
 FLAGS = (
     *("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique"),
-    # `longjmp` goes from stack to stack, which a fortified one takes for a mistake.
+    # `longjmp` switches stacks, which the fortified version reports as an error.
     "-U_FORTIFY_SOURCE",
-    # Pragmas are the vendor's.
+    # The pragmas are for the vendor's compiler.
     *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-label"),
 )
 
@@ -42,46 +42,46 @@ class Shape:
     index_log2: int = 16
 
     def __post_init__(self) -> None:
-        """Refuse what would not compile."""
+        """Refuse parameters that would not compile."""
         allowed = {"key_bits": (32, 64), "lanes": (1, 2, 4, 8), "index_log2": range(4, 21)}
         for name, values in allowed.items():
             if getattr(self, name) not in values:
-                told = ", ".join(map(str, values))
-                raise ArgumentError(f"hls: {name}={getattr(self, name)}, allowed are {told}")
+                listed = ", ".join(map(str, values))
+                raise ArgumentError(f"hls: {name}={getattr(self, name)}, allowed are {listed}")
 
     @property
     def defines(self) -> list[str]:
-        """As the sources want them."""
+        """The parameters as compiler options."""
         values = {"KEY_W": self.key_bits, "W": self.lanes, "INDEX_LOG2": self.index_log2}
         return [f"-DBISORT_{name}={value}" for name, value in values.items()]
 
 
 def missing() -> str | None:
-    """What a build lacks here and how to mend it; nothing if it lacks nothing."""
+    """What is missing for a build, and how to install it; None if nothing is missing."""
     return None if shutil.which(tools.CXX) else tools.NO_CXX
 
 
 def library(shape: Shape, report: Report | None = None) -> Path:
-    """The shared library of a shape behind the C ABI of `sim/model.h`, built if need be."""
+    """The shared library of a shape, with the C ABI of `sim/model.h`; built on first use."""
     hls = HLS
     return built("engine", shape, hls, [*(hls / f"{unit}.cpp" for unit in UNITS), SIM / "hls_model.cpp"], report)
 
 
 def built(name: str, shape: Shape, hls: Path, units: Sequence[Path], report: Report | None = None) -> Path:
-    """A library of C++ files over the HLS sources in `hls`; they may include what lies in `hls`, `sim` and beside."""
+    """A library of C++ files and the HLS sources in `hls`; include folders are `hls`, `sim` and those of the files."""
     why = missing()
     if why is not None:
         raise DeviceUnavailable(f"the hls model cannot be built: {why}")
     digest = _digest(shape, hls, units)
     home = cache_dir() / "hls" / f"{name}-{digest}"
-    told = report or tools.reporter("hls")
+    show, file = report or tools.reporter("hls"), "model.so"
     if not home.exists():
-        tools.made_once(home, lambda work, made: _build(name, shape, hls, units, work, made / "model.so", digest, told))
-    return home / "model.so"
+        tools.build_once(home, lambda work, made: _build(name, shape, hls, units, work, made / file, digest, show))
+    return home / file
 
 
 def _digest(shape: Shape, hls: Path, units: Sequence[Path]) -> str:
-    """A hash of all that goes into a library."""
+    """A hash of all inputs of a library."""
     made = hashlib.sha256(repr((shape.defines, FLAGS, _version())).encode())
     headers = [
         *hls.glob("*.h"),
@@ -102,7 +102,7 @@ def _version() -> str:
 def _build(
     name: str, shape: Shape, hls: Path, units: Sequence[Path], work: Path, into: Path, digest: str, report: Report
 ) -> None:
-    """Compile each file, one per core at a time, and link."""
+    """Compile each file, one per core at a time, and link them."""
     start = time.monotonic()
     title = f"{name} KEY_W={shape.key_bits} W={shape.lanes}"
     report(f"{title}: g++")

@@ -1,8 +1,8 @@
-// The C ABI of model.h over the HLS engine: its registers, command queue and memory, around the kernel of hls/bisort_engine.cpp.
+// Implements the C ABI of model.h with the HLS engine: registers, command queue and memory around the kernel of hls/bisort_engine.cpp.
 //
-// C simulation: a command is worked off as a whole when `mr_run` is called, and there is no clock. Registers are those of
-// hw/rtl/bisort_registers.sv; those that count cycles, port beats or stalls, and the CRCs, read 0, and so do `mr_cycles` and
-// `mr_busy`. Of the memory only its cells and size matter; a command that would reach beyond it starts nothing and ends with AXI_ERROR.
+// C simulation: `mr_run` executes each command completely, and there is no clock. Registers are those of hw/rtl/bisort_registers.sv;
+// registers that count cycles, port beats or stalls, and the CRCs, read 0, and so do `mr_cycles` and `mr_busy`. Of the memory model only
+// cells and size are used; a command that would access addresses beyond the memory starts nothing and ends with AXI_ERROR.
 
 #include "model.h"
 
@@ -75,7 +75,7 @@ class Model {
         }
     }
 
-    // Until the interrupt is high.
+    // Runs until the interrupt is high.
     int run() {
         while (!(irq_enable_ && !results_.empty())) {
             if (jobs_.empty() || results_.size() == QUEUE) {
@@ -114,7 +114,7 @@ class Model {
     void work(const Job& job) {
         done_t done = done_t();
         auto* cells = reinterpret_cast<port_t*>(memory_.cells);
-        // What is wrong with a command in itself is told first, wherever its pointers lead.
+        // Errors of the command itself are reported before errors of its pointers.
         if (bisort_engine_check(job.opcode, job.words) == ERR_OK && !inside(job)) {
             done.code = ERR_AXI_ERROR;
             chip_->loaded = false;
@@ -131,7 +131,7 @@ class Model {
         return address <= memory_.bytes && count <= (memory_.bytes - address) / bytes;
     }
 
-    // Whether all that a command reads and writes lies in the memory.
+    // Whether all arrays of a command are within the memory.
     bool inside(const Job& job) const {
         constexpr uint64_t WORD = KEY_W / 8, ID = ID_W / 8;
         const uint64_t a = job.at(REG_A_COUNT, 1), b = job.at(REG_B_COUNT, 1), flags = job.at(REG_FLAGS, 1);

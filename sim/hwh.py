@@ -1,7 +1,7 @@
-"""The hardware description (`.hwh`) of a loopback board: what Vivado would write, as far as pynq reads it.
+"""Generates the hardware description (`.hwh`) of a loopback board: the parts of Vivado's file that pynq reads.
 
-A processing system with one clock, and the engine's registers at an address. Limit: made for pynq's UltraScale+
-parser.
+It describes a processing system with one clock, and the engine's registers at an address. Limit: works with pynq's
+UltraScale+ parser only.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from xml.sax.saxutils import quoteattr
 from millrace.hw.catalog import Board
 
 CLOCKS = 4
-"""Clocks a Zynq UltraScale+ can give the logic; the first one is used."""
+"""The number of clocks that a Zynq UltraScale+ provides to the logic; the first one is used."""
 
 
 def text(board: Board) -> bytes:
-    """Of a board's block design."""
+    """The description of a board's block design."""
     base, size, engine = board.pynq["base"], 4096, board.pynq["engine"]
     region = {
         "ADDRESSBLOCK": "reg0",

@@ -1,7 +1,7 @@
-"""The memory of simulated boards: a large address space that costs nothing until it is used, and buffers in it.
+"""The memory of simulated boards: a large address space without reserved pages, and an allocator of buffers in it.
 
 Buffers begin at multiples of 128 bytes, a beat of the widest port. Sizes are rounded up to powers of two, so a freed
-buffer serves any later one of its class and nothing is ever searched. Limit: no neighbouring free buffers are joined.
+buffer can be reused for any later one of its size class without a search. Limit: adjacent free buffers are not joined.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BYTES = 1 << 33
 """Two channels of 4 GiB, as on the paper's board."""
 ALIGN = 128
 _NORESERVE = 0x4000
-"""MAP_NORESERVE of Linux, which Python's mmap does not name: pages are taken when they are touched."""
+"""MAP_NORESERVE of Linux, missing in Python's mmap: pages are allocated when they are touched."""
 
 
 class Memory:
-    """Cells, and which of them are free."""
+    """The bytes of a memory, and the allocator of its buffers."""
 
     def __init__(self, size: int = BYTES) -> None:
-        """All of it free; address 0 is never given out."""
+        """All memory is free; address 0 is never allocated."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         self._map = mmap.mmap(-1, size, flags=flags)
         self.size = size
@@ -36,11 +36,11 @@ class Memory:
 
     @property
     def pointer(self) -> int:
-        """Where the cells are in this process."""
+        """The address of the bytes in this process."""
         return int(self.cells.ctypes.data)
 
-    def take(self, size: int) -> int:
-        """The address of `size` free bytes."""
+    def alloc(self, size: int) -> int:
+        """Allocate `size` bytes and return their address."""
         rounded = max(ALIGN, 1 << (size - 1).bit_length())
         freed = self._free.get(rounded)
         if freed:
@@ -52,10 +52,10 @@ class Memory:
         self._class[address] = rounded
         return address
 
-    def give(self, address: int) -> None:
-        """Take back what `take` gave."""
+    def free(self, address: int) -> None:
+        """Free what `alloc` returned."""
         self._free.setdefault(self._class.pop(address), []).append(address)
 
     def view(self, address: int, count: int, dtype: np.dtype[Any]) -> Array:
-        """Elements, in place."""
+        """A view of elements, without a copy."""
         return self.cells[address : address + count * dtype.itemsize].view(dtype)

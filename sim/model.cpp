@@ -1,12 +1,12 @@
-// The simulated engine: drives a verilated `bisort_engine` and answers its memory ports.
+// The simulated engine: drives a verilated `bisort_engine` and serves its memory ports.
 //
-// The memory model. Each port takes an address per cycle, gives a read beat and takes a write beat per cycle. `ideal` adds a latency and
-// nothing else. With channels, each beat also takes bytes / bytes_per_cycle of the channel its address lies in, first come first
-// served, reads and writes alike; a channel that has `backlog` cycles of work ahead makes the ports wait. Ports are looked at in
-// turn, a different one first each cycle. Not modelled: rows, banks, refresh, turn-around between reads and writes.
+// The memory model. Each port accepts one address, one read beat and one write beat per cycle. `ideal` only adds a latency. With
+// channels, each beat also occupies the channel of its address for bytes / bytes_per_cycle, first come, first served, reads and
+// writes alike. A channel with `backlog` cycles of queued work makes the ports wait. Ports are served round-robin, starting at a
+// different port each cycle. Not modelled: rows, banks, refresh, turn-around between reads and writes.
 //
-// AXI4 rules that are checked on every port: nothing offered changes or goes away before it is taken, bursts are INCR of full
-// beats, aligned, inside 4 KiB, and write data end where the address said. A broken rule ends the run with MR_PROTOCOL.
+// AXI4 rules that are checked on every port: an offered transfer stays unchanged until it is accepted; bursts are INCR of full,
+// aligned beats within 4 KiB; write data end where the address says. A violation ends the run with MR_PROTOCOL.
 
 #include "model.h"
 
@@ -27,10 +27,10 @@ constexpr uint32_t PORTS = CLUSTERS;
 constexpr uint32_t BEAT = DATA_W / 8;
 constexpr uint32_t SIZE = __builtin_ctz(BEAT);
 constexpr uint32_t ID_BITS = 8;
-constexpr uint32_t QUEUED = 64;      // addresses a port takes ahead
+constexpr uint32_t QUEUED = 64;      // addresses that a port accepts ahead
 constexpr uint32_t LITE_PATIENCE = 1000;
 
-// Ports of the top are integers or arrays of words by their width; all are little-endian bytes in memory.
+// Ports of the top module are integers or arrays of words, depending on their width; all are little-endian bytes in memory.
 template <typename Port>
 uint8_t* bytes_of(Port& port) {
     return reinterpret_cast<uint8_t*>(&port);
@@ -84,10 +84,10 @@ struct Offer {
 
 struct Port {
     std::deque<Beat> reads;
-    std::deque<Burst> writes;      // addresses whose data are still to come
+    std::deque<Burst> writes;      // addresses whose data have not arrived yet
     std::deque<Burst> answers;
     uint32_t read_bursts = 0;
-    Offer read, write;             // what was offered and not taken in the cycle before
+    Offer read, write;             // what was offered and not accepted in the previous cycle
     bool data_waiting = false;
     std::vector<uint8_t> data = std::vector<uint8_t>(BEAT + BEAT / 8 + 1);
 };
@@ -178,7 +178,7 @@ class Model {
         failed_ = true;
     }
 
-    // Outputs come from registers: they show this cycle's offers. Answers are put on the inputs before the clock rises.
+    // Outputs are registers and show this cycle's offers. Responses are set at the inputs before the rising clock edge.
     void tick() {
         for (uint32_t i = 0; i < PORTS; i++) {
             const uint32_t k = (cycles_ + i) % PORTS;
@@ -201,7 +201,7 @@ class Model {
         return memory_.channels && free_[channel(address)] > double(cycles_) + memory_.backlog;
     }
 
-    // The time at which a beat has gone through its channel.
+    // The time at which a beat has passed its channel.
     double through(uint64_t address) {
         if (!memory_.channels) return double(cycles_) + 1;
         double& free = free_[channel(address)];

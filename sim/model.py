@@ -1,8 +1,8 @@
-"""The simulated engine in Python: a `Transport` over the C ABI of `sim/model.h`, with its memory's behaviour.
+"""The simulated engine in Python: a `Transport` over the C ABI of `sim/model.h`, and the timing models of its memory.
 
 `ideal`: each port at its full rate, `IDEAL_LATENCY` cycles of latency. `ddr3`: the paper's board (V-B, Table I), two
-channels DDR3-1066 of 64 bits, 8.533 GB/s each, seen from an engine at 252.7 MHz; rows, banks, refresh and turn-around
-are left out, so it is the bandwidth that limits, as the paper says of its board.
+channels DDR3-1066 of 64 bits, 8.533 GB/s each, for an engine at 252.7 MHz. The model omits rows, banks, refresh and
+turn-around, so bandwidth is the limit, as in the paper.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from millrace.host.base.types import Array
 from millrace.sim.memory import Memory
 
 CLOCK_HZ = 252.7e6
-"""The paper's engine (Table I)."""
+"""The clock of the paper's engine (Table I)."""
 IDEAL_LATENCY = 16
 DDR3_LATENCY = 40
 """Cycles: about 160 ns from a request to its data, controller included."""
 DDR3_BYTES_PER_CYCLE = 1066.67e6 * 8 / CLOCK_HZ
 PIECE = 1 << 17
-"""Cycles of one call: about a second."""
+"""Cycles per call into the model: about a second."""
 MORE = 1
 """MR_MORE of `sim/model.h`."""
 IDLE_CYCLES = 20_000
-"""So long nothing moves at any port only in an engine that hangs: its longest work without memory takes hundreds."""
+"""An engine without a transfer for so many cycles hangs: its longest work without memory takes hundreds of cycles."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How a memory behaves; see `mr_memory` in `sim/model.h`."""
+    """The timing of a memory; see `mr_memory` in `model.h`."""
 
     latency: int
     channels: int = 0
@@ -64,17 +64,17 @@ class _Memory(ctypes.Structure):
 
 
 def timing(name: str) -> Timing:
-    """A memory's behaviour by name."""
+    """The timing model of that name."""
     if name not in TIMINGS:
         raise ArgumentError(f"memory model {name!r} is unknown; known are {', '.join(TIMINGS)}")
     return TIMINGS[name]
 
 
 class Model:
-    """One simulated engine on a memory, which may be shared with others."""
+    """One simulated engine on a memory, which it may share with other engines."""
 
     def __init__(self, library: Path, memory: Memory, behaviour: Timing, idle: int = IDLE_CYCLES) -> None:
-        """`idle`: a run in which nothing moves for so many cycles is a `DeviceFault`."""
+        """`idle`: the engine hangs (`DeviceFault`) if no data are transferred for so many cycles."""
         self._call = _load(library)
         self._memory, self._idle = memory, idle
         timing_ = (behaviour.latency, behaviour.channels, behaviour.interleave, behaviour.backlog)
@@ -83,40 +83,40 @@ class Model:
         self._destroy = weakref.finalize(self, self._call.mr_destroy, self._model)
 
     def close(self) -> None:
-        """Give it back; what is forgotten is given back by itself."""
+        """Destroy the model; the garbage collector does the same."""
         self._model = None
         self._destroy()
 
     def write_regs(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """By AXI4-Lite."""
+        """Write by AXI4-Lite."""
         flat = [number for pair in pairs for number in pair]
         self._check(self._call.mr_reg_write(self._model, (ctypes.c_uint32 * len(flat))(*flat), len(pairs)))
 
     def read_regs(self, offsets: Sequence[int]) -> list[int]:
-        """By AXI4-Lite."""
+        """Read by AXI4-Lite."""
         count = len(offsets)
         values = (ctypes.c_uint32 * count)()
         self._check(self._call.mr_reg_read(self._model, (ctypes.c_uint32 * count)(*offsets), values, count))
         return list(values)
 
     def write_mem(self, address: int, data: Array) -> None:
-        """Straight, with no cycle passing."""
+        """Write directly, without simulated cycles."""
         self._memory.view(address, len(data), data.dtype)[:] = data
 
     def read_mem(self, address: int, count: int, dtype: np.dtype[Any]) -> Array:
-        """Straight, with no cycle passing."""
+        """Read directly, without simulated cycles."""
         return self._memory.view(address, count, dtype).copy()
 
     def wait(self) -> None:
         """Run until the interrupt is high."""
         code = MORE
-        while code == MORE:  # in pieces, so that Python can be interrupted in between
+        while code == MORE:  # in pieces, so that Ctrl-C works in between
             code = self._call.mr_run(self._model, self._idle, max(PIECE, 2 * self._idle))
         self._check(code)
 
     @property
     def cycles(self) -> int:
-        """Since reset, AXI4-Lite transactions included."""
+        """Cycles since reset, AXI4-Lite transactions included."""
         return int(self._call.mr_cycles(self._model))
 
     def busy(self, channel: int) -> int:
@@ -129,7 +129,7 @@ class Model:
 
 
 def _load(library: Path) -> Any:
-    """The C ABI with its types."""
+    """Load a library and declare the types of its C ABI."""
     try:
         call: Any = ctypes.CDLL(str(library))
     except OSError as error:

@@ -1,9 +1,9 @@
 """The `rtl` device: the FPGA design of `hw/rtl`, simulated cycle by cycle in this process.
 
-`rtl` alone is four lanes, two clusters, four probers and ideal memory; options after a colon say otherwise, as in
-`rtl:w1,ddr3` or `rtl:n8,m8`: `w<lanes>`, `n<clusters>`, `m<probers>`, and the memory's behaviour, `ideal` or `ddr3`
-(`sim/model.py`). An engine is built when it is first needed: half a minute the first time, kept on disk afterwards
-(`sim/build.py`). Counters are the hardware's own. Limits: those of `sim/device.py`. PanJoin, sections IV and V-B.
+`rtl` has four lanes, two clusters, four probers and ideal memory. Options after a colon change that, as in
+`rtl:w1,ddr3` or `rtl:n8,m8`: `w<lanes>`, `n<clusters>`, `m<probers>`, and the memory's timing, `ideal` or `ddr3`
+(`model.py`). The first use builds the engine (half a minute) and stores it on disk (`build.py`). Counters are those of
+the hardware. Limits: those of `device.py`. PanJoin, sections IV and V-B.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FIELDS = {"w": "lanes", "n": "clusters", "m": "probers"}
 
 
 class RtlDevice(SimDevice):
-    """Verilated engines; time is counted in clock cycles."""
+    """A device of verilated engines; time is measured in clock cycles."""
 
     kind = "rtl"
 
     def __init__(self, name: str, config: Config, memory_model: str = "ideal") -> None:
-        """`config` without its word width, which comes with the first launch."""
+        """The first launch determines the word width; that of `config` is not used."""
         super().__init__(name)
         self._config, self._timing = config, timing(memory_model)
         self.idle_cycles = IDLE_CYCLES
@@ -37,7 +37,7 @@ class RtlDevice(SimDevice):
     def _start(self, bits: int, memory: Memory) -> tuple[Model, Engine]:
         config = Config(bits, self._config.lanes, self._config.clusters, self._config.probers)
         model = Model(build.library(config), memory, self._timing, self.idle_cycles)
-        scratch = memory.take(config.index_depth * bits // 8)
+        scratch = memory.alloc(config.index_depth * bits // 8)
         return model, Engine(model, scratch, config.index_depth)
 
     def _spent(self, cycles: int, nanoseconds: int) -> dict[str, int]:
@@ -45,7 +45,7 @@ class RtlDevice(SimDevice):
 
 
 def probe() -> list[DeviceInfo]:
-    """One simulated board, where its tools are installed."""
+    """One simulated device, available if its tools are installed."""
     why = build.missing()
     config = Config()
     what = f"hw/rtl simulated by Verilator, {config.lanes} lanes, {config.clusters} mergers, {config.probers} probers"
@@ -53,7 +53,7 @@ def probe() -> list[DeviceInfo]:
 
 
 def open_device(name: str, threads: int | None) -> RtlDevice:
-    """Open `rtl` or `rtl:<options>`; nothing is built before the first launch."""
+    """Open `rtl` or `rtl:<options>`; the first launch builds the engine."""
     config, memory_model = options(name)
     why = build.missing()
     if why is not None:
@@ -62,7 +62,7 @@ def open_device(name: str, threads: int | None) -> RtlDevice:
 
 
 def options(name: str) -> tuple[Config, str]:
-    """Lanes, clusters and probers, and the memory's behaviour."""
+    """Parse a device name: the configuration, and the memory's timing model."""
     family, colon, text = name.partition(":")
     fields: dict[str, int] = {}
     memory_model = ""

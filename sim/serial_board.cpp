@@ -1,7 +1,7 @@
-// A serial board, simulated: a verilated top level with a clock and a serial line, which bytes are pushed into and taken out of.
+// A simulated serial board: a verilated top level with a clock, and the host side of its serial line.
 //
-// The host's side of the line is here: bytes go out and come in with DIVISOR clocks per bit, one start and one stop bit. `run` lets time
-// pass and tells for how many cycles nothing has moved on the line, so that the caller can stop the clock of a board that rests.
+// The host side sends and receives bytes with DIVISOR clocks per bit, one start and one stop bit. `run` simulates cycles and returns for
+// how many cycles the line has been idle, so that the caller can stop the clock of an idle board.
 
 #include <cstdint>
 #include <deque>
@@ -26,7 +26,7 @@ class Board {
 
     void send(const uint8_t* data, uint32_t size) { out_.insert(out_.end(), data, data + size); }
 
-    // Ends early when the board has answered, so that the next request need not wait.
+    // Returns early when the board has responded, so that the next request need not wait.
     uint64_t run(uint64_t most) {
         for (uint64_t i = 0; i < most; i++) {
             tick();
@@ -70,7 +70,7 @@ class Board {
         still_ = 0;
     }
 
-    // Board to host: bits are looked at in their middle.
+    // Board to host: bits are sampled in their middle.
     void listen() {
         still_++;
         if (in_left_ == 0) {
@@ -81,7 +81,7 @@ class Board {
         still_ = 0;
         const uint32_t at = 10 * DIVISOR - in_left_;
         if (at % DIVISOR == DIVISOR / 2) in_bits_ |= uint32_t(top_->ftdi_rxd) << (at / DIVISOR);
-        // The stop bit is over a little early, so that a start bit right behind it is seen.
+        // The stop bit ends a little early, so that a start bit directly after it is detected.
         if (--in_left_ == DIVISOR / 4) {
             in_.push_back(uint8_t(in_bits_ >> 1));
             in_left_ = 0;

@@ -1,10 +1,10 @@
-"""A serial board without the board: its verilated top level behind a pseudo-terminal; the driver runs unchanged.
+"""A simulated serial board: its verilated top level behind a pseudo-terminal; the driver runs unchanged.
 
-`with SerialBoard() as board:` gives `board.path`, the terminal, and `board.loader`, a program that takes
-openFPGALoader's command line. As on a board nothing answers before an image was loaded. The clock stands still while
-the line does, so an idle board costs nothing. `python -m millrace.sim.serial_board` does the same from a shell.
-Faults can be switched on. Limits: a bitstream cannot be simulated; the loader looks whether it is one for this part,
-and what then runs is the RTL that it was built from, with the build hash of the sources.
+`with SerialBoard() as board:` provides `board.path`, the terminal, and `board.loader`, a program with openFPGALoader's
+command line. As on a real board, nothing responds before an image is loaded. The clock stops while the line is idle, so
+an idle board uses no CPU time. `python -m millrace.sim.serial_board` starts a board from a shell. Faults can be
+switched on. Limits: a bitstream cannot be simulated. The loader only checks that the file is a bitstream for this part;
+the simulation then runs the RTL of the current sources, with their build hash.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from millrace.sim import build, tools
 SIM = Path(__file__).resolve().parent
 NAME = "ulx3s"
 DIVISOR, STILL_LOG2 = 4, 12
-"""Clocks per bit, and the logarithm of those after which the line counts as still: few, for CI."""
+"""Clocks per bit, and the log2 of the clocks after which the line counts as idle; small values for fast tests."""
 PIECE = 4000
-"""Cycles between two looks at the terminal."""
-REST_SECONDS, SOON_SECONDS = 0.05, 0.002
+"""Cycles between two checks of the terminal."""
+IDLE_SECONDS, SOON_SECONDS = 0.05, 0.002
 FAULTS = ("drop", "hang", "identity", "bit", "noise", "short")
-"""Connection dropped, no answers, another build hash, a wrong bit in memory, a wrong bit on the line, bytes lost."""
+"""Connection dropped, no responses, wrong build hash, a wrong bit in memory, a wrong bit on the line, bytes lost."""
 
 
 def library(divisor: int = DIVISOR, still_log2: int = STILL_LOG2) -> Path:
-    """The verilated top level, built if need be."""
+    """The verilated top level; built on first use."""
     chosen = board(NAME)
     parameters = {**chosen.parameters, "DIVISOR": divisor, "STILL_LOG2": still_log2}
     key = hashlib.sha256(repr((sorted(parameters.items()), chosen.build_hash(), build.versions())).encode())
@@ -54,36 +54,36 @@ def library(divisor: int = DIVISOR, still_log2: int = STILL_LOG2) -> Path:
         why = build.missing()
         if why is not None:
             raise DeviceUnavailable(f"the board cannot be simulated: {why}")
-        tools.made_once(home, lambda work, made: _build(chosen, parameters, work, made / built.name))
+        tools.build_once(home, lambda work, made: _build(chosen, parameters, work, made / built.name))
     return built
 
 
 def _build(chosen: Board, parameters: dict[str, int], work: Path, into: Path) -> None:
-    told = tools.reporter(NAME)
-    told("Verilator")
+    report = tools.reporter(NAME)
+    report("Verilator")
     options = [f"-G{name}={value}" for name, value in parameters.items()]
     options += [f"-GBUILD_HASH=64'h{chosen.build_hash()}", f"-I{build.RTL}", str(SIM / "model.vlt")]
     files = [str(path) for path in chosen.sources if path.suffix == ".sv"]
     build.verilate(chosen.design, [*options, *files], work)
-    told("g++")
-    units = [*build.gathered(work, chosen.design), SIM / "serial_board.cpp"]
-    build.link(units, build.runtime(told), work, into, [f"-DDIVISOR={parameters['DIVISOR']}"])
+    report("g++")
+    units = [*build.combined_sources(work, chosen.design), SIM / "serial_board.cpp"]
+    build.link(units, build.runtime(report), work, into, [f"-DDIVISOR={parameters['DIVISOR']}"])
 
 
 class SerialBoard:
-    """A simulated board; its thread lets the clock run while there is something to do."""
+    """A simulated board; its thread runs the clock while there is work."""
 
     def __init__(self, divisor: int = DIVISOR, still_log2: int = STILL_LOG2) -> None:
-        """Built and powered, but not loaded."""
+        """Powered on, but not loaded."""
         self._call = _load(library(divisor, still_log2))
-        self._rest = (1 << still_log2) + 2 * PIECE
+        self._idle_cycles = (1 << still_log2) + 2 * PIECE
         self.fault = ""
         self._out = b""
         self._board: int | None = None
         self.loads: list[str] = []
         self._near, far = os.openpty()
         tty.setraw(far)
-        self._far = far  # kept open, so that the line outlives its users
+        self._far = far  # stays open, so that the line survives its users
         self.path = os.ttyname(far)
         self._home = tempfile.TemporaryDirectory(prefix="millrace-board-")
         self.loader = self._write_loader(Path(self._home.name))
@@ -95,7 +95,7 @@ class SerialBoard:
         self._thread.start()
 
     def __enter__(self) -> SerialBoard:
-        """It runs already."""
+        """The board runs already."""
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -114,18 +114,18 @@ class SerialBoard:
         self._home.cleanup()
 
     def break_with(self, fault: str) -> None:
-        """Switch a fault on, or with an empty name off."""
+        """Switch a fault on, or off with an empty name."""
         if fault and fault not in FAULTS:
             raise ArgumentError(f"fault {fault!r} is unknown; known are {', '.join(FAULTS)}")
         self.fault = fault
 
     @property
     def cycles(self) -> int:
-        """Since it was loaded."""
+        """Cycles since the board was loaded."""
         return int(self._call.sb_cycles(self._board)) if self._board else 0
 
     def _write_loader(self, home: Path) -> str:
-        """A program in openFPGALoader's place, which tells this board."""
+        """Write a program that replaces openFPGALoader and loads this board."""
         path = home / "openFPGALoader"
         root = SIM.parent / "sdk"
         lines = (
@@ -140,12 +140,12 @@ class SerialBoard:
     # The thread.
 
     def _serve(self) -> None:
-        answered = False
-        still = self._rest
+        responded = False
+        idle = self._idle_cycles
         while not self._stopped.is_set():
-            # An answer is soon followed by a request: time need not pass before that.
-            waits = REST_SECONDS if still >= self._rest else SOON_SECONDS if answered else 0.0
-            ready, _, _ = select.select([self._near, self._control.fileno()], [], [], waits)
+            # A request usually follows a response soon: the simulation can pause until then.
+            timeout = IDLE_SECONDS if idle >= self._idle_cycles else SOON_SECONDS if responded else 0.0
+            ready, _, _ = select.select([self._near, self._control.fileno()], [], [], timeout)
             if self._control.fileno() in ready:
                 self._take_image()
             data = os.read(self._near, 1 << 16) if self._near in ready else b""
@@ -157,34 +157,35 @@ class SerialBoard:
             if data:
                 data = _altered(data, self.fault, to_board=True)
                 self._call.sb_send(self._board, data, len(data))
-                still = 0
-            answered = False
-            if still < self._rest:
-                still = int(self._call.sb_run(self._board, PIECE))
-                answered = self._forward()
+                idle = 0
+            responded = False
+            if idle < self._idle_cycles:
+                idle = int(self._call.sb_run(self._board, PIECE))
+                responded = self._forward()
 
     def _forward(self) -> bool:
-        """What the board sent, to the terminal; whether that was anything."""
-        room = ctypes.create_string_buffer(1 << 16)
-        count = self._call.sb_receive(self._board, room, len(room))
-        data = room.raw[:count]
+        """Forward the board's output to the terminal; returns whether there was any."""
+        buffer = ctypes.create_string_buffer(1 << 16)
+        count = self._call.sb_receive(self._board, buffer, len(buffer))
+        data = buffer.raw[:count]
         if data and self.fault == "short":
             data = data[: max(0, len(data) - 3)]
         if data:
             self._out += data
-            whole, self._out = _whole_answers(self._out) if self.fault in ("identity", "noise") else (self._out, b"")
-            if whole:
-                os.write(self._near, _altered(whole, self.fault, to_board=False))
+            framed = self.fault in ("identity", "noise")
+            complete, self._out = _complete_responses(self._out) if framed else (self._out, b"")
+            if complete:
+                os.write(self._near, _altered(complete, self.fault, to_board=False))
         return bool(count)
 
     def _hang_up(self) -> None:
-        """As when the cable is pulled: whoever has the line open sees its end."""
+        """Close the line, as if the cable was pulled."""
         os.close(self._far)
         os.close(self._near)
         self._near = self._far = os.open(os.devnull, os.O_RDWR)
 
     def _take_image(self) -> None:
-        """What the loader sends: a new image means a fresh board."""
+        """Handle a request of the loader: a new image restarts the board."""
         line, _ = self._control.accept()
         with line, line.makefile("rw") as stream:
             self.loads.append(json.loads(stream.readline())["sha256"])
@@ -198,27 +199,27 @@ class SerialBoard:
             self._board = None
 
 
-# Faults are made in whole requests and answers, as `hw/serial/uart_bridge.sv` frames them.
+# Faults are injected into complete requests and responses, in the frames of `hw/serial/uart_bridge.sv`.
 
 
 def _altered(data: bytes, fault: str, to_board: bool) -> bytes:
     if fault == "bit" and to_board and data[:1] == b"\x03" and len(data) > 12:
-        # In the memory, behind all checks of the line: the frame is right, what it holds is not.
+        # A wrong bit in memory, which the line's checksum cannot detect: the frame is valid, its contents are not.
         body = bytearray(data[:-4])
         body[8] ^= 0x10
         return bytes(body) + struct.pack("<I", zlib.crc32(bytes(body)))
     if fault == "noise" and not to_board:
         return data[:-5] + bytes([data[-5] ^ 0x10]) + data[-4:]
     if fault == "identity" and not to_board and len(data) == 8 + 4 * 7:
-        # The seven registers that tell what an engine is: its build hash is the third.
+        # The response to the seven identity registers; the third is the build hash.
         body = bytearray(data[:-4])
         body[12] ^= 0x10
         return bytes(body) + struct.pack("<I", zlib.crc32(bytes(body)))
     return data
 
 
-def _whole_answers(data: bytes) -> tuple[bytes, bytes]:
-    """An answer that has come whole, and what is left."""
+def _complete_responses(data: bytes) -> tuple[bytes, bytes]:
+    """Split off the first complete response."""
     if len(data) < 4:
         return b"", data
     size = 8 + 4 * struct.unpack_from("<H", data, 2)[0]
@@ -242,10 +243,10 @@ def _load(path: Path) -> Any:
     return call
 
 
-def main(say: Callable[[str], object] = sys.stdout.write) -> None:
-    """A board for a shell: says how to reach it, and runs until Ctrl-C."""
+def main(write: Callable[[str], object] = sys.stdout.write) -> None:
+    """Start a board, print its link and loader, and run until Ctrl-C."""
     with SerialBoard() as simulated:
-        say(f"link serial:{simulated.path}\nexport MILLRACE_OPENFPGALOADER={simulated.loader}\n")
+        write(f"link serial:{simulated.path}\nexport MILLRACE_OPENFPGALOADER={simulated.loader}\n")
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             while True:

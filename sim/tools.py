@@ -1,6 +1,6 @@
-"""What all builds of simulations share: the cache's folder, one builder at a time, and running a tool.
+"""Helpers for the builds of simulations: the cache folder, the build lock, and running a tool.
 
-The folder is `MILLRACE_CACHE_DIR`, or the user's cache; where neither can be written, a temporary one.
+The cache folder is `MILLRACE_CACHE_DIR`, or the user's cache, or a temporary folder if that is not writable.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from millrace.host.base.errors import DeviceUnavailable
 
 CXX = "g++"
-NO_CXX = "there is no C++ compiler g++: apt install g++"
+NO_CXX = "the C++ compiler g++ is not installed: apt install g++"
 
 Report = Callable[[str], None]
-"""Told how far a build is."""
+"""Called with the progress of a build."""
 _log = logging.getLogger(__name__)
 
 
 def cache_dir() -> Path:
-    """The folder for libraries; a temporary one where the user's cache cannot be written."""
+    """The folder for libraries; a temporary one if the cache is not writable."""
     base = os.environ.get("MILLRACE_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     folder = Path(base) if base else Path(home) / "millrace"
@@ -36,7 +36,7 @@ def cache_dir() -> Path:
 
 @cache
 def _scratch() -> Path:
-    """One for the process, so that what it built is found again."""
+    """One temporary folder per process, so that the process finds its builds again."""
     return Path(tempfile.mkdtemp(prefix="millrace-sim-"))
 
 
@@ -51,15 +51,15 @@ def _writable(folder: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, however it ends."""
+    """Hold a file lock; the system releases it when the process ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def made_once(home: Path, make: Callable[[Path, Path], None]) -> None:
-    """The folder `home`, made by one process: `make` is given a scratch folder, and one that takes `home`'s place."""
+def build_once(home: Path, make: Callable[[Path, Path], None]) -> None:
+    """Create the folder `home` in one process; `make` gets a scratch folder and the folder to be renamed to `home`."""
     with locked(home.with_suffix(".lock")):
         if home.exists():
             return
@@ -71,17 +71,20 @@ def made_once(home: Path, make: Callable[[Path, Path], None]) -> None:
 
 
 def run(what: str, command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None) -> str:
-    """A tool's output, or a `DeviceUnavailable` with the first lines of what it said; `more`: of the environment."""
+    """Run a tool and return its output, or raise `DeviceUnavailable` with the first lines of its errors.
+
+    `more`: additional environment variables.
+    """
     environment = {**os.environ, **(more or {})}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = "\n".join((done.stderr or done.stdout).strip().splitlines()[:12])
-        raise DeviceUnavailable(f"the {what} model cannot be built: {Path(command[0]).name} failed:\n{said}")
+        errors = "\n".join((done.stderr or done.stdout).strip().splitlines()[:12])
+        raise DeviceUnavailable(f"the {what} model cannot be built: {Path(command[0]).name} failed:\n{errors}")
     return done.stdout
 
 
 def reporter(what: str) -> Report:
-    """To the log, and to whoever sits before the terminal: the first use takes a while."""
+    """A function that writes progress to the log and, on a terminal, to stderr: the first build takes a while."""
 
     def show(text: str) -> None:
         _log.info(text)

@@ -1,13 +1,13 @@
-"""Millrace in Spark: partitions call the runtime, on whatever device their executor has.
+"""Millrace in Spark: partitions call the runtime, on the device of their executor.
 
     from millrace import spark as ms
     ms.lookup(df, index, key="k", into="value")           # batch or streaming
     ms.join(r, s, on="abs(r.x - s.x) <= 5", how="inner")  # batch
     ms.window_join(r, s, on="abs(r.x - s.x) <= 5", window="10 minutes", time="ts")  # streaming
-    ms.explain(r, s, on="abs(r.x - s.x) <= 5")            # what that would do, and why
+    ms.explain(r, s, on="abs(r.x - s.x) <= 5")            # what the call would do, and why
 
-Spark Classic and Spark Connect alike; see docs/spark.md and docs/streaming.md. Names are loaded when first used, so
-that importing this room loads no pyspark.
+Works with Spark Classic and Spark Connect; see docs/spark.md and docs/streaming.md. Names are loaded on first use, so
+that importing this package does not import pyspark.
 """
 
 from __future__ import annotations

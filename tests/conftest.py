@@ -1,8 +1,8 @@
-"""Says, after a run, how many minutes each room's tests took and which ten tests were slowest.
+"""Prints after a run how many minutes the tests of each folder took, and the ten slowest tests.
 
-A room is the first folder below tests/. A test's time is that of its set-up, call and tear-down, summed over
-all worker processes, so it is work done, not time waited. It is read from pytest's own reports, which xdist
-hands to the main process.
+A folder is the first folder below tests/. A test's time is that of its set-up, call and tear-down, summed over all
+worker processes, so it is work time, not elapsed time. The times come from pytest's own reports, which xdist sends to
+the main process.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import pytest
 SLOWEST = 10
 
 
-def room_of(nodeid: str) -> str:
+def folder_of(nodeid: str) -> str:
     """`tests/host/test_words.py::test_x` belongs to `host`; a test right below tests/ to `tests`."""
     folders = PurePosixPath(nodeid.split("::", 1)[0]).parts[:-1]
     return folders[1] if len(folders) > 1 else "tests"
 
 
 def seconds_by_test(reports: Iterable[object]) -> Counter[str]:
-    """Adds up the phases of each test."""
+    """Sums the phases of each test."""
     seconds: Counter[str] = Counter()
     for report in reports:
         if isinstance(report, pytest.TestReport):
@@ -32,13 +32,13 @@ def seconds_by_test(reports: Iterable[object]) -> Counter[str]:
 
 
 def timing_lines(seconds: Mapping[str, float]) -> list[str]:
-    """The two tables, as lines of text."""
-    tests_in: Counter[str] = Counter(room_of(nodeid) for nodeid in seconds)
+    """Returns the two tables as lines of text."""
+    tests_in: Counter[str] = Counter(folder_of(nodeid) for nodeid in seconds)
     spent: Counter[str] = Counter()
     for nodeid, taken in seconds.items():
-        spent[room_of(nodeid)] += taken  # type: ignore[assignment]
-    lines = ["minutes per room"]
-    lines += [f"{taken / 60:8.2f}  {room} ({tests_in[room]} tests)" for room, taken in spent.most_common()]
+        spent[folder_of(nodeid)] += taken  # type: ignore[assignment]
+    lines = ["minutes per folder"]
+    lines += [f"{taken / 60:8.2f}  {folder} ({tests_in[folder]} tests)" for folder, taken in spent.most_common()]
     lines.append(f"{SLOWEST} slowest tests, in seconds")
     slowest = sorted(seconds.items(), key=lambda item: (-item[1], item[0]))[:SLOWEST]
     lines += [f"{taken:8.2f}  {nodeid}" for nodeid, taken in slowest]
@@ -46,7 +46,7 @@ def timing_lines(seconds: Mapping[str, float]) -> list[str]:
 
 
 def kill_lines(reports: Iterable[object]) -> list[str]:
-    """A table of the processes that tests killed (their property `kill`), and what came of it."""
+    """Returns a table of the processes that tests killed (their property `kill`), with the outcomes."""
     kills = [
         value
         for report in reports
@@ -58,13 +58,13 @@ def kill_lines(reports: Iterable[object]) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a Spark session go first: one worker does them all, which takes longer than any other group."""
+    """Runs the tests that share a Spark session first: one worker runs them all, and they are the longest group."""
     items.sort(key=lambda item: all("spark" not in mark.args for mark in item.iter_markers("xdist_group")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Writes the tables below pytest's own summary, and what the conformance cases cover."""
-    # Under xdist the main process does not load tests/conformance/conftest.py, so its summary is asked for here.
+    """Writes the tables and the coverage of the conformance cases below pytest's own summary."""
+    # Under xdist the main process does not load tests/conformance/conftest.py, so this hook writes its summary.
     from tests.conformance.summary import write_summary
 
     write_summary(terminalreporter)

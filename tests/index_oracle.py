@@ -1,8 +1,8 @@
-"""The specification of `mr.OrderedIndex`: a dictionary for lookups, a sorted list for ranges, in pure Python.
+"""The executable specification of `mr.OrderedIndex` in pure Python: a dictionary for lookups, a sorted list for ranges.
 
 It imports nothing of Millrace, NumPy or Arrow. Keys and queries are `int`, `float` (a float32 already widened), `None`,
-or an `Instant` for dates and timestamps. Python compares ints with floats exactly, so a query that no key type holds is
-simply not in the dictionary. NaN is null; `-0.0` equals `0.0`.
+or an `Instant` for dates and timestamps. Python compares ints with floats exactly, so a query that the key type cannot
+represent is not in the dictionary. NaN is null; `-0.0` equals `0.0`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Index:
         self._sort()
 
     def _new_rows(self, keys: Sequence[Any], values: Sequence[Any] | None) -> list[tuple[Any, int]]:
-        """Number rows after all that were there, and leave those without a key out."""
+        """Number the new rows after the existing ones, and leave out rows without a key."""
         first = len(self._values)
         self._values += range(first, first + len(keys)) if values is None else values
         self.nulls += sum(not _usable(key) for key in keys)
@@ -41,7 +41,7 @@ class Index:
         self._keys = [key for key, _ in self._sorted]
 
     def update(self, keys: Sequence[Any], values: Sequence[Any] | None, deletes: Sequence[Any]) -> None:
-        """Deletes first; then each upsert takes the place of all rows of its key."""
+        """Apply the deletes; then each upsert replaces all rows of its key."""
         for key in deletes:
             if _usable(key):
                 self._rows.pop(key, None)

@@ -1,16 +1,16 @@
-"""The specification of Millrace's joins: pure Python over ints and `Fraction`, row by row, made to be read.
+"""The executable specification of Millrace's joins: pure Python over ints and `Fraction`, row by row, easy to read.
 
-It holds its own parser and evaluator for conditions and its own time ordering, and imports nothing of
-Millrace, NumPy or Arrow, so that no mistake can stand on both sides of a comparison. It is slow, and checks
-no bad input beyond what keeps a test honest. `tests/test_oracle.py` pins it down with examples.
+It has its own condition parser and evaluator and its own time ordering. It imports nothing of Millrace, NumPy or Arrow,
+so that no bug is shared by both sides of a comparison. Limits: it is slow, and checks only the input errors that would
+make a test meaningless. `tests/test_oracle.py` tests it with examples.
 
-Values of a row are `int`, `float` (a float32 already widened), `None`, and for dates and timestamps an
-`Instant` (exact nanoseconds since 1970); differences of instants are `Interval`s. The contract's rules:
+Values of a row are `int`, `float` (a float32 already widened), `None`, and `Instant` for dates and timestamps (exact
+nanoseconds since 1970); differences of instants are `Interval`s. The rules of the contract:
 
 - integer arithmetic is exact and unbounded; a decimal literal is a `Fraction`, so exact against integers;
-- arithmetic of an exact number with a float first takes the nearest double (infinity beyond the largest);
-- exact numbers and floats compare as exact numbers; only a decimal literal that is itself an operand of a
-  comparison with a float (`r.f < 0.1`, `-0.1` likewise) is a double there;
+- arithmetic of an exact number with a float first rounds to the nearest double (infinity beyond the largest);
+- exact numbers and floats compare as exact numbers; only a decimal literal that is itself an operand of a comparison
+  with a float (`r.f < 0.1`, also `-0.1`) is a double there;
 - NaN, stored or computed, is null; a term with a null operand is not true; `-0.0` equals `0.0`.
 """
 
@@ -85,7 +85,7 @@ _INSTANT = re.compile(
 
 
 def instant(text: str) -> Instant:
-    """Reads `2024-05-01`, `2024-05-01 12:00:00.123456789` and the same with `Z` or `+02:00` behind it."""
+    """Parses `2024-05-01` and `2024-05-01 12:00:00.123456789`, both also with `Z` or `+02:00` at the end."""
     found = _INSTANT.match(text.strip())
     if found is None:
         raise SyntaxError(f"not a date or timestamp: {text!r}")
@@ -99,7 +99,7 @@ def instant(text: str) -> Instant:
 
 
 def interval(count: str, unit: str) -> Interval:
-    """Reads the two halves of `5 minutes`."""
+    """Parses the two words of `5 minutes`."""
     name = unit.lower().removesuffix("s")
     if name not in UNIT_NS:
         raise SyntaxError(f"not a unit of time: {unit!r}")
@@ -110,7 +110,7 @@ def interval(count: str, unit: str) -> Interval:
 
 
 def to_double(value: Any) -> float:
-    """The nearest double of an exact number; beyond the largest double, infinity."""
+    """Returns the nearest double of an exact number; beyond the largest double, infinity."""
     try:
         return float(value)
     except OverflowError:
@@ -190,7 +190,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Parser:
-    """Recursive descent over the tokens; one method for each level of binding, loosest first."""
+    """Recursive descent over the tokens; one method for each precedence level, lowest first."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -229,7 +229,7 @@ class Parser:
         return parts[0] if len(parts) == 1 else Junction(word, tuple(parts))
 
     def _term(self) -> Condition:
-        """A comparison, or a condition in parentheses: `(` may open either, so the first that fits wins."""
+        """A comparison, or a condition in parentheses: `(` may open either, so both are tried."""
         start = self._at
         try:
             return self._comparison()
@@ -347,7 +347,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": ope
 
 
 def evaluator(tree: Expression) -> Evaluate:
-    """The function that gives an expression's value for a row of r and a row of s; None is null."""
+    """Returns the function that computes an expression for a row of r and a row of s; None is null."""
     if isinstance(tree, Literal):
         value = tree.value
         return lambda r, s: value
@@ -380,7 +380,7 @@ def _binary_evaluator(apply: Callable[[Any, Any], Any], left: Evaluate, right: E
 
 
 def condition(tree: Condition) -> Holds:
-    """The function that says whether a condition is true, neither false nor unknown, for two rows."""
+    """Returns the function that checks whether a condition is true (not false, not unknown) for two rows."""
     if isinstance(tree, Junction):
         parts = [condition(part) for part in tree.parts]
         combine = all if tree.op == "AND" else any
@@ -407,7 +407,7 @@ def _term(tree: Comparison) -> Holds:
 
 
 def columns(tree: Condition | Expression) -> set[Column]:
-    """Every column that a condition or an expression mentions."""
+    """Returns all columns of a condition or an expression."""
     if isinstance(tree, Column):
         return {tree}
     parts: Sequence[Any] = ()
@@ -421,12 +421,12 @@ def columns(tree: Condition | Expression) -> set[Column]:
 
 
 def terms(tree: Condition) -> list[Comparison]:
-    """The comparisons a condition is made of."""
+    """Returns all comparisons of a condition."""
     return [tree] if isinstance(tree, Comparison) else [term for part in tree.parts for term in terms(part)]
 
 
 def key_columns(tree: Condition) -> set[Column]:
-    """The columns of the terms that relate r and s. A row with a null or NaN in one has a null key."""
+    """Returns the columns of the terms that relate r and s. A row with a null or NaN in one has a null key."""
     two_sided = [term for term in terms(tree) if {column.side for column in columns(term)} == {"r", "s"}]
     if not two_sided:
         raise SyntaxError("no term relates r and s")
@@ -446,7 +446,7 @@ class RowWindow:
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """`-before <= r.ts - s.ts <= after`, in nanoseconds or, for integer time columns, in their numbers."""
+    """`-before <= r.ts - s.ts <= after`, in nanoseconds, or in ticks for integer time columns."""
 
     before: int
     after: int
@@ -456,13 +456,13 @@ Window = RowWindow | TimeWindow
 
 
 def duration(text: str | int) -> int:
-    """Nanoseconds of `10 minutes`; the plain number of `1000` or 1000 (integer time columns)."""
+    """Returns the nanoseconds of `10 minutes`; 1000 for `"1000"` or 1000 (integer time columns)."""
     halves = str(text).split()
     return int(halves[0]) if len(halves) == 1 else interval(halves[0], halves[1]).ns
 
 
 def parse_window(window: str | tuple[str, str] | Window) -> Window:
-    """`"5 rows"`, `"10 minutes"`, `"1000"`, or a pair of them; a window already parsed is taken as it is."""
+    """`"5 rows"`, `"10 minutes"`, `"1000"`, or a pair of them; a parsed window is returned unchanged."""
     if isinstance(window, (RowWindow, TimeWindow)):
         return window
     first, second = (window, window) if isinstance(window, str) else window
@@ -487,7 +487,7 @@ class Tuple:
     source: int
     seq: int
     row: Row
-    place: int = -1  # its number among the taken tuples of its side
+    position: int = -1  # its number among the taken tuples of its side
     met: int = -1  # how many tuples of the other side were taken before it
 
     @property
@@ -496,12 +496,11 @@ class Tuple:
 
 
 class WindowJoin:
-    """`mr.WindowJoin`, fed with rows. Every call returns the pairs it completes, in the contract's order.
+    """`mr.WindowJoin` over Python rows. Every call returns the pairs it completes, in the contract's order.
 
-    After a call, `counts` holds one entry for each tuple that the call took (`output="count"`). `tick` is the
-    size of one tick of the finer of the two time columns, in nanoseconds (1 for integers); `flush` needs it.
-    `stats["null_keys"]` counts every pushed row with a null key, dropped rows included; in a self-join a row
-    counts once, whichever of its roles the null column belongs to.
+    After a call, `counts` has one entry for each tuple that the call took (`output="count"`). `tick` is one tick of the
+    finer of the two time columns, in nanoseconds (1 for integers); `flush` needs it. `stats["null_keys"]` counts every
+    pushed row with a null key, dropped rows included; in a self-join a row counts once, for either of its roles.
     """
 
     def __init__(
@@ -526,8 +525,8 @@ class WindowJoin:
         numbers = {"r": 1, "s": 1} | dict(sources or {})
         sides = "r" if self_join else "rs"
         self._seqs: dict[Source, int] = {(side, i): 0 for side in sides for i in range(numbers[side])}
-        self._high: dict[Source, int] = {}  # the largest timestamp a source has pushed or been advanced to
-        self._floor: int | None = None  # where the last flush put every clock
+        self._high: dict[Source, int] = {}  # largest timestamp pushed or advanced to
+        self._floor: int | None = None  # minimum of every clock since the last flush
         self._pending: list[Tuple] = []  # in order, not yet taken
         stream: list[Tuple] = []
         self.taken: dict[str, list[Tuple]] = {"r": stream, "s": stream if self_join else []}
@@ -540,8 +539,6 @@ class WindowJoin:
         if self._self_join:
             return {"r": {column.name for column in keys}}
         return {side: {column.name for column in keys if column.side == side} for side in "rs"}
-
-    # What users call
 
     def push(self, side: str, rows: Iterable[Row], source: int = 0) -> list[Pair]:
         self._begin()
@@ -583,15 +580,13 @@ class WindowJoin:
             "pairs": self._pairs,
         }
 
-    # Clocks and order
-
     def _begin(self) -> None:
         if self._closed:
             raise RuntimeError("closed")
         self.counts = []
 
     def clock(self, source: Source) -> int | None:
-        """None: the source has not said anything yet."""
+        """Returns None before the source has pushed or been advanced."""
         readings = [self._high[source] - self._lateness] if source in self._high else []
         if self._floor is not None:
             readings.append(self._floor)
@@ -620,7 +615,7 @@ class WindowJoin:
         return self._take_ready()
 
     def _ready(self, waiting: Tuple) -> bool:
-        """No source can still deliver a row that comes before this one."""
+        """Returns whether no source can still deliver an earlier row."""
         me = (waiting.side, waiting.source)
         for source in self._seqs:
             clock = self.clock(source)
@@ -634,15 +629,13 @@ class WindowJoin:
             pairs += self._take(self._pending.pop(0))
         return pairs
 
-    # Windows
-
     def _take(self, new: Tuple) -> list[Pair]:
-        """The pairs that a tuple completes with the tuples taken before it, by the partner's order."""
+        """Returns the pairs of a tuple with the tuples taken before it, in the order of the partners."""
         mine, others = self.taken[new.side], self.taken["r" if new.side == "s" else "s"]
-        new.place, new.met = len(mine), len(others)
+        new.position, new.met = len(mine), len(others)
         pairs = []
         for partner in others:
-            for r, s in self._castings(new, partner):
+            for r, s in self._roles(new, partner):
                 if self._in_window(r, s, new) and self.holds(r.row, s.row):
                     pairs.append((r.source, r.seq, s.source, s.seq))
         mine.append(new)
@@ -650,8 +643,8 @@ class WindowJoin:
         self.counts.append((new.side, new.source, new.seq, len(pairs)))
         return pairs
 
-    def _castings(self, new: Tuple, partner: Tuple) -> list[tuple[Tuple, Tuple]]:
-        """Who plays r and who plays s; in a self-join both ways, the newcomer as r first."""
+    def _roles(self, new: Tuple, partner: Tuple) -> list[tuple[Tuple, Tuple]]:
+        """Returns which tuple is r and which is s; in a self-join both ways, first with the new tuple as r."""
         if self._self_join:
             return [(new, partner), (partner, new)]
         return [(new, partner)] if new.side == "r" else [(partner, new)]
@@ -660,7 +653,7 @@ class WindowJoin:
         if isinstance(self.window, TimeWindow):
             return -self.window.before <= r.ts - s.ts <= self.window.after
         partner, size = (s, self.window.s) if r is new else (r, self.window.r)
-        return new.met - partner.place <= size  # 1 for the partner that was taken last
+        return new.met - partner.position <= size  # 1 for the partner that was taken last
 
     def _held(self) -> int:
         if isinstance(self.window, TimeWindow):
@@ -670,7 +663,7 @@ class WindowJoin:
         return min(self.window.r, len(self.taken["r"])) + min(self.window.s, len(self.taken["s"]))
 
     def _held_by_time(self, window: TimeWindow) -> int:
-        """The taken rows that a row which no clock forbids could still meet."""
+        """Returns the number of taken rows that a row which is not late could still match."""
         clocks = [self.clock(source) for source in self._seqs]
         if None in clocks:
             return len(self.taken["r"]) + (0 if self._self_join else len(self.taken["s"]))
@@ -690,13 +683,13 @@ def _ticks(value: Any) -> int:
 
 
 def matches(r_rows: Sequence[Row], s_rows: Sequence[Row], on: str) -> list[list[int]]:
-    """For each row of r, the numbers of the rows of s that it matches."""
+    """Returns, for each row of r, the numbers of the matching rows of s."""
     holds = condition(Parser(on).parse())
     return [[seq for seq, s in enumerate(s_rows) if holds(r, s)] for r in r_rows]
 
 
 def join(r_rows: Sequence[Row], s_rows: Sequence[Row], on: str, how: str = "inner") -> list[tuple[int, int | None]]:
-    """`mr.join` as `(r_seq, s_seq)`; `s_seq` is None for rows of r that stand alone (left, semi, anti)."""
+    """`mr.join` as `(r_seq, s_seq)`; `s_seq` is None for rows of r without s columns (left, semi, anti)."""
     found: list[tuple[int, int | None]] = []
     for r_seq, partners in enumerate(matches(r_rows, s_rows, on)):
         if how in ("inner", "left"):

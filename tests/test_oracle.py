@@ -1,4 +1,4 @@
-"""Examples worked by hand from the contract's text: they pin down `tests/oracle.py`, the specification."""
+"""Examples computed by hand from the contract: they test `tests/oracle.py`, the specification."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def seqs(pairs: list[tuple[int, int, int, int]]) -> list[tuple[int, int]]:
     return [(r_seq, s_seq) for _, r_seq, _, s_seq in pairs]
 
 
-# --- The oracle stands alone ---------------------------------------------------------------------
+# --- Independence of the oracle ------------------------------------------------------------------
 
 
 def test_imports_only_the_standard_library() -> None:
@@ -239,7 +239,7 @@ def test_at_least_one_term_relates_r_and_s() -> None:
 # --- Count windows -------------------------------------------------------------------------------
 
 
-def test_a_tuple_meets_the_last_n_of_the_other_side_that_arrived_before_it() -> None:
+def test_a_tuple_joins_the_last_n_of_the_other_side_that_arrived_before_it() -> None:
     j = WindowJoin("r.x = s.x", "2 rows")
     assert j.push("s", xs(1, 1, 1)) == []
     assert seqs(j.push("r", xs(1))) == [(0, 1), (0, 2)]
@@ -249,7 +249,7 @@ def test_a_tuple_meets_the_last_n_of_the_other_side_that_arrived_before_it() -> 
     assert j.close() == []
 
 
-def test_rows_of_one_batch_do_not_meet_each_other() -> None:
+def test_rows_of_one_batch_do_not_join_each_other() -> None:
     j = WindowJoin("r.x = s.x", "5 rows")
     assert j.push("r", xs(1, 1, 1)) == []
 
@@ -262,14 +262,14 @@ def test_asymmetric_count_windows_name_the_side_they_hold() -> None:
 
 
 def test_splitting_batches_changes_nothing() -> None:
-    whole, split = (WindowJoin("r.x <= s.x", "3 rows") for _ in range(2))
+    unsplit, split = (WindowJoin("r.x <= s.x", "3 rows") for _ in range(2))
     r, s = xs(1, 5, None, 3), xs(2, 2, 4, 9)
-    together = whole.push("r", r) + whole.push("s", s)
+    together = unsplit.push("r", r) + unsplit.push("s", s)
     apart = [pair for row in r for pair in split.push("r", [row])]
     apart += [pair for row in s for pair in split.push("s", [row])]
     assert together == apart
     assert split.push("r", []) == []
-    assert whole.stats == split.stats
+    assert unsplit.stats == split.stats
 
 
 def test_push_both_is_one_row_pushes_in_the_order_of_arrival() -> None:
@@ -282,7 +282,7 @@ def test_push_both_is_one_row_pushes_in_the_order_of_arrival() -> None:
     assert seqs(pairs) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
 
 
-def test_a_null_key_fills_its_place_and_matches_nothing() -> None:
+def test_a_null_key_fills_its_slot_and_matches_nothing() -> None:
     j = WindowJoin("r.x <> s.x", "1 rows")
     j.push("s", xs(1, None))
     assert j.push("r", xs(2)) == []
@@ -295,7 +295,7 @@ def test_one_sided_terms_filter_pairs_but_the_row_fills_its_window() -> None:
     assert j.push("r", xs(1)) == []
     assert j.stats["null_keys"] == 0
     j.push("s", [{"x": 1, "y": None}])
-    assert j.stats["null_keys"] == 0  # y stands in no term that relates r and s
+    assert j.stats["null_keys"] == 0  # y is in no term that relates r and s
 
 
 def test_a_pair_that_satisfies_several_bands_appears_once() -> None:
@@ -330,7 +330,7 @@ def test_stats_of_a_count_window() -> None:
     }
 
 
-def test_after_close_nothing_goes() -> None:
+def test_after_close_every_call_fails() -> None:
     j = WindowJoin("r.x = s.x", "1 rows")
     j.close()
     with pytest.raises(RuntimeError):
@@ -413,7 +413,7 @@ def test_pairs_come_by_the_later_tuple_then_by_the_partner_in_its_own_order() ->
 
 def test_a_row_below_its_own_sources_clock_is_dropped_and_uses_up_its_seq() -> None:
     j = WindowJoin("r.x = s.x", "100", time="ts", lateness=2)
-    j.push("r", at(10, 8, 7, None, 9))  # the clock stands at 8: 8 is in time, 7 is late
+    j.push("r", at(10, 8, 7, None, 9))  # the clock is at 8: 8 is in time, 7 is late
     assert (j.stats["late"], j.stats["null_times"], j.stats["rows"]["r"]) == (1, 1, 5)
     assert seqs(j.push("s", at(0)) + j.close()) == [(1, 0), (4, 0), (0, 0)]
 
@@ -482,7 +482,7 @@ def test_rows_wait_for_a_silent_source() -> None:
     assert (j.stats["pending"], j.stats["held"]) == (1, 4)
 
 
-def test_held_rows_of_a_time_window_are_those_a_future_row_could_meet() -> None:
+def test_held_rows_of_a_time_window_are_those_a_future_row_could_match() -> None:
     j = WindowJoin("r.x = s.x", ("3", "1"), time="ts")  # an r row is of use until ts + 3, an s row until ts + 1
     j.push("r", at(0, 4))
     j.push("s", at(0, 3, 4))

@@ -1,10 +1,10 @@
-"""Draws traces of the host pipeline as one picture: a row per stage, a bar per bucket, runs below each other.
+"""Draws traces of the host pipeline as one picture: a row per stage, a bar per bucket, one block of rows per run.
 
     millrace bench pipeline --case equal --repeat 2 --trace trace.json
     python tools/draw_trace.py trace.json docs/images/pipeline-trace.svg
 
-Plain SVG, no libraries; the same trace gives the same bytes. It shows the first buckets, as many as fit `SHOWN`
-milliseconds, which is enough to see the pattern repeat.
+Plain SVG, no libraries; the same trace gives the same bytes. It shows the buckets of the first `SHOWN` milliseconds,
+enough to see the pattern repeat.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SHOWN = 320.0
 """Milliseconds."""
 LEFT, WIDTH, BAR, GAP, TOP = 130, 830, 15, 3, 26
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd")
-"""Of buckets, in turn; white text can be read on each."""
+"""Bucket colours, used in turn; white text is readable on each."""
 
 Event = dict[str, Any]
 
 
 def draw(trace: dict[str, Any]) -> str:
-    """The picture."""
+    """The picture as SVG text."""
     events: list[Event] = trace["traceEvents"]
     runs: dict[str, list[Event]] = {}
     names = {e["pid"]: e["args"]["name"].rpartition(": ")[0] for e in events if e["name"] == "process_name"}
@@ -44,17 +44,17 @@ def draw(trace: dict[str, Any]) -> str:
 
 
 def _run(name: str, spans: list[Event], y: int) -> tuple[list[str], int]:
-    """A run's lines, and where the next one begins."""
+    """The SVG lines of a run, and the y position of the next run."""
     lines = [f'<text x="4" y="{y + 14}" font-weight="bold">{name}</text>']
     y += TOP - 4
     for stage in sorted({event["cat"] for event in spans}):
         rows = sorted({event["tid"] for event in spans if event["cat"] == stage})
-        here = [event for event in spans if event["cat"] == stage]
-        if max(event["dur"] for event in here) < 10 * SHOWN:
-            continue  # less than a hundredth of the picture: there was nothing to do
+        of_stage = [event for event in spans if event["cat"] == stage]
+        if max(event["dur"] for event in of_stage) < 10 * SHOWN:
+            continue  # less than 1% of the width: the stage had no work
         lines.append(f'<text x="12" y="{y + 12}">{stage}</text>')
         for number, row in enumerate(rows):
-            lines += (_bar(event, y + number * (BAR + 1)) for event in here if event["tid"] == row)
+            lines += (_bar(event, y + number * (BAR + 1)) for event in of_stage if event["tid"] == row)
         y += len(rows) * (BAR + 1) + GAP
     return lines, y + 8
 
@@ -64,12 +64,12 @@ def _bar(event: Event, y: int) -> str:
     start = LEFT + event["ts"] / (1000 * SHOWN) * WIDTH
     width = min(event["dur"] / (1000 * SHOWN) * WIDTH, LEFT + WIDTH - start)
     bar = f'<rect x="{start:.1f}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{COLOURS[bucket % len(COLOURS)]}"/>'
-    told = f'<text class="n" x="{start + width / 2:.1f}" y="{y + 11}">{bucket}</text>' if width > 12 else ""
-    return bar + told
+    label = f'<text class="n" x="{start + width / 2:.1f}" y="{y + 11}">{bucket}</text>' if width > 12 else ""
+    return bar + label
 
 
 def _axis(y: int) -> Iterator[str]:
-    """Milliseconds below, with thin lines upwards."""
+    """The time axis in milliseconds, with vertical grid lines."""
     for step in range(5):
         x = LEFT + WIDTH * step / 4
         yield f'<line x1="{x:.0f}" y1="4" x2="{x:.0f}" y2="{y}" stroke="#ddd"/>'

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # Writes constraints/main.txt (every extra but fpga) and constraints/pynq.txt (the core and fpga) from pyproject.toml.
 #
-# Pins that still fit are kept; UPGRADE=1 takes the newest of everything. The resolver lives in a throw-away
-# environment and reads no pip configuration, so packages that only this machine has cannot get in. It resolves for every
-# platform and for Python 3.11 and later, and lists the hashes of all files of a release. What it writes is checked to
-# name no host and no path.
+# Pins that are still valid are kept; UPGRADE=1 takes the newest versions. The resolver runs in a temporary environment
+# without pip configuration, so that no machine-specific package is included. It resolves for every platform and for
+# Python 3.11 and later, and lists the hashes of all files of a release. The output must contain no host name or path.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,8 +1,8 @@
 """Draws the curves of docs/panjoin.md from benchmark results: `make plots`, or `python tools/plot_panjoin.py --help`.
 
-Of each bench the newest complete run in the folder of results is taken; where there is none, the newest quick one,
-and the picture says so. A picture whose rows are not there is left as it was, and that is told. Pictures depend on the
-results alone: the same rows give the same bytes.
+Reads the newest complete run of each bench in the results folder, or the newest quick run if there is no other (the
+picture then says so). A picture without rows is not redrawn, and the command reports this. Pictures depend only on the
+results: the same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 Row = dict[str, Any]
 Curves = dict[str, dict[float, float]]
-"""By name, what was measured at each x."""
+"""Measured values by x, for each curve name."""
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = re.compile(r"(?P<bench>\w+)-(?P<date>\d{4}-\d\d-\d\d)(?P<quick>-quick)?\.jsonl")
@@ -43,14 +43,14 @@ STYLES = {
     "rank-size": ("#009e73", "^", "-"),
     "rank-size, quantiles": ("#009e73", "", "--"),
 }
-"""Colour, marker and line of whom we know: ours are drawn through, peers dashed."""
+"""Colour, marker and line style of the known names: solid lines for ours, dashed for peers."""
 OTHERS = (("#56b4e9", "P", "-."), ("#5a3d8a", "X", "-."), ("#2e8b57", "h", "-."), ("#b03060", "d", "-."))
-"""The same for all others, such as indexes on other devices."""
+"""Styles of all other names, such as indexes on other devices."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. `power` is the base of the x axis' logarithm; none where x is counted."""
+    """One pair of axes. `power`: base of the logarithmic x axis; None for a linear axis."""
 
     title: str
     x: str
@@ -58,13 +58,13 @@ class Panel:
     curves: Curves
     power: int | None = 2
     logarithmic: bool = True
-    bar: float | None = None
-    """A line across, at a height that was promised."""
+    target: float | None = None
+    """Draws a horizontal line at the target."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A file of panels side by side, and the line below them."""
+    """A file with panels side by side and a caption."""
 
     name: str
     title: str
@@ -76,7 +76,7 @@ class Picture:
 
 
 def ours(row: Row) -> str:
-    """An index by name, and its device where that is not the CPU."""
+    """The index name, with the device if it is not the CPU."""
     device, kind = row["device"], row.get("device_kind")
     if device == "cpu":
         return str(row["index"])
@@ -84,7 +84,7 @@ def ours(row: Row) -> str:
 
 
 def theirs(row: Row) -> str | None:
-    """A peer that does the same work; none where it is another index of ours, or a yardstick for other work."""
+    """The peer's name; None if it is another index of ours or a yardstick with other work."""
     peer = row["peer"]
     if peer is None or row.get("peer_index") is not None or row.get("peer_unit", row["unit"]) != row["unit"]:
         return None
@@ -92,7 +92,7 @@ def theirs(row: Row) -> str | None:
 
 
 def curves(rows: Iterable[Row], x: str) -> Curves:
-    """Speeds of all who did the cases, by a fact of the case; best known names first."""
+    """Speeds of all contenders by a fact of the case (`x`); known names first."""
     found: Curves = {}
     for row in rows:
         found.setdefault(ours(row), {})[row[x]] = row["value"]
@@ -105,18 +105,18 @@ def curves(rows: Iterable[Row], x: str) -> Curves:
 
 
 def kind(rows: Iterable[Row], start: str) -> list[Row]:
-    """The rows of cases whose names begin so."""
+    """The rows of cases whose names start with `start`."""
     return [row for row in rows if row["case"].startswith(start)]
 
 
 def power(number: float) -> str:
-    """As in `2^16`, where it is a power of two."""
-    whole = int(number)
-    return f"2^{whole.bit_length() - 1}" if whole & (whole - 1) == 0 else f"{whole:,}"
+    """For example `2^16`; other numbers are printed in full."""
+    integer = int(number)
+    return f"2^{integer.bit_length() - 1}" if integer & (integer - 1) == 0 else f"{integer:,}"
 
 
 def by_subwindow(rows: list[Row], x: str, label: str, y: str = "tuples/s") -> list[Panel]:
-    """A panel for each size of subwindow."""
+    """One panel per subwindow size."""
     sizes = sorted({row["subwindow"] for row in rows})
     return [
         Panel(f"subwindow of {power(size)}", label, y, curves([r for r in rows if r["subwindow"] == size], x))
@@ -125,16 +125,14 @@ def by_subwindow(rows: list[Row], x: str, label: str, y: str = "tuples/s") -> li
 
 
 def structures(rows: list[Row]) -> Iterator[Picture]:
-    """The paper's Figures 10 to 13, of one subwindow."""
+    """The paper's Figures 10 to 13, for one subwindow."""
     bench = "structures"
-    yield Picture(
-        "insert", "Putting tuples in", bench, by_subwindow(kind(rows, "insert-"), "batch", "tuples of a batch")
-    )
+    yield Picture("insert", "Inserting tuples", bench, by_subwindow(kind(rows, "insert-"), "batch", "tuples per batch"))
     yield Picture(
         "probe",
-        "Asking for one partner, position wanted",
+        "Probing, one partner per tuple, positions returned",
         bench,
-        by_subwindow(kind(rows, "probe-"), "batch", "tuples of a batch"),
+        by_subwindow(kind(rows, "probe-"), "batch", "tuples per batch"),
     )
     yield Picture(
         "count",
@@ -149,25 +147,25 @@ def structures(rows: list[Row]) -> Iterator[Picture]:
             name = f"{row['distribution']}, {row['peer']}"
             balance.setdefault(name, {})[row["adjustments"]] = row["peer_value"] / 1000
     panel = Panel("", "adjustments", "mean absolute error / fair size", balance, power=None, logarithmic=False)
-    yield Picture("balance", "How uneven RaP-Table's partitions are", bench, [panel] if balance else [])
+    yield Picture("balance", "Imbalance of RaP-Table's partitions", bench, [panel] if balance else [])
 
 
 def window_join(rows: list[Row]) -> Iterator[Picture]:
-    """The whole join: by window, by selectivity, by batch; what `auto` chose against the best choice."""
+    """Complete joins by window, selectivity and batch; `auto` against the best fixed index."""
     bench = "window_join"
-    arrivals = {"batches": "whole batches by turns", "tuples": "tuples of both sides interleaved"}
+    arrivals = {"batches": "alternating batches", "tuples": "tuples of both sides interleaved"}
     panels = []
     for arrival, title in arrivals.items():
         found = [row for row in kind(rows, f"{arrival}-") if row["output"] == "seqs"]
         panels += [Panel(title, "rows of each window", "tuples/s", curves(found, "window"))] if found else []
-    yield Picture("window", "Window join, two matches a tuple, pairs emitted", bench, panels)
+    yield Picture("window", "Window join, two matches per tuple, pairs emitted", bench, panels)
     found = kind(rows, "count-")
     panels = [Panel("", "matches per tuple (selectivity)", "tuples/s", curves(found, "selectivity"))] if found else []
     yield Picture("selectivity", "Window join, counts only", bench, panels)
     found = kind(rows, "small-")
-    panels = [Panel("", "tuples of a batch", "tuples/s", curves(found, "batch"))] if found else []
-    yield Picture("batch", "Window join, two matches a tuple, small batches", bench, panels)
-    yield Picture("auto", "auto against the best index chosen by hand", bench, list(_auto(kind(rows, "grid-"))))
+    panels = [Panel("", "tuples per batch", "tuples/s", curves(found, "batch"))] if found else []
+    yield Picture("batch", "Window join, two matches per tuple, small batches", bench, panels)
+    yield Picture("auto", "auto against the best fixed index", bench, list(_auto(kind(rows, "grid-"))))
 
 
 def _auto(rows: list[Row]) -> Iterator[Panel]:
@@ -177,13 +175,13 @@ def _auto(rows: list[Row]) -> Iterator[Panel]:
         for row in chosen:
             if row["distribution"] == distribution:
                 found.setdefault(f"selectivity {row['selectivity']:g}", {})[row["batch"]] = row["ratio"]
-        yield Panel(distribution, "tuples of a batch", "auto / best fixed index", found, logarithmic=False, bar=0.9)
+        yield Panel(distribution, "tuples per batch", "auto / best fixed index", found, logarithmic=False, target=0.9)
 
 
 def join(rows: list[Row]) -> Iterator[Picture]:
-    """Two whole tables."""
+    """Joins of two tables."""
     panels = [Panel("", "rows of each table", "rows/s", curves(rows, "rows"), power=10)] if rows else []
-    yield Picture("join", "mr.join, band, two matches a row, pairs with payload", "join", panels)
+    yield Picture("join", "mr.join, band, two matches per row, pairs with payload", "join", panels)
 
 
 PICTURES: dict[str, Callable[[list[Row]], Iterator[Picture]]] = {
@@ -197,7 +195,7 @@ PICTURES: dict[str, Callable[[list[Row]], Iterator[Picture]]] = {
 
 
 def newest(folder: Path) -> dict[str, Path]:
-    """The results to draw, by bench: the newest complete run, else the newest quick one."""
+    """The result file per bench: the newest complete run, else the newest quick one."""
     best: dict[str, tuple[tuple[bool, str], Path]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         name = FILE.fullmatch(path.name)
@@ -213,7 +211,7 @@ def read(path: Path) -> list[Row]:
 
 
 def caption(bench: str, rows: Sequence[Row], quick: bool) -> str:
-    """Where the numbers come from."""
+    """The caption: command, machine, and how to read the numbers."""
     machine = rows[0]["machine"]
     cpu = re.sub(r"\((R|TM)\)", "", machine["cpu"])
     run = f"millrace bench {bench}{' --quick (small sizes: a sketch)' if quick else ''}"
@@ -228,7 +226,7 @@ def draw(picture: Picture, below: str, path: Path) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    settings: Any = {
+    style_options: Any = {
         "svg.hashsalt": "millrace",
         "svg.fonttype": "none",
         "font.family": "sans-serif",
@@ -238,7 +236,7 @@ def draw(picture: Picture, below: str, path: Path) -> None:
     }
     columns = min(len(picture.panels), 2)
     lines = -(-len(picture.panels) // columns)
-    with mpl.rc_context(settings):
+    with mpl.rc_context(style_options):
         figure = Figure(figsize=(5.2 * columns + 1.2 * (columns == 1), 3.6 * lines + 0.6), layout="constrained")
         axes = figure.subplots(lines, columns, squeeze=False, sharey=True)
         for panel, one in zip(picture.panels, axes.flat, strict=False):
@@ -255,15 +253,15 @@ def draw(picture: Picture, below: str, path: Path) -> None:
 
 
 def _draw_panel(panel: Panel, axes: Any) -> None:
-    strangers = [name for name in panel.curves if name not in STYLES]
+    unknown = [name for name in panel.curves if name not in STYLES]
     for name, points in panel.curves.items():
-        style = STYLES.get(name) or OTHERS[strangers.index(name) % len(OTHERS)]
+        style = STYLES.get(name) or OTHERS[unknown.index(name) % len(OTHERS)]
         colour, marker, line = style
         axes.plot(
             list(points), list(points.values()), color=colour, marker=marker, linestyle=line, markersize=4, label=name
         )
-    if panel.bar is not None:
-        axes.axhline(panel.bar, color="#999999", linewidth=0.8, linestyle=(0, (4, 3)))
+    if panel.target is not None:
+        axes.axhline(panel.target, color="#999999", linewidth=0.8, linestyle=(0, (4, 3)))
     if panel.power is not None:
         axes.set_xscale("log", base=panel.power)
     else:
@@ -271,8 +269,8 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
     if panel.logarithmic:
         axes.set_yscale("log")
     else:
-        most = max([y for points in panel.curves.values() for y in points.values()] + [panel.bar or 0])
-        axes.set_ylim(0, max(1.1 * most, axes.get_ylim()[1]))
+        highest = max([y for points in panel.curves.values() for y in points.values()] + [panel.target or 0])
+        axes.set_ylim(0, max(1.1 * highest, axes.get_ylim()[1]))
     axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
     axes.title.set_fontsize(9)
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
@@ -280,20 +278,20 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
 
 
 def draw_all(results: Path, out: Path) -> list[str]:
-    """Draw what there are results for; a line about each picture and each that could not be drawn."""
+    """Draw all pictures that have results; returns one report line per picture."""
     files = newest(results)
-    told = []
+    report = []
     for bench, pictures in PICTURES.items():
         rows = read(files[bench]) if bench in files else []
         for picture in pictures(rows):
             path = out / f"panjoin-{picture.name}.svg"
             if not picture.panels:
-                told.append(f"{path}: not drawn, no rows of `millrace bench {bench}` in {results} tell of it")
+                report.append(f"{path}: not drawn, {results} has no rows for it from `millrace bench {bench}`")
                 continue
             out.mkdir(parents=True, exist_ok=True)
             draw(picture, caption(bench, rows, files[bench].name.endswith("-quick.jsonl")), path)
-            told.append(f"{path}: from {files[bench].name}")
-    return told
+            report.append(f"{path}: from {files[bench].name}")
+    return report
 
 
 def main() -> None:
@@ -303,10 +301,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs/images", help="folder of the pictures")
     given = parser.parse_args()
     try:
-        told = draw_all(given.results, given.out)
+        report = draw_all(given.results, given.out)
     except ImportError:
         sys.exit("plots need matplotlib: run `make setup`, or pip install matplotlib")
-    sys.stdout.write("\n".join(told) + "\n")
+    sys.stdout.write("\n".join(report) + "\n")
 
 
 if __name__ == "__main__":

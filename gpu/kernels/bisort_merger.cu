@@ -1,14 +1,14 @@
-/* bisort_merger: merges two runs, each sorted ascending by word, into one; on equal words a goes before b (stable).
+/* bisort_merger: merges two runs, each sorted ascending by word, into one; stable: on equal words, a comes before b.
  *
  * BI-Sort's merge of the insertion buffer into the main array (PanJoin, III-D, III-E; the merger of section IV). The
  * paper's merger compares two streams one tuple at a time; here the output is cut into tiles of GROUP * ITEMS rows, and
- * a binary search along each cut's diagonal (merge path) tells how many rows of a stand before it. A group then loads
- * its part of a and b into shared memory, cuts it once more for its work items, and each of them merges ITEMS rows.
- * What they find is not rows but places, so that the copy that follows writes neighbouring rows side by side, and
- * samples every step-th word of the merged run into its index as it goes by.
+ * a binary search along each cut's diagonal (merge path) finds how many rows of a come before it. A group then loads
+ * its part of a and b into shared memory, cuts it again for its work items, and each item merges ITEMS rows. Items
+ * write source positions, not rows, so that the final copy writes adjacent rows coalesced. The copy also samples every
+ * step-th word of the merged run into the index.
  *
- * Limits: a_n + b_n <= 2^31; out_words, out_ids and index overlap no other buffer; either run may be empty. Any word is legal,
- * the largest too: ends of runs are told by position, never by a guard value.
+ * Limits: a_n + b_n <= 2^31; out_words, out_ids and index overlap no other buffer; either run may be empty. Any word is
+ * legal, including the largest: runs end by position, not by a sentinel value.
  */
 #include "portable.h"
 
@@ -42,13 +42,13 @@ KERNEL bisort_merger(GLOBAL const WORD *RESTRICT a_words, GLOBAL const U32 *REST
                      GLOBAL WORD *RESTRICT index, U32 a_n, U32 b_n, U32 step)
 {
     SHARED WORD tile[TILE]; /* this tile's rows of a, then those of b */
-    SHARED U16 place[TILE]; /* for each row of the output: where in `tile` it stands */
-    SHARED U32 cut[2];      /* how many rows of a go before the tile's first row, and before its end */
+    SHARED U16 place[TILE]; /* for each output row: its position in `tile` */
+    SHARED U32 cut[2];      /* how many rows of a come before the tile's first row, and before its end */
 
     U32 first = GROUP_ID * TILE;
     U32 left = a_n + b_n - first;
     U32 length = left < TILE ? left : TILE;
-    /* A loop and not a condition: a device may have groups of one work item. */
+    /* A loop, not a condition: a device may have groups of one work item. */
     for (U32 i = LOCAL_ID; i < 2; i += GROUP)
         cut[i] = merge_path_global(a_words, a_n, b_words, b_n, first + i * length);
     BARRIER();

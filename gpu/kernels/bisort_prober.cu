@@ -1,18 +1,18 @@
-/* bisort_prober: where the words inside each band low[j] .. high[j] stand in a sorted run, both ends included.
+/* bisort_prober: finds the positions of the words in each band low[j] .. high[j] (inclusive) in a sorted run.
  *
  * starts[j] is the number of words < low[j], ends[j] the number of words <= high[j]: the result format
- * <id_start, id_end> of BI-Sort (PanJoin, III-D, III-E, III-F2; partitioner and prober of section IV). The sampled
- * index gives the partition, a second search the place inside it. The paper walks sorted bounds along the partitions
- * one after the other; on a GPU each bound has a work item of its own, and the bounds being sorted makes neighbours
- * read the same entries at the same time, so most reads meet a cache line just fetched.
+ * <id_start, id_end> of BI-Sort (PanJoin, III-D, III-E, III-F2; partitioner and prober of section IV). A search in the
+ * sampled index gives the partition, a second search the position inside it. The paper scans sorted bounds and
+ * partitions sequentially. On a GPU each band has its own work item; because the bounds are sorted, neighbouring items
+ * read the same entries at the same time, so most reads hit a cache line that was just fetched.
  *
- * Limits: n, m <= 2^31; `index` is what bisort_indexer made of these n words with this step; starts and ends overlap no
- * other buffer. A band with low > high is nothing special: start and end are then two unrelated places. The largest
- * word is a legal word and a legal bound, so nothing is ever added to a bound (the paper's [v, v+) would wrap).
+ * Limits: n, m <= 2^31; `index` is the output of bisort_indexer for these n words and this step; starts and ends
+ * overlap no other buffer. A band with low > high is legal: start and end are then unrelated positions. The largest
+ * word is a legal word and a legal bound, so bounds are never incremented (the paper's [v, v+) would wrap).
  */
 #include "portable.h"
 
-/* The first place in begin .. end whose word is not below the bound; with `through` those equal to it are passed too. */
+/* The first position in begin .. end whose word is >= the bound; with `through`, > the bound. */
 HELPER U32 first_past(GLOBAL const WORD *words, U32 begin, U32 end, WORD bound, int through)
 {
     while (begin < end) {
@@ -31,7 +31,7 @@ HELPER U32 search(GLOBAL const WORD *words, GLOBAL const WORD *index, U32 n, U32
     U32 partitions = first_past(index, 0, n / step + (n % step != 0), bound, through);
     if (partitions == 0)
         return 0;
-    /* The answer is behind the first word of the last partition that begins before it, and not past its end. */
+    /* The result is after the first word of the last partition that starts before the bound, and not past its end. */
     U32 first = (partitions - 1) * step;
     U32 end = n - first < step ? n : first + step;
     return first_past(words, first + 1, end, bound, through);

@@ -1,11 +1,11 @@
-/* hb_lookup: a whole lookup in an implicit HB+-Tree on the device: inner levels, then the leaf line.
+/* hb_lookup: a complete lookup in an implicit HB+-Tree on the device: inner levels, then the leaf line.
  *
- * For trees whose L-segment fits the device too. found[q] is the position, in key order, of the first key that is not
- * below queries[q] (n if all are); whether it is the query is for the host to compare. Inner levels as in
- * hb_search_implicit; leaf line i holds the keys from position i * PER_LINE on (thesis, appendix A, 4.1 and 5.3).
+ * For trees whose L-segment also fits into device memory. found[q] is the position, in key order, of the first key
+ * >= queries[q] (n if there is none); the host compares that key with the query. Inner levels as in hb_search_implicit;
+ * leaf line i holds the keys from position i * PER_LINE on (thesis, appendix A, 4.1 and 5.3).
  *
- * Limits: m, n <= 2^31. Where the keys end is told by n, not by what fills up the last line, because the largest word
- * is a legal key and a legal query.
+ * Limits: m, n <= 2^31. n gives the end of the keys, not the padding of the last line, because the largest word is a
+ * legal key and a legal query.
  */
 #include "portable.h"
 #include "line_search.h"
@@ -18,7 +18,7 @@ KERNEL hb_lookup(GLOBAL const WORD *RESTRICT nodes, GLOBAL const U32 *RESTRICT o
     if (m == 0)
         return;
     U32 mine = GROUP_ID * QUERIES + LOCAL_ID / TEAM;
-    U32 q = mine < m ? mine : m - 1; /* teams past the end repeat the last query: no item may miss a search */
+    U32 q = mine < m ? mine : m - 1; /* teams past the end repeat the last query: all items join every search */
     WORD query = queries[q];
     U32 node = 0;
     for (U32 level = 0; level < levels; level++)

@@ -1,16 +1,16 @@
 /* A team of work items searches one line of 64 bytes together, each comparing one word (thesis, appendix A, 5.3).
  *
- * Two ways to tell the team whose word is the first that is not below the query:
- *   ballot   CUDA: the vote of a warp's 32 threads is one instruction, the first vote another. No memory, no barrier.
+ * Two methods to find the first word of the line that is >= the query:
+ *   ballot   CUDA: one instruction collects the votes of a warp, one finds the first vote. No memory, no barrier.
  *   barrier  OpenCL, and CUDA with BARRIER_SEARCH defined: votes go through shared memory, as in the paper's snippet 3.
- *            Each item compares its vote with its neighbour's; one finds itself to be the first and says so. Two
- *            barriers: what a search reads of the one before is read before its own first barrier.
- * Both need every item of the group to take part in every search, with whatever query.
+ *            Each item compares its vote with its left neighbour's; the first item that votes writes its position. Two
+ *            barriers are enough: a search reads the result of the previous one before its own first barrier.
+ * Both require every item of the group to take part in every search, with any query.
  *
- * In groups that are smaller than a line has words, which some OpenCL devices ask for, each item searches alone.
+ * In groups smaller than the words of a line, which some OpenCL devices require, each item searches alone.
  *
- * Included after portable.h. A kernel declares TEAM_MEMORY first and hands `team_memory` on. QUERIES queries go through
- * a group at a time, and each item looks at SHARE words. Limits: GROUP is a power of two; for ballots a multiple of 32.
+ * Included after portable.h. A kernel declares TEAM_MEMORY first and passes `team_memory` on. A group processes QUERIES
+ * queries at a time, each item SHARE words. Limits: GROUP is a power of two; for ballots a multiple of 32.
  */
 
 #define PER_LINE (512 / WORD_BITS)
@@ -22,8 +22,8 @@
 #error "GROUP must be a power of two"
 #endif
 
-/* first_vote: the `place` of the first item of the team whose vote is set, PER_LINE if none is. Votes never fall from
- * one item to the next, because a line is sorted. */
+/* first_vote: the `place` of the first item of the team whose vote is set, PER_LINE if none is. If an item votes, all
+ * later items vote too, because a line is sorted. */
 #if GROUP < PER_LINE
 
 #define TEAM_MEMORY LOCAL U32 *team_memory = 0
@@ -36,7 +36,7 @@ HELPER U32 first_vote(int vote, U32 place, LOCAL U32 *team_memory)
 
 #elif defined(__OPENCL_VERSION__) || defined(BARRIER_SEARCH)
 
-#define TEAM_MEMORY SHARED U32 team_memory[GROUP + QUERIES] /* a vote of each item, an answer for each team */
+#define TEAM_MEMORY SHARED U32 team_memory[GROUP + QUERIES] /* one vote per item, one result per team */
 
 HELPER U32 first_vote(int vote, U32 place, LOCAL U32 *team_memory)
 {
@@ -61,15 +61,15 @@ HELPER U32 first_vote(int vote, U32 place, LOCAL U32 *team_memory)
 HELPER U32 first_vote(int vote, U32 place, U32 *team_memory)
 {
     U32 votes = __ballot_sync(0xffffffffu, vote) >> (LOCAL_ID % 32 / TEAM * TEAM);
-    (void)place; /* it is the item's number in its team */
+    (void)place; /* equals the item's number in its team */
     (void)team_memory;
-    return (U32)__ffs((int)(votes | 1u << TEAM)) - 1; /* the bit behind the team's: none has voted */
+    return (U32)__ffs((int)(votes | 1u << TEAM)) - 1; /* the bit after the team's bits: no item has voted */
 }
 
 #endif
 
-/* The first place of a node's line whose word is not below the query, the last one if all are: the last word of a line
- * stands for "all others", whatever it is. */
+/* The first position in a node's line whose word is >= the query, else the last position: the last child takes all
+ * larger keys, whatever the last word is. */
 HELPER U32 search_line(GLOBAL const WORD *line, WORD query, LOCAL U32 *team_memory)
 {
     U32 first = LOCAL_ID % TEAM * SHARE;

@@ -1,12 +1,11 @@
 /* One kernel source, two languages: CUDA C++ (NVRTC, nvcc) and OpenCL C 1.2.
  *
- * A kernel file includes this header once and then uses only these names, plain C and pointers to whole arrays. The
- * driver (gpu/driver.py) puts the text of this header in place of the #include, so no compiler looks for files, and
- * defines:
+ * A kernel file includes this header once and then uses only these names, plain C and pointers to complete arrays. The
+ * driver (gpu/driver.py) inlines this header in place of the #include, so no compiler searches for files, and defines:
  *   WORD_BITS  32 or 64: how wide a key word is
- *   GROUP      work items of a group (CUDA: threads of a block); the launch must use exactly that many
- *   ITEMS      rows that one work item handles
- * Limits: one dimension; at most 2^31 rows, so that positions and sums of two of them fit 32 bits. OpenCL 1.2 has no
+ *   GROUP      work items per group (CUDA: threads per block); the launch must use exactly this number
+ *   ITEMS      rows per work item
+ * Limits: one dimension; at most 2^31 rows, so that positions and sums of two positions fit 32 bits. OpenCL 1.2 has no
  * generic pointers: a helper that reads both global and shared memory is written once as a macro (see bisort_merger).
  */
 

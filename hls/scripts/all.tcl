@@ -1,4 +1,4 @@
-# Builds every unit of hls/ with Vitis HLS, one after the other: see build.tcl for what the environment may say.
+# Builds every unit of hls/ with Vitis HLS, one after the other; build.tcl lists the environment variables.
 
 set here [file dirname [file normalize [info script]]]
 set back [pwd]

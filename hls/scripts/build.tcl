@@ -1,8 +1,8 @@
-# Builds one unit of hls/ with Vitis HLS: C synthesis, and the kernel or IP that comes of it.
+# Builds one unit of hls/ with Vitis HLS: C synthesis, and export of the kernel or IP.
 #
 #     UNIT=bisort_merger W=4 vitis-run --mode hls --tcl hls/scripts/build.tcl       (before 2023.2: vitis_hls -f hls/scripts/build.tcl)
 #
-# From the environment: UNIT (bisort_engine), KEY_W (64), W (4), INDEX_LOG2 (16), PART (xcu250-figd2104-2L-e), PERIOD_NS (4.0), and
+# Environment variables: UNIT (bisort_engine), KEY_W (64), W (4), INDEX_LOG2 (16), PART (xcu250-figd2104-2L-e), PERIOD_NS (4.0), and
 # OUT (build/hls), the folder for projects. Not run in this repository: it needs the vendor's tools.
 
 proc setting {name value} {
@@ -27,7 +27,7 @@ file mkdir $out
 cd $out
 open_project -reset ${unit}_w[setting W 4]
 set_top $unit
-# The engine is made of the units; a unit stands alone.
+# The engine includes all units; a unit needs only itself.
 foreach part [expr {$unit eq "bisort_engine" ? [concat $units bisort_engine] : [list $unit]}] {
     add_files $sources/$part.cpp -cflags $flags
 }

@@ -1,8 +1,8 @@
-// A stand-in for the vendor's ap_int.h: unsigned integers of any width, only as far as hls/ uses them.
+// Replaces the vendor's ap_int.h: unsigned integers of any width, with only the functions that hls/ uses.
 //
-// Up to 64 bits a number is held in the least C++ integer and converts to std::uint64_t, so sums are made in 64 bits; wider ones are
-// rows of 64 bits with `range` alone, of up to 64 bits at a time. The vendor's own type makes sums as wide as they need. The two agree
-// where a sum is stored in a variable of its width before it is compared or shifted right; the sources keep to that.
+// A number of up to 64 bits is stored in the smallest C++ integer and converts to std::uint64_t, so sums have 64 bits. Wider numbers are
+// arrays of 64-bit rows and support only `range`, of up to 64 bits at a time. The vendor's type makes sums as wide as they need. Both agree
+// if a sum is stored in a variable of its width before it is compared or shifted right; the sources follow this rule.
 
 #ifndef MILLRACE_SHIM_AP_INT_H
 #define MILLRACE_SHIM_AP_INT_H
@@ -41,7 +41,7 @@ class ap_uint<BITS, true> {
     static_assert(BITS % 64 == 0, "wide numbers are whole rows of 64 bits");
 
   public:
-    // Some bits of a wide number, within one row.
+    // A bit range of a wide number, within one row.
     template <typename Row>
     class bits_t {
       public:

@@ -1,7 +1,7 @@
-// The turns of csim.h: a ring of processes, one per thread of the caller.
+// The scheduler of csim.h: a ring of processes, one ring per thread of the caller.
 //
-// A process begins by a context of its own (ucontext); from then on control goes from one to the next by _setjmp and _longjmp, which
-// unlike swapcontext make no system call: some 10 ns. Stacks are kept for the next region.
+// A process starts in its own context (ucontext). After that, _setjmp and _longjmp switch between processes; unlike swapcontext they
+// make no system call (about 10 ns per switch). Stacks are reused by the next region.
 
 #include "csim.h"
 
@@ -28,9 +28,9 @@ struct Process {
 }  // namespace
 
 struct Ring {
-    Process caller;                // whoever began the outermost region
+    Process caller;                // the caller that started the outermost region
     Process* running = &caller;
-    unsigned count = 1, idle = 0;  // processes, and how many of them have waited in turn without one going on
+    unsigned count = 1, idle = 0;  // processes, and how many of them waited in sequence without progress
     bool still = false;
     std::vector<std::unique_ptr<Process>> processes;
     std::vector<Stack> stacks;
@@ -56,7 +56,7 @@ struct Ring {
         count--;
     }
 
-    // No process is under way any more: their stacks serve the next ones.
+    // All processes have ended: their stacks can be reused.
     void clear() {
         for (auto& process : processes) stacks.push_back(std::move(process->stack));
         processes.clear();

@@ -1,7 +1,7 @@
-// Runs the processes of a dataflow region side by side on one thread, so that streams can be as short as in hardware.
+// Runs the processes of a dataflow region concurrently on one thread, so that streams can be as short as in hardware.
 //
-// Each process has a stack of its own and runs until it must wait; then it is the next one's turn. If all of them wait, the dataflow
-// stands still for ever, and `Standstill` is thrown where the outermost region ends. Regions may lie within processes.
+// Each process has its own stack and runs until it must wait; then the next one runs. If all of them wait, the dataflow is deadlocked, and
+// `Standstill` is thrown at the end of the outermost region. Regions may be nested in processes.
 // Limits: a process uses at most STACK bytes, throws nothing, and owns nothing on the heap.
 
 #ifndef MILLRACE_SHIM_CSIM_H
@@ -24,9 +24,9 @@ class Standstill : public std::runtime_error {
 // The processes of this thread.
 struct Ring;
 Ring& here();
-// The running process cannot go on: others' turn.
+// The running process must wait: switches to the next one.
 void wait(Ring& ring);
-// It has gone on after it waited.
+// The process continued after a wait.
 void moved(Ring& ring);
 
 template <typename Condition>
@@ -36,7 +36,7 @@ __attribute__((noinline)) void wait_while(Condition condition) {
     moved(ring);
 }
 
-// Lets the others go first, though the process could go on.
+// Switches to the other processes although this one could continue.
 inline void pause() {
     Ring& ring = here();
     moved(ring);
@@ -44,7 +44,7 @@ inline void pause() {
     moved(ring);
 }
 
-// Processes that begin together; the region ends when all of them have ended.
+// Processes that start together; the region ends when all of them have ended.
 class Region {
   public:
     Region() = default;

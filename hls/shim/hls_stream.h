@@ -1,7 +1,7 @@
-// A stand-in for the vendor's hls_stream.h: a FIFO of DEPTH places between two processes of a dataflow region.
+// Replaces the vendor's hls_stream.h: a FIFO with DEPTH entries between two processes of a dataflow region.
 //
-// Unlike the vendor's C simulation, where processes run one after the other and streams grow without end, a read of an empty stream
-// and a write to a full one make the process wait (csim.h), as in hardware: a depth too small for the dataflow is seen here.
+// In the vendor's C simulation processes run one after the other and streams are unbounded. Here a read of an empty stream and a write to a
+// full one make the process wait (csim.h), as in hardware, so the simulation detects a depth that is too small for the dataflow.
 // Functions take `hls::stream<T>&`; a stream itself is declared with its depth, a power of two.
 
 #ifndef MILLRACE_SHIM_HLS_STREAM_H
@@ -22,7 +22,7 @@ class stream<T, 0> {
     stream(const stream&) = delete;
     stream& operator=(const stream&) = delete;
 
-    // Inlined early, so that a value is made where it is wanted and not copied there.
+    // Inlined early, so that a value is constructed in place and not copied.
     [[gnu::always_inline]] T read() {
         if (__builtin_expect(empty(), 0)) csim::wait_while([this] { return empty(); });
         return places_[read_++ & last_];

@@ -1,1 +1,1 @@
-"""What everything else rests on: errors, array types, and keys as order-preserving words."""
+"""The lowest layer: errors, array types, and the encoding of keys as order-preserving words."""

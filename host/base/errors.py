@@ -1,7 +1,7 @@
 """Every error that millrace raises on purpose; users see them as `mr.MillraceError` and its kinds.
 
 A message says what was given, what is allowed and what to do. A call that raises one of these changed no state.
-They live in `host` so that devices can raise them without importing the public operators.
+The classes are defined in `host` so that devices can raise them without importing the public operators.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ class MillraceError(Exception):
 
 
 class PredicateError(MillraceError):
-    """The `on` condition cannot be used; the message points at the place in its text."""
+    """The `on` condition cannot be used; the message marks the faulty part of its text."""
 
     def __init__(self, reason: str, text: str = "", start: int = 0, end: int | None = None) -> None:
-        """`start:end` is the offending part of `text`; without `text` the reason stands alone."""
+        """`start:end` is the faulty part of `text`; without `text` the message is the reason alone."""
         self.reason = reason
         self.text = text
         self.start = start
@@ -23,7 +23,7 @@ class PredicateError(MillraceError):
         super().__init__(self._render())
 
     def __reduce__(self) -> tuple[type[PredicateError], tuple[str, str, int, int]]:
-        """Pickle by the parts, so that the error crosses a process boundary whole."""
+        """Pickle all four parts, so that nothing is lost between processes."""
         return (type(self), (self.reason, self.text, self.start, self.end))
 
     def _render(self) -> str:
@@ -42,28 +42,28 @@ class KeyTypeError(MillraceError):
 
 
 class SchemaError(MillraceError):
-    """A table's columns do not fit: unknown, doubled, changed since the first batch, or clashing in the output."""
+    """A table's columns do not fit: unknown, duplicated, changed since the first batch, or clashing in the output."""
 
 
 class ArgumentError(MillraceError, ValueError):
-    """An argument is not one of those allowed."""
+    """An argument has a value that is not allowed."""
 
 
 class DeviceUnavailable(MillraceError):
-    """The device cannot be used here, or cannot run what was asked; the message says what would mend it."""
+    """The device cannot be used on this machine, or cannot run the request; the message says how to fix it."""
 
 
 class DeviceFault(MillraceError):
-    """A device failed while it worked."""
+    """A device failed during an operation."""
 
 
 class BitstreamError(MillraceError):
-    """A bitstream image is damaged, for another board, or not the one the board runs."""
+    """A bitstream image is damaged, for another board, or not the one that is loaded on the board."""
 
 
 class StateError(MillraceError):
-    """The operator is closed, its state cannot be restored, or too many rows wait for a silent source."""
+    """The operator is closed, its state cannot be restored, or too many rows are buffered for a silent source."""
 
 
 for _kind in (MillraceError, *MillraceError.__subclasses__()):
-    _kind.__module__ = "millrace"  # what users import and see in a traceback
+    _kind.__module__ = "millrace"  # the name that users import and see in a traceback

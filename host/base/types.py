@@ -1,4 +1,4 @@
-"""The types that every floor shares, one definition each: arrays, masks, positions, ids, the sides of a join."""
+"""Types that all layers share, defined once: arrays, masks, positions, ids, the sides of a join."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
-"""Numbers of a side's taken tuples, from 0 in the order in which they were taken."""
+"""Sequence numbers of the tuples of one side, from 0 in order of acceptance."""
 Ids = npt.NDArray[np.uint32]
-"""Positions relative to the first one of a subwindow or a run."""
+"""Positions relative to the first position of a subwindow or a sorted run."""
 Order = npt.NDArray[np.uint8]
-"""The side of each taken tuple: 0 for r, 1 for s."""
+"""The side of each accepted tuple: 0 for r, 1 for s."""
 
 Side = Literal["r", "s"]
 SIDES: tuple[Side, Side] = ("r", "s")
 
 
 def other(side: Side) -> Side:
-    """The side that `side` is joined with."""
+    """Return the side that `side` is joined with."""
     return "s" if side == "r" else "r"

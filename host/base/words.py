@@ -1,9 +1,9 @@
-"""Keys become words: unsigned 32- or 64-bit integers that sort the same way, the only keys a device ever sees.
+"""Encodes keys as words: unsigned 32- or 64-bit integers in the same order. Devices only see words.
 
-Signed integers flip the sign bit; floats flip all bits of a negative number and the sign bit of a positive one, after
-`-0.0` became `0.0`; dates and timestamps are signed integers of their own unit. Null and NaN have no word: they are
-marked in a mask beside the words. Arithmetic at the ends of a type saturates and never wraps (PanJoin, III-F1, as
-corrected: `[v, v+)` overflows at the largest key).
+Signed integers: flip the sign bit. Floats: first turn `-0.0` into `0.0`, then flip all bits of a negative number and
+the sign bit of a positive one. Dates and timestamps are signed integers in their own unit. Null and NaN have no word:
+a separate mask marks them. Arithmetic at the ends of a type saturates and never wraps (PanJoin, III-F1, as corrected:
+`[v, v+)` overflows at the largest key).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from millrace.host.base.errors import KeyTypeError
 from millrace.host.base.types import Array, Mask
 
-Domain = Literal["int", "float", "time"]
+Domain = Literal["int", "float", "time", "code"]
 
 NS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 NS_PER_DAY = 86_400 * 10**9
@@ -27,9 +27,9 @@ KEY_TYPES = "int8..int64, uint8..uint64, float32, float64, date32, date64 and ti
 
 @dataclass(frozen=True)
 class KeyType:
-    """How a column's values are held (`dtype`) and what one of them means.
+    """The type of a key column: how its values are stored (`dtype`) and what they mean.
 
-    `ns` is the length of a tick in nanoseconds (1 where it is not a time); a `zoned` timestamp is an instant in UTC.
+    `ns` is the length of a tick in nanoseconds (1 if it is not a time); a `zoned` timestamp is an instant in UTC.
     """
 
     name: str
@@ -40,7 +40,7 @@ class KeyType:
 
     @property
     def word(self) -> np.dtype[Any]:
-        """The unsigned type of the words: as wide as the values, at least 32 bits."""
+        """The unsigned type of the words: as wide as `dtype`, 32 or 64 bits."""
         return np.dtype(np.uint32 if self.dtype.itemsize == 4 else np.uint64)
 
 
@@ -61,7 +61,7 @@ _NUMBERS: dict[pa.DataType, KeyType] = {
 
 
 def key_type(label: str, data_type: pa.DataType) -> KeyType:
-    """The key type of a column, or a `KeyTypeError` that names the column (`label`) and the types that work."""
+    """Return the key type of a column; raise a `KeyTypeError` with its name (`label`) and the types that work."""
     if pa.types.is_timestamp(data_type):
         ns = NS_PER_UNIT[data_type.unit]
         return KeyType(str(data_type), "time", np.dtype(np.int64), ns=ns, zoned=data_type.tz is not None)
@@ -75,9 +75,9 @@ def key_type(label: str, data_type: pa.DataType) -> KeyType:
 
 
 def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Mask]:
-    """A column as a NumPy array of `kind.dtype` and the mask of its usable values (neither null nor NaN).
+    """Return a column as a NumPy array of `kind.dtype`, and the mask of its usable values (neither null nor NaN).
 
-    What stands at an unusable place is 0. `-0.0` becomes `0.0`. No copy is made where a view will do.
+    Unusable values become 0, and `-0.0` becomes `0.0`. The array is a view where possible, else a copy.
     """
     array = _one_piece(column) if isinstance(column, pa.ChunkedArray) else column
     physical = {"date32": np.int32, "float32": np.float32, "float64": np.float64}.get(kind.name)
@@ -88,7 +88,7 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
         return np.zeros(len(array), kind.dtype), np.zeros(len(array), np.bool_)
     start = array.offset
     values: Array = np.frombuffer(buffer, physical, count=start + len(array))[start:]
-    valid = every(len(array))
+    valid = true_mask(len(array))
     if array.null_count:
         valid = pc.is_valid(array).to_numpy(zero_copy_only=False)
         values = np.where(valid, values, values.dtype.type(0))
@@ -102,14 +102,14 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
 
 
 def _one_piece(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece: itself if it is, since Arrow would copy even then."""
+    """Return a column as one chunk. A single chunk is returned directly: `combine_chunks` would copy it."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def to_words(values: Array, out: Array | None = None) -> Array:
-    """Words of usable values of a key dtype (int32, uint32, int64, uint64, float32 or float64).
+    """Encode usable values of a key dtype (int32, uint32, int64, uint64, float32 or float64) as words.
 
-    Those of signed integers go to `out`, where it is given.
+    If `out` is given, the words of signed integers are written to it.
     """
     bits = values.dtype.itemsize * 8
     word = np.dtype(f"u{values.dtype.itemsize}")
@@ -126,7 +126,7 @@ def to_words(values: Array, out: Array | None = None) -> Array:
 
 
 def from_words(words: Array, dtype: np.dtype[Any]) -> Array:
-    """The values that `to_words` made these words of."""
+    """Decode words: the inverse of `to_words`."""
     bits = words.dtype.itemsize * 8
     top = words.dtype.type(1 << (bits - 1))
     if dtype.kind == "u":
@@ -139,14 +139,14 @@ def from_words(words: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def saturating_add(values: Array, delta: int) -> Array:
-    """`values + delta` for an integer array, held at the ends of its type instead of wrapping round."""
+    """Return `values + delta` for an integer array; saturates at the ends of its type instead of wrapping."""
     info = np.iinfo(values.dtype)
     if delta == 0 or len(values) == 0:
         return values
     if delta > 0:
         if delta > int(info.max) - int(info.min):
             return np.full_like(values, info.max)
-        # The largest value that may still be moved is `max - delta`: clip there, then the addition cannot wrap.
+        # Clip to `max - delta` first, so that the addition cannot wrap.
         return _shift(np.minimum(values, values.dtype.type(int(info.max) - delta)), delta)
     if -delta > int(info.max) - int(info.min):
         return np.full_like(values, info.min)
@@ -154,7 +154,7 @@ def saturating_add(values: Array, delta: int) -> Array:
 
 
 def _shift(values: Array, delta: int) -> Array:
-    """Add modulo the type's width; right because the caller made sure that the true sum fits."""
+    """Add modulo the type's width; exact because the caller has made sure that the sum fits."""
     word = np.dtype(f"u{values.dtype.itemsize}")
     modulus = 1 << (values.dtype.itemsize * 8)
     with np.errstate(over="ignore"):
@@ -163,35 +163,35 @@ def _shift(values: Array, delta: int) -> Array:
 
 
 def band(words: Array, below: int, above: int) -> tuple[Array, Array]:
-    """The words `below` under and `above` over each word, both saturating: the bounds of an integer band."""
+    """Return each word minus `below` and plus `above`, both saturating: the bounds of an integer band."""
     return saturating_add(words, -below), saturating_add(words, above)
 
 
 def repeated(value: int, rows: int, dtype: type = np.int64) -> Array:
-    """One number as often as there are rows, with memory for one only: NumPy's `broadcast_to`, but quicker."""
+    """Return an array of `rows` equal values that stores one value only (like NumPy's `broadcast_to`, but faster)."""
     return np.ndarray((rows,), dtype, np.array([value], dtype), strides=(0,))
 
 
-# Most masks are all true. Such a mask is one value repeated, and is known by its stride: nobody looks at every row.
+# Most masks are all true. Such a mask stores one value with stride 0, so checking it does not read every row.
 
 
-def every(rows: int) -> Mask:
-    """A mask that is true everywhere."""
+def true_mask(rows: int) -> Mask:
+    """Return a mask that is true everywhere."""
     return repeated(True, rows, np.bool_)
 
 
 def all_true(mask: Mask) -> bool:
-    """Whether a mask is true everywhere."""
+    """Return whether a mask is true everywhere."""
     return bool(mask[:1].all() if mask.strides == (0,) else mask.all())
 
 
 def count_true(mask: Mask) -> int:
-    """How often a mask is true."""
+    """Count the true values of a mask."""
     return len(mask) if all_true(mask) else int(np.count_nonzero(mask))
 
 
-def both(a: Mask, b: Mask) -> Mask:
-    """Where two masks are true; one of them itself if the other is true everywhere."""
+def mask_and(a: Mask, b: Mask) -> Mask:
+    """Return the logical and of two masks; without a copy if one of them is true everywhere."""
     if all_true(b):
         return a
     return b if all_true(a) else a & b

@@ -1,1 +1,1 @@
-"""Tuples, windows and row stores."""
+"""Tuples, windows and payload row stores."""

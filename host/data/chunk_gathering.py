@@ -1,9 +1,9 @@
-"""Gathers payload rows of a window by position, on all threads: from the chunks that its row store holds.
+"""Gathers payload rows of a window by position, on all threads, from the chunks of its row store.
 
-Arrow's `take` on many chunks looks each row's chunk up by halving, on one thread. Here a table says for each stretch of
-positions in which chunk it begins, so a row's chunk is found by one look and hardly ever a step; rows are asked of
-memory a block at a time before any is read. It serves plain numbers and times without nulls; columns of other types,
-and results of few rows, are left to Arrow.
+Arrow's `take` on many chunks finds each row's chunk by binary search, on one thread. Here a table maps each segment of
+positions to the chunk in which the segment begins. One table access, rarely followed by a step, finds the chunk. Rows
+are prefetched one block at a time before any row is read. Limits: only fixed-width numbers and times without nulls;
+Arrow gathers columns of other types and results with few rows.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ import pyarrow as pa
 
 from millrace.host.base.types import Array, Positions
 from millrace.host.data.rowstore import Chunk, RowStore
-from millrace.host.kernels.gathering import LEAST_ROWS, SLICE
+from millrace.host.kernels.gathering import MIN_ROWS, SLICE
 from millrace.host.runtime.intrinsics import load_as, load_id, prefetch, stack_words, store_as, table
 from millrace.host.runtime.jit import inline, kernel, share
 from millrace.host.runtime.result_memory import result_array
 from millrace.host.runtime.team import Team
 
 BLOCK = 64
-"""Rows whose chunks are looked up, and whose values are asked for, before any is read."""
-STRETCHES = 1 << 10
-"""Stretches of positions that the table of chunks tells apart."""
-# The arguments: rows wanted, how many, the first position, the bits of a stretch, its chunk, where chunks end, how many
-# columns; then for each column its width in bytes, where position 0 of each chunk would be, and the result.
+"""Rows whose chunks are looked up and whose values are prefetched before any value is read."""
+SEGMENTS = 1 << 10
+"""Entries of the chunk table: segments of the position range."""
+# The arguments: wanted rows, their number, the first position, log2 of the segment length, the chunk of each segment,
+# the end of each chunk, the number of columns; then for each column its width in bytes, the address that position 0
+# would have in each chunk, and the result.
 _ROWS, _N, _FIRST, _BITS, _CHUNK_OF, _ENDS, _COLUMNS, _COLUMN = range(8)
 
 
 @kernel
 def _chunks_of(ends: Any, first: int, bits: int, chunk_of: Any) -> None:
-    """In which chunk each stretch of positions begins."""
+    """Compute the chunk in which each segment of positions begins."""
     chunk = 0
     for k in range(chunk_of.shape[0]):
         while chunk < ends.shape[0] - 1 and first + (k << bits) >= ends[chunk]:
@@ -42,7 +43,7 @@ def _chunks_of(ends: Any, first: int, bits: int, chunk_of: Any) -> None:
 
 @inline
 def _gather_block(rows: int, count: int, chunks: int, origins: int, out: int, at: int, size: int, like: Any) -> None:
-    """One column's values of a block of rows whose chunks are known."""
+    """Gather one column's values for a block of rows whose chunks are known."""
     for j in range(count):
         prefetch(load_as(origins, load_as(chunks, j, 0), 0) + size * load_as(rows, j, 0))
     for j in range(count):
@@ -78,26 +79,30 @@ def _gather(given: int, part: int, parts: int) -> None:
 
 
 def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Array | pa.ChunkedArray]:
-    """The columns of a store at these positions, in their order; whoever calls has roused the team."""
+    """Return the store's columns at these positions, in this order; the caller has acquired the team."""
     origins = list(zip(*(chunk.origins for chunk in store.chunks), strict=True))
     plain = [i for i, column in enumerate(origins) if None not in column]
-    if len(positions) < LEAST_ROWS or not plain:
+    if len(positions) < MIN_ROWS or not plain:
         return list(store.gather(positions).columns)
     schema, positions = store.chunks[0].table.schema, np.ascontiguousarray(positions)
     out = {i: result_array(len(positions), np.dtype(f"u{schema.field(i).type.bit_width // 8}")) for i in plain}
     columns = [(values.itemsize, np.array(origins[i], np.int64), values) for i, values in out.items()]
-    given = [*_places(store.chunks, positions), len(plain), *(entry for column in columns for entry in column)]
+    given = [
+        *_position_arguments(store.chunks, positions),
+        len(plain),
+        *(entry for column in columns for entry in column),
+    ]
     team.run(_gather, table(*given), -(-len(positions) // SLICE))
     others = [i for i in range(len(schema)) if i not in out]
-    rest = iter(store.gather(positions, others).columns if others else ())
-    return [_as_arrow(field.type, out[i]) if i in out else next(rest) for i, field in enumerate(schema)]
+    remaining = iter(store.gather(positions, others).columns if others else ())
+    return [_as_arrow(field.type, out[i]) if i in out else next(remaining) for i, field in enumerate(schema)]
 
 
-def _places(chunks: list[Chunk], positions: Positions) -> list[int | Array]:
-    """The arguments that say where positions are."""
+def _position_arguments(chunks: list[Chunk], positions: Positions) -> list[int | Array]:
+    """Return the kernel arguments that map positions to chunks."""
     first, ends = chunks[0].start, np.array([chunk.end for chunk in chunks], np.int64)
-    bits = max((chunks[-1].end - first).bit_length() - (STRETCHES.bit_length() - 1), 0)
-    chunk_of = np.empty(STRETCHES + 1, np.uint32)
+    bits = max((chunks[-1].end - first).bit_length() - (SEGMENTS.bit_length() - 1), 0)
+    chunk_of = np.empty(SEGMENTS + 1, np.uint32)
     _chunks_of(ends, first, bits, chunk_of)
     return [positions, len(positions), first, bits, chunk_of, ends]
 

@@ -1,8 +1,8 @@
-"""Payload rows in Arrow, in immutable chunks addressed by position; chunks are also what is written as state.
+"""Payload rows in Arrow, in immutable chunks addressed by position; checkpoints write the same chunks.
 
-Small chunks are merged pairwise as they pile up (each row is copied a logarithmic number of times), whole chunks
-leave at the front, and a large chunk that is mostly dead is trimmed. A chunk that was written as state keeps its
-run's name until it is merged, so unchanged rows are never written twice.
+Small chunks are merged pairwise (each row is copied a logarithmic number of times). Expired chunks are dropped at the
+front, and a large chunk with mostly expired rows is trimmed. A chunk that a checkpoint has written keeps the name of
+its stored run until it is merged, so unchanged rows are never written twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRIM_ROWS = 1 << 12
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows from position `start` on. `run` is the name it was written under, then from `run_start` on."""
+    """Rows from position `start` on. `run` is the name of the stored run, which begins at position `run_start`."""
 
     start: int
     table: pa.Table
@@ -38,7 +38,7 @@ class Chunk:
 
     @cached_property
     def origins(self) -> tuple[int | None, ...]:
-        """Where each column's value at position 0 would be in memory; nothing where its values are not plain."""
+        """The address that each column's value at position 0 would have; None if the values are not fixed-width."""
         plain = [plain_values(column) for column in self.table.columns]
         return tuple(None if v is None else address(v) - v.itemsize * self.start for v in plain)
 
@@ -47,34 +47,34 @@ class RowStore:
     """Chunks of rows, oldest first, without gaps."""
 
     def __init__(self) -> None:
-        """No rows."""
+        """Create an empty store."""
         self.chunks: list[Chunk] = []
         self.merges = 0
 
     def append(self, start: int, table: pa.Table, run: str | None = None) -> None:
-        """Add rows at the end; `start` is the position of the first."""
+        """Append rows; `start` is the position of the first."""
         if table.num_rows:
             self.chunks.append(Chunk(start, table, run, start))
 
     def truncate(self, end: int) -> None:
-        """Undo appends from position `end` on (chunks are not yet merged then)."""
+        """Undo appends from position `end` on. Chunks appended since the last `evict` are not merged yet."""
         while self.chunks and self.chunks[-1].start >= end:
             self.chunks.pop()
 
     def gather(self, positions: Array, columns: Sequence[int] | None = None) -> pa.Table:
-        """Rows at these positions, in their order: all columns, or those of these numbers."""
+        """Return the rows at these positions, in this order: all columns, or the columns with these indices."""
         parts = [c.table if columns is None else c.table.select(columns) for c in self.chunks]
         return gather(pa.concat_tables(parts), pa.array(positions - self.chunks[0].start))
 
-    def settle(self, first: int) -> None:
-        """Forget rows below `first`, then merge and trim: what is done once a change is final."""
+    def evict(self, first: int) -> None:
+        """Drop rows below position `first`, then merge and trim chunks; called once a change is final."""
         while self.chunks and self.chunks[0].end <= first:
             self.chunks.pop(0)
         if self.chunks:
             self.chunks[0] = _trimmed(self.chunks[0], first)
         while len(self.chunks) > 1 and self._unbalanced():
             before, last = self.chunks[-2:]
-            # Copied aside first: whatever fails here, no row is lost.
+            # The merged copy is built first: if this fails, no row is lost.
             table = pa.concat_tables([before.table, last.table]).combine_chunks()
             self.chunks[-2:] = [Chunk(before.start, table)]
             self.merges += 1
@@ -84,7 +84,7 @@ class RowStore:
         return before <= 2 * last and before + last <= MERGE_ROWS
 
     def name_runs(self, first: int, stored: frozenset[str], write: Callable[[int, pa.Table], str]) -> None:
-        """Write every chunk that is not among the `stored` runs; `write(start, rows)` names the live rows."""
+        """Write every chunk that is not among the `stored` runs; `write(start, rows)` returns the name of the run."""
         for i, chunk in enumerate(self.chunks):
             if chunk.run not in stored:
                 start = max(chunk.start, first)
@@ -97,5 +97,5 @@ def _trimmed(chunk: Chunk, first: int) -> Chunk:
     if dead < TRIM_ROWS or dead * 2 < chunk.table.num_rows:
         return chunk
     live = chunk.table.slice(dead)
-    own = live.take(pa.array(np.arange(live.num_rows)))  # a copy: a slice would keep the dead rows' memory
+    own = live.take(pa.array(np.arange(live.num_rows)))  # a copy: a slice would keep the memory of the expired rows
     return replace(chunk, start=first, table=own)

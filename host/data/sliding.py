@@ -1,7 +1,7 @@
-"""An array that grows at the end and shrinks at the front, addressed by positions that never change.
+"""Arrays that grow at the end and shrink at the front, addressed by positions that never change.
 
-Position p stays p for the life of the stream, however much was dropped before it. Memory is at most about twice
-what is held: the front is cut off in one move when more than half of the buffer is dead.
+Position p stays p for the life of the stream, however many values are dropped before it. Memory is bounded by a small
+multiple of the values held: the array is copied to a smaller buffer when less than a quarter of the buffer is in use.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.runtime.jit import kernel
 
-_LEAST = 64
-_MERGE = 1 << 13
-"""Batches are put together up to this size."""
+_MIN_CAPACITY = 64
+_MAX_MERGED = 1 << 13
+"""Adjacent batches are merged up to this many values."""
 
 
 @kernel
-def count_from(values: Any, first: int) -> bool:
-    """Whether values are `first`, `first + 1`, …"""
+def is_consecutive(values: Any, first: int) -> bool:
+    """Return whether values are `first`, `first + 1`, …"""
     same = True
     for i in range(values.shape[0]):
         same &= values[i] == first + i
     return same
 
 
-class Sliding:
+class SlidingArray:
     """A sliding one-dimensional array of one dtype."""
 
     def __init__(self, dtype: np.dtype[Any] | type, start: int = 0) -> None:
-        """An empty array whose first position will be `start`."""
-        self._data: Array = np.empty(_LEAST, dtype)
+        """Create an empty array whose first position will be `start`."""
+        self._data: Array = np.empty(_MIN_CAPACITY, dtype)
         self._first = start
         self._from = 0
         self._to = 0
@@ -49,140 +49,140 @@ class Sliding:
         return self._first + self._to - self._from
 
     def __len__(self) -> int:
-        """How many are held."""
+        """Return the number of values held."""
         return self._to - self._from
 
     @property
     def nbytes(self) -> int:
-        """The memory in use."""
+        """The memory in use, in bytes."""
         return int(self._data.nbytes)
 
     def append(self, values: Array) -> None:
-        """Add values at the end."""
+        """Append values."""
         held, new = len(self), len(values)
         if self._to + new > len(self._data):
-            # Growing always leaves as much room as is held, so each value is moved a bounded number of times.
-            data = np.empty(max(_LEAST, 2 * (held + new)), self._data.dtype)
+            # Growing doubles the capacity, so each value is moved a bounded number of times.
+            data = np.empty(max(_MIN_CAPACITY, 2 * (held + new)), self._data.dtype)
             data[:held] = self._data[self._from : self._to]
             self._data, self._from, self._to = data, 0, held
         self._data[self._to : self._to + new] = values
         self._to += new
 
     def drop_before(self, position: int) -> None:
-        """Forget everything below a position."""
+        """Drop all values below a position."""
         count = min(max(position - self._first, 0), len(self))
         self._first += count
         self._from += count
-        if len(self._data) > _LEAST and len(self) * 4 < len(self._data):
-            self._data = np.concatenate([self.view(), np.empty(max(_LEAST, len(self)), self._data.dtype)])
+        if len(self._data) > _MIN_CAPACITY and len(self) * 4 < len(self._data):
+            self._data = np.concatenate([self.view(), np.empty(max(_MIN_CAPACITY, len(self)), self._data.dtype)])
             self._to -= self._from
             self._from = 0
 
     def truncate(self, end: int) -> None:
-        """Forget everything from a position on: undoes appends."""
+        """Drop all values from position `end` on: undoes appends."""
         self._to -= max(self.end - end, 0)
 
     def view(self) -> Array:
-        """What is held, from `first` on, without a copy; valid until the next change."""
+        """Return all values from `first` on, without a copy; valid until the next change."""
         return self._data[self._from : self._to]
 
     def take(self, positions: Array) -> Array:
-        """The values at these positions."""
+        """Return the values at these positions."""
         values: Array = self.view()[positions - self._first]
         return values
 
 
-class Kept(ABC):
-    """A sliding array that stores little, or copies nothing, until somebody needs it whole; then a `Sliding`."""
+class LazySlidingArray(ABC):
+    """A sliding array in a compact form; it becomes a stored `SlidingArray` once the values do not fit that form."""
 
     def __init__(self, dtype: np.dtype[Any] | type, start: int = 0) -> None:
-        """Empty."""
+        """Create an empty array whose first position will be `start`."""
         self._dtype = np.dtype(dtype)
         self._first = self._end = start
-        self._whole: Sliding | None = None
+        self._stored: SlidingArray | None = None
 
     @property
     def first(self) -> int:
         """The lowest position held."""
-        return self._first if self._whole is None else self._whole.first
+        return self._first if self._stored is None else self._stored.first
 
     @property
     def end(self) -> int:
         """One past the highest position held."""
-        return self._end if self._whole is None else self._whole.end
+        return self._end if self._stored is None else self._stored.end
 
     def __len__(self) -> int:
-        """How many are held."""
+        """Return the number of values held."""
         return self.end - self.first
 
     @property
     def nbytes(self) -> int:
-        """The memory in use."""
-        return self._size() if self._whole is None else self._whole.nbytes
+        """The memory in use, in bytes."""
+        return self._size() if self._stored is None else self._stored.nbytes
 
     def append(self, values: Array) -> None:
-        """Add values at the end."""
-        if self._whole is None and len(values):
+        """Append values."""
+        if self._stored is None and len(values):
             if self._add(values):
                 self._end += len(values)
                 return
-            self._make_whole()
-        if self._whole is not None:
-            self._whole.append(values)
+            self._materialize()
+        if self._stored is not None:
+            self._stored.append(values)
 
     def drop_before(self, position: int) -> None:
-        """Forget everything below a position."""
-        if self._whole is not None:
-            self._whole.drop_before(position)
+        """Drop all values below a position."""
+        if self._stored is not None:
+            self._stored.drop_before(position)
             return
         self._first = min(max(position, self._first), self._end)
         self._trim()
 
     def truncate(self, end: int) -> None:
-        """Forget everything from a position on: undoes appends."""
-        if self._whole is not None:
-            self._whole.truncate(end)
+        """Drop all values from position `end` on: undoes appends."""
+        if self._stored is not None:
+            self._stored.truncate(end)
             return
         self._end = min(self._end, max(end, self._first))
         self._trim()
 
     def view(self) -> Array:
-        """What is held, from `first` on."""
-        return self._values() if self._whole is None else self._whole.view()
+        """Return all values from `first` on."""
+        return self._values() if self._stored is None else self._stored.view()
 
     def take(self, positions: Array) -> Array:
-        """The values at these positions."""
+        """Return the values at these positions."""
         values: Array = self.view()[positions - self.first]
         return values
 
-    def _make_whole(self) -> Sliding:
-        whole = Sliding(self._dtype, self._first)
-        whole.append(self._values())
-        self._whole = whole
-        return whole
+    def _materialize(self) -> SlidingArray:
+        stored = SlidingArray(self._dtype, self._first)
+        stored.append(self._values())
+        self._stored = stored
+        return stored
 
     @abstractmethod
     def _add(self, values: Array) -> bool:
-        """Take values in; false where that can only be done by storing everything."""
+        """Append values in the compact form; return False if they do not fit it."""
 
     @abstractmethod
     def _values(self) -> Array:
-        """What is held."""
+        """Return all values."""
 
-    def _trim(self) -> None:  # noqa: B027 - what stores nothing has nothing to do
-        """Let go of what is out of bounds now."""
+    def _trim(self) -> None:  # noqa: B027 - subclasses without storage need no override
+        """Free storage outside the current bounds."""
 
     def _size(self) -> int:
         return 0
 
 
-class Steady(Kept):
-    """One value only, as yet: joins without time columns have no times, and most have one source per side."""
+class ConstantArray(LazySlidingArray):
+    """The same value at all positions: joins without time columns, and sides with a single source."""
 
     _value: Any = None
 
     def _add(self, values: Array) -> bool:
-        # An array without strides is one value, as often as it is long.
+        # An array with stride 0 repeats one value.
         steady = values.strides == (0,) and (self._value is None or values[0] == self._value)
         if steady:
             self._value = values[0]
@@ -192,25 +192,25 @@ class Steady(Kept):
         return np.broadcast_to(np.asarray(0 if self._value is None else self._value, self._dtype), (len(self),))
 
 
-class Numbered(Kept):
-    """Each position itself, as yet: the seqs of a source that no row was dropped from."""
+class PositionArray(LazySlidingArray):
+    """Values equal to their positions: the seqs of a source from which no row was dropped."""
 
     def _add(self, values: Array) -> bool:
-        return bool(count_from(values, self._end))
+        return bool(is_consecutive(values, self._end))
 
     def _values(self) -> Array:
         return np.arange(self._first, self._end, dtype=self._dtype)
 
     def take(self, positions: Array) -> Array:
-        """The positions themselves, without a copy."""
-        return positions if self._whole is None else super().take(positions)
+        """Return the positions themselves, without a copy."""
+        return positions if self._stored is None else super().take(positions)
 
 
-class Deferred(Kept):
-    """Batches as they came, without a copy, until single values are asked for; small ones are put together."""
+class BatchedArray(LazySlidingArray):
+    """Appended batches, not copied until single values are read; small adjacent batches are merged."""
 
     def __init__(self, dtype: np.dtype[Any] | type, start: int = 0) -> None:
-        """No batches."""
+        """Create an empty array whose first position will be `start`."""
         super().__init__(dtype, start)
         self._chunks: list[tuple[int, Array]] = []
 
@@ -225,7 +225,7 @@ class Deferred(Kept):
 
     def _unbalanced(self) -> bool:
         before, last = (len(values) for _, values in self._chunks[-2:])
-        return before <= 2 * last and before + last <= _MERGE
+        return before <= 2 * last and before + last <= _MAX_MERGED
 
     def _values(self) -> Array:
         parts = [values[max(self._first - start, 0) : self._end - start] for start, values in self._chunks]
@@ -234,15 +234,15 @@ class Deferred(Kept):
         return np.concatenate(parts) if parts else np.empty(0, self._dtype)
 
     def take(self, positions: Array) -> Array:
-        """The values at these positions; from now on all are kept in one piece."""
-        if self._whole is None:
-            self._make_whole()
+        """Return the values at these positions; the first call copies all batches into one array."""
+        if self._stored is None:
+            self._materialize()
         return super().take(positions)
 
-    def _make_whole(self) -> Sliding:
-        whole = super()._make_whole()
+    def _materialize(self) -> SlidingArray:
+        stored = super()._materialize()
         self._chunks = []
-        return whole
+        return stored
 
     def _trim(self) -> None:
         chunks = self._chunks
@@ -255,7 +255,7 @@ class Deferred(Kept):
             chunks[-1] = start, values[: self._end - start]
             start, values = chunks[0]
             dead = self._first - start
-            if dead >= _LEAST and 2 * dead >= len(values):
+            if dead >= _MIN_CAPACITY and 2 * dead >= len(values):
                 chunks[0] = self._first, values[dead:].copy()
 
     def _size(self) -> int:

@@ -1,8 +1,7 @@
-"""One scale for all times of a join: exact integers, whatever units the columns, the window and the lateness have.
+"""One time scale per join: exact integers for all units of the columns, the window and the lateness.
 
-The scale's unit is the greatest length that divides all of them, so nothing is ever rounded; it gets finer when a
-column or an instant of a finer unit turns up. Integer time columns have a scale of their own, with ticks instead of
-lengths.
+The unit of the scale is the greatest common divisor of all units, so no time is rounded. The unit gets finer when a
+column or an instant with a finer unit is added. Integer time columns use plain ticks instead of nanoseconds.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from millrace.host.expr.exact import INT64_MAX, INT64_MIN
 
 @dataclass(frozen=True)
 class TimeScale:
-    """`unit`: nanoseconds per tick of the scale (0: nothing known yet). `tick`: the finest column's unit, in ns.
+    """`unit`: nanoseconds per tick of the scale (0: not known yet). `tick`: the unit of the finest column, in ns.
 
-    `domain` and `zoned` are those of the first column or instant seen; all others must agree.
+    `domain` and `zoned` come from the first column or instant; all later ones must agree.
     """
 
     unit: int = 0
@@ -32,11 +31,11 @@ class TimeScale:
     zoned: bool | None = None
 
     def with_length(self, ns: int) -> TimeScale:
-        """Fine enough for a length of time."""
+        """Return a scale that represents this duration exactly."""
         return replace(self, unit=gcd(self.unit, ns))
 
     def with_column(self, kind: KeyType, label: str) -> TimeScale:
-        """Fine enough for a time column, which must be of the kind of the others."""
+        """Return a scale that represents this time column exactly; its kind must match the other columns."""
         domain: Literal["int", "time"] = "int" if kind.domain == "int" else "time"
         scale = self._agree(domain, kind.zoned, label)
         return replace(scale, unit=gcd(scale.unit, kind.ns), tick=gcd(scale.tick, kind.ns))
@@ -49,24 +48,24 @@ class TimeScale:
         return replace(self, domain=domain, zoned=zoned)
 
     def with_instant(self, value: int, domain: Literal["int", "time"], zoned: bool, label: str) -> TimeScale:
-        """Fine enough for an instant (`value` in nanoseconds, or an integer)."""
+        """Return a scale that represents this instant exactly (`value` in nanoseconds, or an integer)."""
         scale = self._agree(domain, zoned, label)
         return replace(scale, unit=gcd(scale.unit, value) if domain == "time" else 1)
 
     def ticks(self, ns: int) -> int:
-        """A length of time (or, of integers, ticks) in this scale."""
+        """Convert a duration (for integer time columns: a number of ticks) to this scale."""
         return ns // self.unit if self.unit else 0
 
     def step(self) -> int:
-        """The smallest step of the time columns, in this scale."""
+        """Return the smallest step of the time columns in this scale."""
         return self.tick // self.unit if self.tick else 1
 
     def factor_from(self, earlier: TimeScale) -> int:
-        """What times of an earlier, coarser scale are multiplied by."""
+        """Return the factor that converts times of an earlier, coarser scale to this one."""
         return earlier.unit // self.unit if earlier.unit else 1
 
     def times(self, values: Array, kind: KeyType, label: str) -> Array:
-        """A column's values in this scale, or a `SchemaError` if one does not fit into 64 bits."""
+        """Convert a column's values to this scale; raise a `SchemaError` if one does not fit into 64 bits."""
         factor = kind.ns // self.unit
         if len(values) == 0:
             return np.zeros(0, np.int64)
@@ -80,7 +79,7 @@ class TimeScale:
 
 
 def rescaled(times: Array, factor: int) -> Array:
-    """Times in a finer scale; a `SchemaError` if one no longer fits."""
+    """Multiply times by `factor`; raise a `SchemaError` if one does not fit into 64 bits."""
     if factor == 1 or len(times) == 0:
         return times
     if int(times.min()) * factor < INT64_MIN or int(times.max()) * factor > INT64_MAX:

@@ -1,7 +1,7 @@
-"""A batch of tuples of one side: who they are, when they are, what the condition reads of them, and their payload.
+"""A batch of tuples of one side: sequence numbers, sources, times, the condition's columns and the payload.
 
-All parts have one entry per tuple, in the same order. The payload stays in Arrow and is only sliced, taken and
-concatenated; the columns that the condition reads are held as native arrays beside it.
+All parts have one entry per tuple, in the same order. The payload stays in Arrow and is only sliced, gathered and
+concatenated. The columns that the condition reads are also held as native arrays.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from millrace.host.data.timescale import rescaled
 
 @dataclass(frozen=True)
 class Tuples:
-    """Tuples of one side. `time` is in the join's own ticks (zeros where there is no time column).
+    """Tuples of one side. `time` is in ticks of the join's time scale (zeros without a time column).
 
-    `live`: can match, that is no null in the condition's columns and all one-sided terms hold.
+    `live`: the tuple can match, that is, the condition's columns are not null and all one-sided terms hold.
     """
 
     seq: Longs
@@ -32,33 +32,33 @@ class Tuples:
     payload: pa.Table
 
     def __len__(self) -> int:
-        """How many tuples."""
+        """Return the number of tuples."""
         return len(self.seq)
 
     def take(self, rows: Array) -> Tuples:
-        """These rows, in this order."""
+        """Return these rows, in this order."""
         columns = {name: c[rows] for name, c in self.columns.items()}
         payload = self.payload.take(pa.array(rows))
         return Tuples(self.seq[rows], self.source[rows], self.time[rows], self.live[rows], columns, payload)
 
     def slice(self, start: int, stop: int) -> Tuples:
-        """A run of rows, without a copy."""
+        """Return consecutive rows, without a copy."""
         columns = {name: c[start:stop] for name, c in self.columns.items()}
         payload = self.payload.slice(start, stop - start)
         part = slice(start, stop)
         return Tuples(self.seq[part], self.source[part], self.time[part], self.live[part], columns, payload)
 
     def compact(self) -> Tuples:
-        """The same tuples with their payload in as few pieces as Arrow allows."""
+        """Return the same tuples with the payload in as few chunks as Arrow allows."""
         return replace(self, payload=self.payload.combine_chunks())
 
     def rescaled(self, factor: int) -> Tuples:
-        """The same tuples with times in a unit `factor` times finer."""
+        """Return the same tuples with times in a unit `factor` times finer."""
         return replace(self, time=rescaled(self.time, factor))
 
 
 def concat(parts: Sequence[Tuples]) -> Tuples:
-    """One batch of several (at least one), in order."""
+    """Concatenate batches (at least one), in order."""
     if len(parts) == 1:
         return parts[0]
     names = parts[0].columns
@@ -73,11 +73,11 @@ def concat(parts: Sequence[Tuples]) -> Tuples:
 
 
 def in_order(tuples: Tuples) -> Tuples:
-    """Sorted by (time, source, seq); the same object if it is already."""
+    """Sort by (time, source, seq); return the same object if it is sorted already."""
     t, q = tuples.time, tuples.source
     if len(t) < 2:
         return tuples
-    # Within a source seq ascends by construction of every batch, so a stable sort by (time, source) is enough.
+    # Within a source, seq ascends in every batch, so (time, source) decides whether the batch is sorted.
     key_ok = (t[1:] > t[:-1]) | ((t[1:] == t[:-1]) & (q[1:] >= q[:-1]))
     if key_ok.all():
         return tuples

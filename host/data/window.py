@@ -1,7 +1,7 @@
-"""One side's window: the taken tuples that later ones may still meet, by position.
+"""One side's window: the processed ("taken") tuples that later tuples may still match, by position.
 
-Positions number a side's taken tuples from 0 in the order they were taken. The window knows nothing of how long a
-tuple lives: the layer above says from which position on tuples are kept.
+Positions number a side's taken tuples from 0, in the order in which they were taken. The window does not know how long
+a tuple stays in it: the caller passes the first position to keep (`evict`).
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import pyarrow as pa
 from millrace.host.base.types import Array
 from millrace.host.data.chunk_gathering import gather_rows
 from millrace.host.data.rowstore import RowStore
-from millrace.host.data.sliding import Deferred, Kept, Numbered, Sliding, Steady
+from millrace.host.data.sliding import BatchedArray, ConstantArray, LazySlidingArray, PositionArray, SlidingArray
 from millrace.host.data.timescale import rescaled
 from millrace.host.data.tuples import Tuples
 from millrace.host.runtime.team import Team
 
 
 class Window:
-    """Who, when and what of each held tuple, and its payload."""
+    """Sequence number, source, time, condition columns and payload of each tuple held."""
 
     def __init__(self, dtypes: dict[str, np.dtype[Any]], start: int = 0) -> None:
-        """Empty; `dtypes` are those of the columns that the condition reads."""
-        self.seq = Numbered(np.int64, start)
-        self.source = Steady(np.int32, start)
-        self.time: Sliding | Kept = Steady(np.int64, start)
-        self.live = Steady(np.bool_, start)
-        self.columns = {name: Deferred(dtype, start) for name, dtype in dtypes.items()}
+        """Create an empty window; `dtypes` are those of the columns that the condition reads."""
+        self.seq = PositionArray(np.int64, start)
+        self.source = ConstantArray(np.int32, start)
+        self.time: SlidingArray | LazySlidingArray = ConstantArray(np.int64, start)
+        self.live = ConstantArray(np.bool_, start)
+        self.columns = {name: BatchedArray(dtype, start) for name, dtype in dtypes.items()}
         self.rows = RowStore()
 
     @property
@@ -43,11 +43,11 @@ class Window:
         return self.seq.end
 
     def __len__(self) -> int:
-        """How many tuples are held."""
+        """Return the number of tuples held."""
         return len(self.seq)
 
     def append(self, tuples: Tuples, run: str | None = None) -> None:
-        """Take tuples in; `run` names the stored run that they came from."""
+        """Append tuples; `run` names the stored run that they were restored from."""
         self.rows.append(self.end, tuples.payload, run)
         self.seq.append(tuples.seq)
         self.source.append(tuples.source)
@@ -57,39 +57,39 @@ class Window:
             column.append(tuples.columns[name])
 
     def truncate(self, end: int) -> None:
-        """Undo appends from a position on."""
+        """Undo appends from position `end` on."""
         self.rows.truncate(end)
         for part in self._parts():
             part.truncate(end)
 
-    def settle(self, keep: int) -> None:
-        """Forget what is below position `keep`."""
+    def evict(self, keep: int) -> None:
+        """Drop tuples below position `keep`."""
         if keep > self.first:
             for part in self._parts():
                 part.drop_before(keep)
-        self.rows.settle(self.first)
+        self.rows.evict(self.first)
 
     def rescale(self, factor: int) -> None:
-        """Times in a unit `factor` times finer."""
+        """Convert times to a unit `factor` times finer."""
         times = rescaled(self.time.view(), factor)
-        self.time = Sliding(np.int64, self.first)
+        self.time = SlidingArray(np.int64, self.first)
         self.time.append(times)
 
     def held_columns(self) -> dict[str, Array]:
-        """The condition's columns of all held tuples."""
+        """Return the condition's columns of all tuples held."""
         return {name: column.view() for name, column in self.columns.items()}
 
     def columns_at(self, positions: Array) -> dict[str, Array]:
-        """The condition's columns at positions."""
+        """Return the condition's columns at these positions."""
         return {name: column.take(positions) for name, column in self.columns.items()}
 
     def seq_at(self, positions: Array) -> Array:
-        """Seqs at positions: the positions themselves where every row was taken as it came."""
+        """Return the seqs at these positions: the positions themselves if no row was dropped or reordered."""
         return self.seq.take(positions)
 
     def payload_at(self, positions: Array, team: Team) -> list[pa.Array | pa.ChunkedArray]:
-        """Payload columns at positions, gathered by a team that has been roused."""
+        """Return the payload columns at these positions, gathered by an acquired team."""
         return gather_rows(self.rows, positions, team)
 
-    def _parts(self) -> list[Sliding | Kept]:
+    def _parts(self) -> list[SlidingArray | LazySlidingArray]:
         return [self.seq, self.source, self.time, self.live, *self.columns.values()]

@@ -1,9 +1,9 @@
-"""The device contract: what every accelerator offers the host, and nothing more.
+"""The device contract: the interface that every accelerator implements for the host.
 
-A device holds buffers, copies in and out of them, and launches *units* by name: a unit has the same name in every
-language it is written in. `launch` does not block; `wait` gives the result's counters or raises `DeviceFault`.
-Buffers outlive a launch, so what was sent once stays there. Operators never see a device of another process: a
-device is opened after the fork, in the process that uses it.
+A device holds buffers, copies data to and from them, and launches *units* (kernels) by name: a unit has the same name
+in every language it is written in. `launch` does not block; `wait` returns the launch's counters or raises
+`DeviceFault`. Buffers outlive a launch, so data that was written once stays on the device. Limit: a device is used only
+in the process that opened it, so it is opened after a fork.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millrace.host.base.types import Array
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One line of `mr.devices()`; `detail` is what it is, or why it cannot be used and what would mend that."""
+    """One line of `mr.devices()`; `detail` describes the device, or says why it cannot be used and how to fix that."""
 
     name: str
     kind: str
@@ -29,95 +29,95 @@ class DeviceInfo:
 
 
 class Buffer(Protocol):
-    """Memory of a device: a number of elements of one dtype."""
+    """Memory of a device: `size` elements of one dtype."""
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of which type."""
+        """The type of the elements."""
 
 
 class Launch(Protocol):
-    """Work under way on a device."""
+    """A unit that was launched on a device."""
 
     @property
     def unit(self) -> str:
-        """The unit at work."""
+        """The name of the unit."""
 
 
 class Device(ABC):
-    """One opened device."""
+    """An open device."""
 
     name: str
     kind: str
     units: frozenset[str]
     most_rows: int | None = None
-    """The most rows that count windows may hold, both together, where memory is scarce."""
+    """The maximum number of rows in both count windows together; None if memory sets no limit."""
 
     @abstractmethod
     def alloc(self, size: int, dtype: np.dtype[Any]) -> Buffer:
-        """A buffer of `size` elements, not initialised."""
+        """Allocate an uninitialised buffer of `size` elements."""
 
     @abstractmethod
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
-        """Copy an array into a buffer from element `offset` on."""
+        """Copy an array into a buffer, starting at element `offset`."""
 
     @abstractmethod
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
-        """A copy of `size` elements of a buffer from element `offset` on."""
+        """Return a copy of `size` elements of a buffer, starting at element `offset`."""
 
     @abstractmethod
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back."""
+        """Free a buffer."""
 
     def adopt(self, data: Array, spare: int = 0) -> Buffer:
-        """A buffer with the contents of an array, which the caller gives up: no copy where the host's memory is ours.
+        """Turn an array, which the caller must not use any more, into a buffer; no copy if the device uses host memory.
 
-        The buffer is `spare` elements longer than what is in it, as the memory of the array is.
+        The buffer has `spare` more elements than the array; the memory behind the array is that much longer too.
         """
         buffer = self.alloc(len(data) + spare, data.dtype)
         self.write(buffer, 0, data)
         return buffer
 
     def view(self, buffer: Buffer, size: int) -> Array:
-        """The first `size` elements, to be read while the buffer is unchanged: a copy unless host memory is ours."""
+        """Return the first `size` elements, valid until the buffer changes; no copy if the device uses host memory."""
         return self.read(buffer, 0, size)
 
     @abstractmethod
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> Launch:
-        """Start a unit and return at once. Launches of one device take effect in order."""
+        """Start a unit and return at once. Launches on one device take effect in order."""
 
     @abstractmethod
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Block until a launch has ended; its counters, or a `DeviceFault`."""
+        """Block until a launch has ended; return its counters or raise a `DeviceFault`."""
 
     @abstractmethod
     def counters(self) -> dict[str, int]:
-        """What this device has done since it was opened: bytes moved, nanoseconds and rows per unit."""
+        """Return the totals since the device was opened: bytes moved, nanoseconds and rows per unit."""
 
-    def close(self) -> None:  # noqa: B027 - most devices have nothing to give back
-        """Give everything back; the device must not be used again."""
+    def close(self) -> None:  # noqa: B027 - most devices have nothing to free
+        """Free all resources; the device must not be used again."""
 
     def __repr__(self) -> str:
-        """What it is and what it offers."""
+        """Return name, kind and units."""
         return f"<millrace device {self.name!r} ({self.kind}): {', '.join(sorted(self.units)) or 'no units'}>"
 
 
 class Tally:
-    """Counters that add up."""
+    """A set of named counters."""
 
     def __init__(self) -> None:
-        """All at zero."""
+        """No counters yet."""
         self._counts: dict[str, int] = {}
 
     def add(self, **amounts: int) -> None:
-        """Add to counters by name."""
+        """Add amounts to counters by name."""
         for name, amount in amounts.items():
             self._counts[name] = self._counts.get(name, 0) + int(amount)
 
     def as_dict(self) -> dict[str, int]:
-        """All counters, in the order they were first used."""
+        """Return all counters, in order of first use."""
         return dict(self._counts)

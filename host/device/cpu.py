@@ -1,9 +1,9 @@
-"""The CPU as a device: buffers are NumPy arrays, units are Numba kernels on the runtime's own threads.
+"""The CPU as a device: buffers are NumPy arrays, units are Numba kernels on a team of threads.
 
-A unit is a function `(arrays, scalars, team) -> rows`: it returns how many rows passed through it. The table of units
-names modules, so that a unit's kernels are compiled or loaded only when it is first launched. A launch is worked off
-when it is waited for, by the waiting thread and its team: all cores work on it then. Where a unit's module has a
-function `begin`, helpers start on it at once, which is worth it for what nobody waits for soon.
+A unit is a function `(arrays, scalars, team) -> rows` that returns how many rows it processed. `UNITS` holds module
+names, so that the kernels of a unit are compiled or loaded on its first launch. `wait` executes a launch, on the
+waiting thread and its team: all cores then work on it. If the unit's module has a function `begin`, the helper threads
+start at once; this pays off for launches that are waited for much later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millrace.host.runtime.arena import Arena
 from millrace.host.runtime.team import Team
 
 Unit = Callable[[Sequence[Array], Sequence[int], Team], int]
-Beginning = Callable[[Sequence[Array], Sequence[int], Team], Callable[[], int]]
+BeginUnit = Callable[[Sequence[Array], Sequence[int], Team], Callable[[], int]]
 UNITS: dict[str, str] = {
     unit: f"millrace.host.{folder}.{unit}"
     for folder, units in {
@@ -47,27 +47,27 @@ class CpuBuffer:
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         return len(self.array)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of which type."""
+        """The type of the elements."""
         return self.array.dtype
 
 
 class CpuLaunch:
-    """A unit that has been launched; its counters once it has run."""
+    """A launched unit, with its counters or its error after it has run."""
 
     def __init__(self, unit: str, work: Callable[[], int]) -> None:
-        """Not run yet."""
+        """A launch that has not run yet."""
         self.unit = unit
         self._work = work
         self.result: dict[str, int] | None = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Work it off."""
+        """Execute the launch; errors are kept for `wait`."""
         start = time.perf_counter_ns()
         try:
             rows = self._work()
@@ -83,9 +83,9 @@ class CpuDevice(Device):
     units = frozenset(UNITS)
 
     def __init__(self, threads: int | None = None, team: Team | None = None) -> None:
-        """`threads`: how many work on one launch (default: as many as there are cores; no more than the pool has).
+        """`threads`: the threads that work on one launch (default: one per core; at most `pool.size()`).
 
-        Instead there may be a `team` that is another's, who also closes it.
+        Alternatively `team`: a team of another owner, which also closes it.
         """
         self.name = "cpu"
         self.team = team or Team(min(threads or pool.cores(), pool.size()), Arena.borrow())
@@ -94,43 +94,43 @@ class CpuDevice(Device):
 
     @property
     def threads(self) -> int:
-        """How many threads work on one launch."""
+        """The number of threads that work on one launch."""
         return self.team.threads
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> CpuBuffer:
-        """An array, not initialised."""
+        """Allocate an uninitialised array."""
         return CpuBuffer(self.team.arena.take(size, dtype))
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
-        """Copy in."""
+        """Copy an array into a buffer."""
         self._finish()
         _array(buffer)[offset : offset + len(data)] = data
         self._tally.add(bytes_in=data.nbytes)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
-        """Copy out."""
+        """Return a copy of a part of a buffer."""
         self._finish()
         data = _array(buffer)[offset : offset + size].copy()
         self._tally.add(bytes_out=data.nbytes)
         return data
 
     def adopt(self, data: Array, spare: int = 0) -> CpuBuffer:
-        """The array itself."""
+        """Use the array itself as the buffer."""
         self._tally.add(bytes_in=data.nbytes)
         return CpuBuffer(data)
 
     def view(self, buffer: Buffer, size: int) -> Array:
-        """The array itself."""
+        """Return a view of the array."""
         self._finish()
         return _array(buffer)[:size]
 
     def free(self, buffer: Buffer) -> None:
-        """Keep the memory for later buffers."""
+        """Return the memory to the arena for reuse."""
         self._finish()
         self.team.arena.give(_array(buffer))
 
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> CpuLaunch:
-        """Queue a unit."""
+        """Queue a unit; start it on the helper threads if it supports that and the queue is empty."""
         if unit not in self.units:
             raise DeviceFault(f"the cpu device has no unit {unit!r}; it has {', '.join(sorted(self.units))}")
         arrays = [_array(b) for b in buffers]
@@ -143,7 +143,7 @@ class CpuDevice(Device):
         return launch
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Work off the queue up to this launch; add rows and time to the counters."""
+        """Execute the queue up to this launch; add its rows and time to the counters."""
         assert isinstance(launch, CpuLaunch)
         while launch.result is None and launch.error is None:
             self._queue.popleft().run()
@@ -155,26 +155,26 @@ class CpuDevice(Device):
         return launch.result
 
     def _finish(self) -> None:
-        """Launches take effect before whatever comes after them."""
+        """Execute all queued launches, so that they take effect before the next operation."""
         while self._queue:
             self._queue.popleft().run()
 
     def count(self, unit: str, rows: int) -> None:
-        """Count rows that went through a unit's code as a part of other work."""
+        """Count rows that a unit's code has processed outside of a launch."""
         self._tally.add(**{f"{unit}_rows": rows})
 
     def counters(self) -> dict[str, int]:
-        """Bytes in and out, and rows and nanoseconds per unit."""
+        """Return bytes in and out, and rows and nanoseconds per unit."""
         return self._tally.as_dict()
 
     def close(self) -> None:
-        """Send the team away."""
-        self.team.disband()
+        """Close the team."""
+        self.team.close()
 
 
 @cache
-def _unit(name: str) -> tuple[Unit, Beginning | None]:
-    """A unit's function, and one that has helpers begin it, if there is; imported when first asked for."""
+def _unit(name: str) -> tuple[Unit, BeginUnit | None]:
+    """Import a unit; return its function, and its `begin` function if it has one."""
     module = import_module(UNITS[name])
     return getattr(module, name), getattr(module, "begin", None)
 
@@ -185,12 +185,12 @@ def _array(buffer: Buffer) -> Array:
 
 
 def probe() -> list[DeviceInfo]:
-    """This machine's processor, always there."""
+    """List the CPU, which is always available."""
     return [DeviceInfo("cpu", "cpu", True, f"{platform.machine()}, {pool.cores()} cores, Numba kernels")]
 
 
 def open_device(name: str, threads: int | None) -> CpuDevice:
-    """Open the CPU."""
+    """Open the CPU device."""
     if name != "cpu":
         raise ArgumentError(f"device={name!r}: there is one cpu device, named 'cpu'")
     return CpuDevice(threads)

@@ -1,7 +1,7 @@
-"""The do-nothing device: takes every call of the device contract, computes nothing, remembers what it was asked.
+"""The do-nothing device: accepts every call of the device contract, computes nothing, and logs its launches.
 
-It tests host logic (what is sent, what is launched, in which order) without any accelerator. Buffers read as zeros.
-It offers no units that an operator could use, so no join or lookup ever runs on it by mistake.
+It tests host logic (what is written, what is launched, in which order) without an accelerator. Buffers read as zeros.
+It offers no units, so no join or lookup can run on it by mistake.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch, Ta
 
 @dataclass(frozen=True)
 class NullBuffer:
-    """A size and a type, with no memory behind them."""
+    """A size and a type, without memory."""
 
     size: int
     dtype: np.dtype[Any]
@@ -27,7 +27,7 @@ class NullBuffer:
 
 @dataclass(frozen=True)
 class NullLaunch:
-    """What a launch was asked to do."""
+    """The arguments of a launch."""
 
     unit: str
     buffers: tuple[Buffer, ...]
@@ -35,56 +35,56 @@ class NullLaunch:
 
 
 class NullDevice(Device):
-    """Does nothing; `log` holds the launches in order."""
+    """A device that computes nothing; `log` holds the launches in order."""
 
     kind = "null"
     units: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
-        """Nothing asked yet."""
+        """A device with an empty log."""
         self.name = "null"
         self.log: list[NullLaunch] = []
         self._tally = Tally()
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> NullBuffer:
-        """Remember size and type."""
+        """Return a buffer with that size and type."""
         return NullBuffer(size, np.dtype(dtype))
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
-        """Count the bytes and forget them."""
+        """Count the bytes and drop them."""
         self._tally.add(bytes_in=data.nbytes)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
-        """Zeros."""
+        """Return zeros."""
         self._tally.add(bytes_out=size * buffer.dtype.itemsize)
         return np.zeros(size, buffer.dtype)
 
     def free(self, buffer: Buffer) -> None:
-        """Nothing to give back."""
+        """Nothing to free."""
 
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> NullLaunch:
-        """Remember any unit, whatever its name."""
+        """Log the launch; every unit name is accepted."""
         launch = NullLaunch(unit, tuple(buffers), tuple(scalars))
         self.log.append(launch)
         return launch
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Done at once, with no rows."""
+        """Return at once, with no rows."""
         self._tally.add(launches=1)
         return {"rows": 0, "ns": 0}
 
     def counters(self) -> dict[str, int]:
-        """Bytes and launches."""
+        """Return bytes and launches."""
         return self._tally.as_dict()
 
 
 def probe() -> list[DeviceInfo]:
-    """Always there."""
-    return [DeviceInfo("null", "null", True, "does nothing: takes every launch and computes nothing, for tests")]
+    """List the device, which is always available."""
+    return [DeviceInfo("null", "null", True, "does nothing: accepts every launch and computes nothing, for tests")]
 
 
 def open_device(name: str, threads: int | None) -> NullDevice:
-    """Open a fresh one."""
+    """Open a new do-nothing device."""
     if name != "null":
         raise ArgumentError(f"device={name!r}: there is one do-nothing device, named 'null'")
     return NullDevice()

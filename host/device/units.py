@@ -1,12 +1,12 @@
-"""What every device must know about the units: their buffers and scalars, in order, and whether a launch fits them.
+"""The table of units: the buffers and scalars of each unit, in order, and a check of launches against it.
 
-A unit has the same buffers and scalars on every device that offers it. Kernels and hardware trust what they are given,
-and a wrong size would write over other memory, so devices with a memory of their own check each launch here first.
-Words are uint32 or uint64, alike in all buffers of a launch; all other buffers are uint32, and so are scalars, except
-those that are words. Limit: a run, a merged one included, or a tree has at most 2**31 rows, so that positions fit 32
-bits. What a tree's nodes hold is not looked at: a damaged one, or a start outside of its level, reads anywhere.
-BI-Sort's units: PanJoin, III-D, III-E and IV. HB+-Tree's: thesis, appendix A, 5.2 and 5.3; `host/hbtree/layout.py`
-tells how a tree lies in memory.
+A unit has the same buffers and scalars on every device that offers it. Kernels and hardware do not check their
+arguments, and a wrong size would overwrite other memory. So devices with their own memory `check` each launch first.
+Words are uint32 or uint64, the same type in all buffers of a launch; all other buffers are uint32, and so are scalars,
+except those in `WORDS`. Limits: a sorted run (also the result of a merge) or a tree has at most 2**31 rows, so that
+positions fit in 32 bits. The contents of tree nodes are not checked: a damaged node, or a start node that is not in its
+level, may read any memory. BI-Sort's units: PanJoin, III-D, III-E and IV. HB+-Tree's: thesis, appendix A, 5.2 and 5.3;
+`hbtree/layout.py` describes the memory layout of a tree.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from millrace.host.base.errors import DeviceFault
 from millrace.host.device.contract import Buffer
 
 LINE_BITS = 512
-"""A line of a tree, 64 bytes."""
-LONGEST = 1 << 31
-"""The most rows of a run, and the most keys of a tree."""
+"""Bits of a tree line: 64 bytes."""
+MAX_ROWS = 1 << 31
+"""The maximum number of rows of a sorted run, and of keys of a tree."""
 WORDS = frozenset({"below", "above", "least", "most"})
-"""Scalars that are words."""
+"""Names of the scalars that are words."""
 
 Scalars = Mapping[str, int]
 Amount = Callable[[Scalars], int]
@@ -32,7 +32,7 @@ Amount = Callable[[Scalars], int]
 
 @dataclass(frozen=True)
 class Slot:
-    """One buffer of a unit: what it holds and how many elements the unit uses of it."""
+    """One buffer argument of a unit: what it holds, and how many elements the unit uses."""
 
     name: str
     words: bool
@@ -42,7 +42,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit: `rows` pass through it in a launch."""
+    """The signature of a unit; a launch processes `rows` rows."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -52,7 +52,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Work:
-    """One launch, checked: the scalars by name."""
+    """A checked launch, with its scalars by name."""
 
     unit: Unit
     word: np.dtype[np.unsignedinteger]
@@ -81,12 +81,12 @@ def _starts(scalars: Scalars) -> int:
 
 
 def _lines(scalars: Scalars) -> int:
-    """The least that an implicit tree of so many levels can have: a line each."""
+    """Return the minimum size of an implicit tree: one line per level."""
     return scalars["levels"] * scalars["per_line"]
 
 
 def _regular(scalars: Scalars) -> int:
-    """The least that a regular tree can have: the upper levels, then one node without children's lines."""
+    """Return the minimum size of a regular tree: the upper levels, then one node without its child lines."""
     per_line = scalars["per_line"]
     return scalars["last"] + per_line * (1 + per_line) if scalars["levels"] else 0
 
@@ -178,7 +178,7 @@ UNITS: dict[str, Unit] = {unit.name: unit for unit in _TABLE}
 
 
 def check(device: str, offered: Collection[str], name: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> Work:
-    """The work of a launch on a device that offers some units, or a `DeviceFault` that says what does not fit."""
+    """Check a launch on a device that offers the units `offered`; raise a `DeviceFault` that says what does not fit."""
     if name not in offered:
         raise DeviceFault(f"device {device!r} has no unit {name!r}; it has {', '.join(sorted(offered))}")
     unit = UNITS[name]
@@ -198,16 +198,16 @@ def _check_scalars(unit: Unit, values: Scalars) -> None:
         if name in WORDS:
             continue
         least = 1 if name == "step" else 0
-        if not least <= value <= LONGEST:
-            raise DeviceFault(f"{unit.name}: {name}={value}, allowed are {least} to {LONGEST}")
+        if not least <= value <= MAX_ROWS:
+            raise DeviceFault(f"{unit.name}: {name}={value}, allowed are {least} to {MAX_ROWS}")
     if values.get("from", 0) > values.get("levels", 0):
         raise DeviceFault(f"{unit.name}: from={values['from']}, but there are {values['levels']} levels to walk")
-    if unit.rows(values) > LONGEST:
-        raise DeviceFault(f"{unit.name}: {unit.rows(values)} rows, at most {LONGEST} are allowed: cut the runs")
+    if unit.rows(values) > MAX_ROWS:
+        raise DeviceFault(f"{unit.name}: {unit.rows(values)} rows, at most {MAX_ROWS} are allowed: cut the runs")
 
 
 def _check_buffers(unit: Unit, buffers: Sequence[Buffer], values: Scalars) -> np.dtype[np.unsignedinteger]:
-    """The type of the words, which all buffers of words share."""
+    """Check the buffers and return the type of the words, which is the same in all word buffers."""
     word: np.dtype[np.unsignedinteger] = buffers[0].dtype
     if word not in (np.dtype(np.uint32), np.dtype(np.uint64)):
         raise DeviceFault(f"{unit.name}: {unit.slots[0].name} holds {word}, words are uint32 or uint64")
@@ -218,8 +218,8 @@ def _check_buffers(unit: Unit, buffers: Sequence[Buffer], values: Scalars) -> np
         if buffer.dtype != wanted:
             raise DeviceFault(f"{unit.name}: {slot.name} holds {buffer.dtype}, it must hold {wanted}")
         if buffer.size < needed:
-            told = ", ".join(f"{name}={value}" for name, value in values.items())
-            raise DeviceFault(f"{unit.name}: {slot.name} has {buffer.size} elements, {told} needs {needed} of them")
+            given = ", ".join(f"{name}={value}" for name, value in values.items())
+            raise DeviceFault(f"{unit.name}: {slot.name} has {buffer.size} elements, {given} needs {needed} of them")
         if slot.written and sum(other is buffer for other in buffers) > 1:
             raise DeviceFault(f"{unit.name}: {slot.name} is written to, so it must be a buffer of its own")
     for name in WORDS & values.keys():

@@ -1,8 +1,8 @@
-"""A stand-in clock for tests: virtual time. Threads take turns, one at a time, and time passes when all of them wait.
+"""A clock in virtual time, for tests. One thread runs at a time, and time advances when all threads wait.
 
-Sleeping costs nothing and a run is the same each time, so what a pipeline makes of a device with set speeds can be
-compared exactly with what is predicted. The thread that makes the clock and those started by it belong to it; no other
-may use it. Threads that wait for each other in a circle are found out: that is a `RuntimeError`.
+Sleeping costs nothing and every run is the same, so the throughput of a pipeline on a device with fixed speeds can be
+compared exactly with the prediction. Limit: only the thread that creates the clock and those started by it may use it.
+A deadlock raises a `RuntimeError`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from millrace.host.runtime.clock import Monitor, Worker
 
 
 class _Thread:
-    """One thread of a clock: what it waits for, and until when at the latest."""
+    """One thread of a clock: the condition that it waits for, and its deadline."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        """Ready to go."""
+        """A thread that is ready to run."""
         self.clock = clock
         self.turn = threading.Semaphore(0)
         self.ready: Callable[[], bool] = lambda: True
@@ -27,12 +27,12 @@ class _Thread:
         self.ended = False
 
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the thread has ended."""
         self.clock.wait_for(lambda: self.ended)
 
 
 class _Monitor:
-    """Only one thread runs at a time, so there is nothing to lock; waiting is the clock's business."""
+    """A monitor without a lock, since only one thread runs at a time; the clock does the waiting."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -43,27 +43,27 @@ class _Monitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing was locked."""
+        """Nothing to unlock."""
 
     def wait_for(self, predicate: Callable[[], bool]) -> bool:
-        """The others' turn until the predicate is true."""
+        """Let other threads run until the predicate is true."""
         self._clock.wait_for(predicate)
         return True
 
     def notify_all(self) -> None:
-        """Predicates are looked at whenever a thread waits."""
+        """Nothing to do: the clock checks all predicates whenever a thread waits."""
 
 
 class _Lock:
-    """A thread that waits for it lets the others go on, as one that waits for a real lock would not."""
+    """A lock that lets other threads of the clock run while one waits for it; a real lock would block the clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        """Free."""
+        """A free lock."""
         self._monitor = clock.monitor()
         self._taken = False
 
     def __enter__(self) -> None:
-        """Wait for one's turn."""
+        """Wait for the lock and take it."""
         with self._monitor:
             self._monitor.wait_for(lambda: not self._taken)
             self._taken = True
@@ -71,33 +71,33 @@ class _Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """The next one's turn."""
+        """Free the lock."""
         with self._monitor:
             self._taken = False
             self._monitor.notify_all()
 
 
 class VirtualClock:
-    """Time that passes only when all threads wait for it."""
+    """Time that advances only when all threads wait."""
 
     def __init__(self) -> None:
-        """Midnight; the calling thread is the first."""
+        """Start at time 0 with the calling thread."""
         self._now = 0
         first = _Thread(self)
         self._threads = [first]
         self._by_ident = {threading.get_ident(): first}
 
     def now(self) -> int:
-        """Virtual nanoseconds since the clock was made."""
+        """Return the virtual nanoseconds since the clock was created."""
         return self._now
 
     def sleep_until(self, when: int) -> None:
-        """Return when it is that time."""
+        """Return at that time."""
         if when > self._now:
             self.wait_for(lambda: self._now >= when, when)
 
     def start(self, work: Callable[[], None], name: str) -> Worker:
-        """A real thread, which runs when it is its turn."""
+        """Start a real thread, which runs when the clock schedules it."""
         thread = _Thread(self)
 
         def run() -> None:
@@ -108,34 +108,34 @@ class VirtualClock:
             finally:
                 thread.ended = True
                 self._threads.remove(thread)
-                self._pass_on()
+                self._run_next()
 
         self._threads.append(thread)
         threading.Thread(target=run, name=name, daemon=True).start()
         return thread
 
     def monitor(self) -> Monitor:
-        """A monitor that locks nothing."""
+        """Return a monitor of this clock."""
         return _Monitor(self)
 
     def lock(self) -> AbstractContextManager[object]:
-        """A lock by turns."""
+        """Return a lock of this clock."""
         return _Lock(self)
 
     def wait_for(self, ready: Callable[[], bool], until: int | None = None) -> None:
-        """Let the others go on until the calling thread is ready, or it is time."""
+        """Let other threads run until the calling thread is ready or its deadline is reached."""
         me = self._by_ident[threading.get_ident()]
         me.ready, me.until = ready, until
-        if self._pass_on() is not me:
+        if self._run_next() is not me:
             me.turn.acquire()
         me.ready, me.until = lambda: True, None
 
-    def _pass_on(self) -> _Thread:
-        """The first thread that can go on does; where none can, time passes."""
+    def _run_next(self) -> _Thread:
+        """Schedule the first thread that is ready and return it; if none is ready, advance the time."""
         while True:
             for thread in self._threads:
                 if thread.ready():
-                    # A thread that passes on to itself does not wait for its turn.
+                    # A thread that schedules itself does not wait on its semaphore.
                     if self._by_ident.get(threading.get_ident()) is not thread:
                         thread.turn.release()
                     return thread

@@ -1,1 +1,1 @@
-"""The `on` condition: its tree, exact arithmetic, bounds on keys, and the logical plan."""
+"""The `on` condition: its tree, exact arithmetic, key ranges, and the logical plan."""

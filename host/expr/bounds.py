@@ -1,10 +1,10 @@
-"""Turns a comparison into bounds on a key: given the rows of one side, which words of the other side can match?
+"""Solves a comparison for a key: computes, for each row of one side, the range of keys of the other side that match.
 
-A comparison in which the searched side stands in one place only is turned inside out, operator by operator, until
-the key stands alone: `abs(r.x - s.x) <= 5` seen from r is `s.x` in `[r.x - 5, r.x + 5]`. Exact arithmetic gives
-exact bounds, and so does IEEE arithmetic, whose rounding is undone too (`exact_ends.py`). Pairs are checked
-again (`Solved.exact` is false) only where the key is an expression, or where the keys that match need not be one range.
-How ends become words is in `keys.py`.
+The searched side must occur in one operand only. The operators are inverted one by one until the key is isolated: for
+a row of r, `abs(r.x - s.x) <= 5` becomes `s.x` in `[r.x - 5, r.x + 5]`. Bounds are exact for exact arithmetic and for
+IEEE arithmetic, whose rounding is inverted too (`exact_ends.py`). Pairs need a second check (`SolvedComparison.exact`
+is false) only if the key is an expression, or if the matching keys may not form one range. `keys.py` converts the ends
+of a range to words.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _BOUNDS: dict[CompareOp, tuple[bool, bool]] = {
 
 @dataclass(frozen=True)
 class Inversion:
-    """One operator to undo on the way to the key; `beside` is what stands next to the key's branch."""
+    """One operator to invert on the path to the key; `operand` is its other operand, without the key."""
 
     op: Literal["negate", "abs", "a + key", "key - a", "a - key", "a * key"]
-    beside: Expression | None
+    operand: Expression | None
     kind: Kind
-    """The arithmetic that the operator is done in."""
+    """The arithmetic of the operator."""
     inner: Kind
-    """What the key's branch is before this operator."""
-    grain: int
-    """Where that branch is exact: a number that makes it whole when multiplied by it."""
+    """The kind of the operand that contains the key."""
+    denominator: int
+    """If that operand is exact: a common denominator of its values."""
 
 
 @dataclass(frozen=True)
-class Solved:
-    """`expression op value`, with the `path` from the expression down to its `key`.
+class SolvedComparison:
+    """`expression op value`, with the `path` of operators from the expression down to its `key`.
 
-    `below` and `above` say on which sides the key is bounded; `exact` that the bounds need no second check.
+    `below` and `above`: the key has a lower bound, an upper bound. `exact`: the bounds need no second check.
     """
 
     term: Comparison
@@ -72,17 +72,17 @@ class Solved:
     op: CompareOp
     value: Expression
     kind: Kind
-    grain: int
+    denominator: int
     path: tuple[Inversion, ...]
     below: bool
     above: bool
     exact: bool
 
 
-def solve(term: Comparison, side: Side, kinds: Kinds) -> Solved | None:
-    """Turn a comparison inside out for a key of `side`; nothing where that cannot be done or bounds nothing.
+def solve(term: Comparison, side: Side, kinds: Kinds) -> SolvedComparison | None:
+    """Solve a comparison for a key of `side`; None if that is not possible or gives no bound.
 
-    `kinds` tells what an expression is, which decides how its arithmetic is undone.
+    `kinds` returns the kind of an expression, which decides how its arithmetic is inverted.
     """
     left, right = side in sides_of(term.left), side in sides_of(term.right)
     if left == right:
@@ -92,78 +92,78 @@ def solve(term: Comparison, side: Side, kinds: Kinds) -> Solved | None:
     key, path = _descend(top, side, kinds)
     if sides_of(key) != {side} or any(p.op == "a * key" and _factor(p) == 0 for p in path):
         return None
-    below, above, lossless = _reach(op, path)
+    below, above, lossless = _bounded_ends(op, path)
     if not (below or above) or (op == "<>" and not lossless):
         return None
     is_exact = isinstance(key, Column) and lossless and _convex(path)
-    return Solved(term, key, op, value, kinds(top), _grain(top), path, below, above, is_exact)
+    return SolvedComparison(term, key, op, value, kinds(top), _denominator(top), path, below, above, is_exact)
 
 
 def _descend(node: Expression, side: Side, kinds: Kinds) -> tuple[Expression, tuple[Inversion, ...]]:
-    """Walk down to the key: a column, or the first operator that has `side` on both its branches."""
+    """Walk down to the key: a column, or the first operator with `side` in both operands."""
     path: list[Inversion] = []
     while True:
         kind = kinds(node)
         if isinstance(node, Negate | Absolute):
             op: Literal["negate", "abs"] = "negate" if isinstance(node, Negate) else "abs"
             node = node.operand
-            path.append(Inversion(op, None, kind, kind, _grain(node)))
+            path.append(Inversion(op, None, kind, kind, _denominator(node)))
             continue
         if not isinstance(node, Arithmetic):
             return node, tuple(path)
         left, right = side in sides_of(node.left), side in sides_of(node.right)
         if left and right:
             return node, tuple(path)
-        inner, beside = (node.left, node.right) if left else (node.right, node.left)
+        inner, operand = (node.left, node.right) if left else (node.right, node.left)
         name: Literal["a + key", "key - a", "a - key", "a * key"] = "a + key"
         if node.op == "*":
             name = "a * key"
         elif node.op == "-":
             name = "key - a" if left else "a - key"
-        path.append(Inversion(name, beside, kind, kinds(inner), _grain(inner)))
+        path.append(Inversion(name, operand, kind, kinds(inner), _denominator(inner)))
         node = inner
 
 
 def _factor(step: Inversion) -> Fraction:
-    """The constant that the key is multiplied by; 0 where it is not a constant, which cannot be undone."""
-    return step.beside.value if isinstance(step.beside, Number) else Fraction(0)
+    """Return the constant factor of the key; 0 if the factor is not a constant, which cannot be inverted."""
+    return step.operand.value if isinstance(step.operand, Number) else Fraction(0)
 
 
-def _grain(node: Expression) -> int:
-    """A number that makes an exact expression whole when multiplied by it."""
+def _denominator(node: Expression) -> int:
+    """Return a common denominator of the values of an exact expression."""
     if isinstance(node, Number):
         return node.value.denominator
     if isinstance(node, Negate | Absolute):
-        return _grain(node.operand)
+        return _denominator(node.operand)
     if isinstance(node, Arithmetic):
-        left, right = _grain(node.left), _grain(node.right)
+        left, right = _denominator(node.left), _denominator(node.right)
         return left * right if node.op == "*" else lcm(left, right)
     return 1
 
 
 def _double_factor(step: Inversion) -> float:
-    """The constant as a double: 0 or infinite where it is too small or too large for one."""
+    """Return the constant factor as a double: 0 or infinity if it is too small or too large."""
     return float(exact.to_double(Exact.constant(_factor(step)))[0])
 
 
 def _regular(step: Inversion) -> bool:
-    """Whether a product with the constant keeps the order: as a double, 0 and infinity make NaN in the midst of it."""
+    """Return whether the step is monotone: a factor that is 0 or infinite as a double gives NaN for some keys."""
     return step.op != "a * key" or step.kind != "double" or 0 < abs(_double_factor(step)) < np.inf
 
 
 def _convex(path: tuple[Inversion, ...]) -> bool:
-    """Whether the keys that match are one range.
+    """Return whether the matching keys form one range.
 
-    NaN (infinity minus infinity) matches nothing. It comes where the key's branch is infinite, so for the outermost
-    keys. But abs() makes the middle keys the smallest, and `(abs(key) - 1e308) * 10 + a` is NaN for just those if `a`
-    is infinite; so no more than one rounding operation is trusted after it.
+    NaN (infinity minus infinity) matches nothing. It occurs where the operand with the key is infinite, so at the
+    outermost keys. But abs() maps the middle keys to the smallest values, and `(abs(key) - 1e308) * 10 + a` is NaN for
+    exactly these if `a` is infinite. So at most one rounding operation may follow abs().
     """
     steps = [p.op for p in path if p.op == "abs" or (p.kind == "double" and p.op != "negate")]
     return all(_regular(p) for p in path) and "abs" not in steps[2:]
 
 
-def _reach(op: CompareOp, path: tuple[Inversion, ...]) -> tuple[bool, bool, bool]:
-    """Whether the key ends up bounded from below and from above, and whether nothing was given away."""
+def _bounded_ends(op: CompareOp, path: tuple[Inversion, ...]) -> tuple[bool, bool, bool]:
+    """Return whether the key has a lower and an upper bound, and whether the inversion loses nothing."""
     below, above = _BOUNDS[op]
     lossless = True
     for step in path:
@@ -177,10 +177,9 @@ def _reach(op: CompareOp, path: tuple[Inversion, ...]) -> tuple[bool, bool, bool
 
 @dataclass(frozen=True)
 class Bound:
-    """One end of a range: `strict` leaves the value itself out.
+    """One end of a range: `strict` excludes the value itself.
 
-    Where `infinite` is 1 or -1 the end is plus or minus infinity, whatever `value` is: integers have none of their
-    own.
+    Where `infinite` is 1 or -1, the end is plus or minus infinity and `value` is ignored: integers have no infinity.
     """
 
     value: Value
@@ -191,10 +190,10 @@ class Bound:
 Ends = tuple[Bound | None, Bound | None]
 
 
-def ends(solved: Solved, op: CompareOp, columns: Columns, types: Types) -> tuple[Ends, Mask | None]:
-    """The range of the key that `expression op value` allows, for each row of `columns`, and where there is none.
+def ends(solved: SolvedComparison, op: CompareOp, columns: Columns, types: Types) -> tuple[Ends, Mask | None]:
+    """Return the range of keys that satisfy `expression op value` for each row of `columns`, and a mask of null rows.
 
-    `op` is the solved one, or one of the two halves of a `<>`. An operand that comes to NaN is a null: no key
+    `op` is the solved operator, or one of the two halves of a `<>`. An operand that evaluates to NaN is null: no key
     matches.
     """
     value = evaluate(solved.value, columns, types)
@@ -205,18 +204,20 @@ def ends(solved: Solved, op: CompareOp, columns: Columns, types: Types) -> tuple
     if solved.path and solved.kind == "double":
         result, null = _closed(result, null)
     elif solved.path and isinstance(value, Double):
-        result = _whole(result, partial(exact_ends.least, strict=bound.strict, grain=solved.grain), solved.grain)
+        lower_end = partial(exact_ends.least_integers, strict=bound.strict, denominator=solved.denominator)
+        result = _integer_ends(result, lower_end, solved.denominator)
     for step in solved.path:
-        beside = None if step.beside is None else evaluate(step.beside, columns, types)
-        null = _nan(beside, null)
-        result = _invert(step, beside, result)
+        operand = None if step.operand is None else evaluate(step.operand, columns, types)
+        null = _nan(operand, null)
+        result = _invert(step, operand, result)
         if step.kind == "double" and step.inner != "double":
-            result = _whole(result, partial(exact_ends.least_rounding, grain=step.grain), step.grain)
+            lower_end = partial(exact_ends.least_integers_rounding_to, denominator=step.denominator)
+            result = _integer_ends(result, lower_end, step.denominator)
     return result, null
 
 
 def _nan(value: Value | None, null: Mask | None) -> Mask | None:
-    """Where a value, or one before it, is NaN; nothing if nowhere."""
+    """Return a mask of the rows where this value or an earlier one is NaN; None if there are none."""
     if not isinstance(value, Double):
         return null
     found = np.isnan(value.array)
@@ -230,29 +231,29 @@ def _either(found: Mask | None, null: Mask | None) -> Mask | None:
 
 
 def _closed(given: Ends, null: Mask | None) -> tuple[Ends, Mask | None]:
-    """Ends that are doubles and inside the range; rows that have no such double become null."""
+    """Replace the ends by the outermost doubles inside the range; rows without such a double become null."""
     found: list[Bound | None] = [None, None]
     for i, bound in enumerate(given):
         if bound is not None:
-            doubles, nothing = exact_ends.closed(bound.value, bound.strict, lower=i == 0)
+            doubles, nothing = exact_ends.closed_end(bound.value, bound.strict, lower=i == 0)
             found[i], null = Bound(Double(doubles), False), _either(nothing, null)
     return (found[0], found[1]), null
 
 
-def _whole(given: Ends, least: Callable[[Array], tuple[Array, Array]], grain: int) -> Ends:
-    """Ends of an exact branch, from doubles: `least` finds the lower one, and the upper one as its mirror image."""
+def _integer_ends(given: Ends, lower_end: Callable[[Array], tuple[Array, Array]], denominator: int) -> Ends:
+    """Convert double ends to ends of an exact operand: `lower_end` finds the lower one, mirrored the upper one."""
     low, high = given
     if low is not None:
-        whole, infinite = least(exact.to_double(low.value))
-        low = Bound(Exact(whole, den=grain), False, infinite)
+        integers, infinite = lower_end(exact.to_double(low.value))
+        low = Bound(Exact(integers, den=denominator), False, infinite)
     if high is not None:
-        whole, infinite = least(-exact.to_double(high.value))
-        high = Bound(Exact(-whole, den=grain), False, -infinite)
+        integers, infinite = lower_end(-exact.to_double(high.value))
+        high = Bound(Exact(-integers, den=denominator), False, -infinite)
     return low, high
 
 
-def whole(bound: Bound, lower: bool) -> Bound:
-    """The whole number next to a double, outwards; NaN (infinity minus infinity on the way) bounds nothing."""
+def round_outwards(bound: Bound, lower: bool) -> Bound:
+    """Round a double end outwards to an integer; NaN (infinity minus infinity) gives no bound."""
     if isinstance(bound.value, Exact):
         return bound
     doubles = np.floor(bound.value.array) if lower else np.ceil(bound.value.array)
@@ -264,24 +265,24 @@ def whole(bound: Bound, lower: bool) -> Bound:
     return Bound(Exact(np.array([int(f) for f in doubles], dtype=object)), False, infinite)
 
 
-def _invert(step: Inversion, beside: Value | None, given: Ends) -> Ends:
+def _invert(step: Inversion, operand: Value | None, given: Ends) -> Ends:
     low, high = given
     if step.op == "abs":
         return _map(exact.negate, _turned(high)), high
     if step.op == "negate":
         return _map(exact.negate, _turned(high)), _map(exact.negate, _turned(low))
-    assert beside is not None
+    assert operand is not None
     flips = step.op == "a - key" or (step.op == "a * key" and _factor(step) < 0)
     if flips:
         low, high = _turned(high), _turned(low)
     if step.kind == "double":
-        return _undo_double(step, exact.to_double(beside), (low, high), flips)
-    undo = _undo(step, beside)
+        return _undo_double(step, exact.to_double(operand), (low, high), flips)
+    undo = _undo(step, operand)
     return _map(undo, low), _map(undo, high)
 
 
 def _undo_double(step: Inversion, a: Array, given: Ends, flips: bool) -> Ends:
-    """The doubles that the operator takes into the range; all of them where its factor is no ordinary double."""
+    """Return the doubles that the operator maps into the range; all doubles if its factor is 0 or infinite."""
     if not _regular(step):
         return None, None
     sign = -1.0 if flips else 1.0
@@ -297,20 +298,20 @@ def _undo_double(step: Inversion, a: Array, given: Ends, flips: bool) -> Ends:
 
 
 def _turned(bound: Bound | None) -> Bound | None:
-    """With infinity's sign turned round, for an operator that turns the order round."""
+    """Negate the infinity of an end, for an operator that reverses the order."""
     if bound is None or bound.infinite is None:
         return bound
     return replace(bound, infinite=-bound.infinite)
 
 
-def _undo(step: Inversion, beside: Value) -> Callable[[Value], Value]:
-    """The function that takes a bound on the operator's result to a bound on the key's branch."""
+def _undo(step: Inversion, operand: Value) -> Callable[[Value], Value]:
+    """Return the function that maps a bound on the operator's result to a bound on the operand with the key."""
     if step.op == "a - key":
-        return lambda v: exact.subtract(beside, v)
+        return lambda v: exact.subtract(operand, v)
     if step.op == "key - a":
-        return lambda v: exact.add(v, beside)
+        return lambda v: exact.add(v, operand)
     if step.op == "a + key":
-        return lambda v: exact.subtract(v, beside)
+        return lambda v: exact.subtract(v, operand)
     return lambda v: exact.multiply(v, Exact.constant(1 / _factor(step)))
 
 

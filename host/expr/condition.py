@@ -1,8 +1,8 @@
-"""The `on` condition as a small tree: what the parser makes and what the planner and the evaluator read.
+"""The `on` condition as a syntax tree: the parser builds it, the planner and the evaluator read it.
 
-The tree is untyped: column types are known only when the schemas are (`bind` in `plan.py`). Every node carries
-the span of text it came from, so that an error found later still points at the place. `BETWEEN` is already two
-comparisons; a condition is either one conjunction (`bands` has one entry) or an OR of bands (several).
+The tree is untyped: column types are known only once the schemas are (`bind` in `plan.py`). Every node has the span of
+its text, so that a later error can point at it. `BETWEEN` is stored as two comparisons. A condition is either one
+conjunction (`bands` has one entry) or an OR of bands (several entries).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Number:
-    """A literal number, exact. `decimal`: written with a point or an exponent, so a double against floats."""
+    """A literal number, exact. `decimal`: written with a point or an exponent; compared with floats as a double."""
 
     value: Fraction
     decimal: bool
@@ -38,7 +38,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Instant:
-    """`TIMESTAMP '…'` or `DATE '…'`: nanoseconds since 1970; `zoned` when the text has an offset."""
+    """`TIMESTAMP '…'` or `DATE '…'`: nanoseconds since 1970; `zoned`: the text has a UTC offset."""
 
     ns: int
     zoned: bool
@@ -47,7 +47,7 @@ class Instant:
 
 @dataclass(frozen=True)
 class Duration:
-    """`INTERVAL '5' MINUTE`: a fixed number of nanoseconds (a day is 24 hours; months and years are refused)."""
+    """`INTERVAL '5' MINUTE`: a fixed number of nanoseconds (a day is 24 hours; months and years are not allowed)."""
 
     ns: int
     span: Span
@@ -94,24 +94,24 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Condition:
-    """The whole text: a pair matches if all comparisons of at least one entry of `bands` hold."""
+    """A full condition: a pair matches if all comparisons of at least one entry of `bands` hold."""
 
     text: str
     bands: tuple[tuple[Comparison, ...], ...]
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Every comparison, in the order of the text."""
+        """Yield every comparison, in the order of the text."""
         for band in self.bands:
             yield from band
 
     def columns(self, side: Side) -> tuple[str, ...]:
-        """The names of `side`'s columns in the order of their first use."""
+        """Return the names of `side`'s columns, in the order of their first use."""
         found = [c.name for t in self.comparisons() for c in columns_of(t) if c.side == side]
         return tuple(dict.fromkeys(found))
 
 
 def columns_of(node: Expression | Comparison) -> Iterator[Column]:
-    """Every column in a tree, in the order of the text."""
+    """Yield every column in a tree, in the order of the text."""
     if isinstance(node, Column):
         yield node
     elif isinstance(node, Negate | Absolute):
@@ -122,5 +122,5 @@ def columns_of(node: Expression | Comparison) -> Iterator[Column]:
 
 
 def sides_of(node: Expression | Comparison) -> frozenset[Side]:
-    """The sides whose columns a tree uses."""
+    """Return the sides whose columns a tree uses."""
     return frozenset(c.side for c in columns_of(node))

@@ -1,8 +1,8 @@
-"""Evaluates expressions and comparisons of a condition over whole columns, exactly as the text says.
+"""Evaluates the expressions and comparisons of a condition column by column, exactly as written.
 
-Columns come as native arrays (`millrace.host.base.words.native`) of rows that have no null or NaN in them; times become
-exact nanoseconds. The kinds of expressions (number, instant, duration) are checked here too, once, when schemas are
-known: a type error is a `PredicateError` that points at the place.
+Columns are native arrays (`native` in `base/words.py`) without nulls and NaN; times become exact nanoseconds. The
+kinds of expressions (number, instant, duration) are checked here too, once the schemas are known: a type error is a
+`PredicateError` that points at its position in the text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INSTANTS = ("naive instant", "zoned instant")
 
 
 def evaluate(node: Expression, columns: Columns, types: Types) -> Value:
-    """The values of an expression, row by row (a constant stays one number)."""
+    """Return the values of an expression, one per row (a constant stays one number)."""
     if isinstance(node, Column):
         return _column(columns[node.side, node.name], types[node.side, node.name])
     if isinstance(node, Number):
@@ -60,7 +60,7 @@ def _column(values: Array, kind: KeyType) -> Value:
 
 @np.errstate(all="ignore")
 def holds(term: Comparison, columns: Columns, types: Types, rows: int) -> Mask:
-    """Where a comparison is true. Infinities and NaN are legal values here, not errors."""
+    """Return a mask of the rows where a comparison is true. Infinities and NaN are valid values, not errors."""
     left, right = evaluate(term.left, columns, types), evaluate(term.right, columns, types)
     return np.broadcast_to(exact.compare(term.op, left, right), (rows,))
 
@@ -77,7 +77,7 @@ def check(term: Comparison, types: Types, text: str) -> None:
 
 
 def kind_of(node: Expression, types: Types, text: str) -> Kind:
-    """What an expression is; a `PredicateError` where its operands do not go together."""
+    """Return the kind of an expression; raise a `PredicateError` if its operands cannot be combined."""
     if isinstance(node, Column):
         kind = types[node.side, node.name]
         if kind.domain == "time":

@@ -1,9 +1,9 @@
-"""Arrays of numbers that mean what a condition's text says: exact rationals, and IEEE doubles.
+"""Arithmetic and comparison of number arrays: exact rationals, and IEEE doubles.
 
-`Exact` is an integer array under a lazy affine map, `(base * mul + off) / den`, so that `r.x - 5` or a timestamp in
-other units costs nothing until it is compared; where the true value leaves 64 bits the arithmetic moves to Python
-integers, slow and right. `Double` is a float64 array. The two meet as the contract says: arithmetic of both is done
-in doubles (the exact operand is rounded to nearest first), a comparison of both is exact.
+`Exact` is an integer array with a lazy affine map, `(base * mul + off) / den`, so `r.x - 5` or a timestamp in another
+unit costs nothing until it is compared. If a value does not fit into 64 bits, the arithmetic uses Python integers,
+which is slow but correct. `Double` is a float64 array. Arithmetic between the two is done in doubles (the exact operand
+is rounded to nearest first); comparisons between the two are exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXACT_DOUBLE = 2**53
 
 @dataclass(frozen=True)
 class Exact:
-    """The rationals `(base * mul + off) / den`; a constant has no base. `literal`: a decimal standing in the text."""
+    """The rationals `(base * mul + off) / den`; a constant has no base. `literal`: a decimal literal."""
 
     base: Array | None
     mul: int = 1
@@ -34,13 +34,13 @@ class Exact:
 
     @staticmethod
     def constant(value: Fraction | int, literal: bool = False) -> Exact:
-        """A single number, the same for every row."""
+        """Return one number, the same for every row."""
         exact = Fraction(value)
         return Exact(None, 0, exact.numerator, exact.denominator, literal)
 
     @property
     def value(self) -> Fraction:
-        """The number, of a constant."""
+        """The value of a constant."""
         return Fraction(self.off, self.den)
 
 
@@ -55,7 +55,7 @@ Value = Exact | Double
 
 
 def numerators(x: Exact, scale: int = 1) -> Array:
-    """`(base * mul + off) * scale` as int64 or uint64 where every one fits, else as Python integers."""
+    """Return `(base * mul + off) * scale` as int64 or uint64 if all values fit, else as Python integers."""
     mul, off = x.mul * scale, x.off * scale
     if x.base is None:
         return _integers(np.array([off], dtype=object))
@@ -75,14 +75,14 @@ def numerators(x: Exact, scale: int = 1) -> Array:
 
 
 def _integers(values: Array) -> Array:
-    """Python integers as int64 if they fit."""
+    """Convert Python integers to int64 if they fit."""
     if len(values) and (min(values) < INT64_MIN or max(values) > INT64_MAX):
         return values
     return values.astype(np.int64)
 
 
 def to_double(x: Value) -> Array:
-    """The nearest doubles; beyond the largest double, infinity."""
+    """Return the nearest doubles; beyond the largest double, infinity."""
     if isinstance(x, Double):
         return x.array
     top = numerators(x)
@@ -167,7 +167,7 @@ def multiply(x: Value, y: Value) -> Value:
 
 
 def compare(op: CompareOp, x: Value, y: Value) -> Mask:
-    """`x op y`, row by row; a NaN on either side is a null, so the answer there is no."""
+    """Return `x op y`, row by row; a NaN on either side is null, so the result is false there."""
     if isinstance(x, Double) and isinstance(y, Exact) and y.literal:
         y = Double(to_double(y))
     elif isinstance(y, Double) and isinstance(x, Exact) and x.literal:
@@ -186,7 +186,7 @@ def compare(op: CompareOp, x: Value, y: Value) -> Mask:
 
 
 def _comparable(x: Array, y: Array) -> tuple[Array, Array]:
-    """Two integer arrays in types that NumPy compares exactly."""
+    """Return two integer arrays in types that NumPy compares exactly."""
     if x.dtype == y.dtype:
         return x, y
     return x.astype(object), y.astype(object)
@@ -206,7 +206,7 @@ def _apply(op: CompareOp, x: Any, y: Any) -> Mask:
 
 
 def signs(x: Exact, y: Array) -> Array:
-    """The sign of `x - y`, exactly, for doubles `y` (0 where `y` is NaN)."""
+    """Return the exact sign of `x - y` for doubles `y` (0 where `y` is NaN)."""
     top = numerators(x)
     if top.dtype == np.int64 and x.den == 1:
         return _integer_signs(top, y)
@@ -219,10 +219,10 @@ def _sign(x: Fraction, y: float) -> int:
 
 
 def _integer_signs(x: Array, y: Array) -> Array:
-    """Compare int64 with doubles: by the double's floor, then by what the floor cut off."""
+    """Compare int64 with doubles: by the floor of the double, then by its fraction."""
     floor = np.floor(y)
     inside = (floor >= -(2.0**63)) & (floor < 2.0**63)
-    whole = np.where(inside, floor, 0.0).astype(np.int64)
-    near = np.where(x > whole, 1, np.where((x < whole) | (y > floor), -1, 0))
+    floor_int = np.where(inside, floor, 0.0).astype(np.int64)
+    near = np.where(x > floor_int, 1, np.where((x < floor_int) | (y > floor), -1, 0))
     outside = np.where(np.isnan(y), 0, np.where(y > 0, -1, 1))
     return np.where(inside, near, outside).astype(np.int8)

@@ -1,8 +1,9 @@
-"""The key that an index is ordered by, and ranges of its words.
+"""The key that an index is ordered by, and conversion of key ranges to ranges of words.
 
-A key is a column (its words keep every value apart) or an expression of one side's columns (clamped to 64 bits, so
-a search finds a little more and the pairs are checked again). Range ends are rounded inwards to values of the key's
-type and saturate at its ends; an impossible range is empty, written as a low word above its high word.
+A key is a column (distinct values have distinct words) or an expression over one side's columns. An expression is
+clamped to 64 bits, so a search may return extra candidates, and the pairs are checked again. Range ends are rounded
+inwards to values of the key type and saturate at its minimum and maximum. An empty range has a low word above its high
+word.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import numpy as np
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import KeyType, saturating_add, to_words
 from millrace.host.expr import exact
-from millrace.host.expr.bounds import Bound, Ends, whole
+from millrace.host.expr.bounds import Bound, Ends, round_outwards
 from millrace.host.expr.condition import Column, Expression, columns_of
 from millrace.host.expr.evaluate import Columns, Types, evaluate
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN, Double, Exact
-from millrace.host.expr.exact_ends import closed, double_words, single_words
+from millrace.host.expr.exact_ends import closed_end, double_words, single_words
 from millrace.host.kernels.word_shifter import shifted_words
 from millrace.host.runtime.result_memory import result_array
 
 
 @dataclass(frozen=True)
 class Key:
-    """What an index on one side is ordered by. One unit of its integers is worth `scale` (in numbers or ns)."""
+    """The key that an index on one side is ordered by. One unit of its integers is `scale` (a number, or ns)."""
 
     expression: Expression
     kind: KeyType
@@ -34,12 +35,12 @@ class Key:
 
     @property
     def clamped(self) -> bool:
-        """Whether values beyond 64 bits are held at the ends."""
+        """Whether values beyond 64 bits are clamped."""
         return self.kind.domain == "int" and not isinstance(self.expression, Column)
 
     @np.errstate(all="ignore")
     def words(self, columns: Columns, types: Types) -> tuple[Array, Mask | None]:
-        """The words of the rows, and where there is one (an expression may come to NaN), or nothing if everywhere."""
+        """Return the words of the rows, and a mask of rows that have one (an expression may be NaN); None: all have."""
         node = self.expression
         if isinstance(node, Column):
             values = columns[node.side, node.name]
@@ -58,7 +59,7 @@ class Key:
 
 
 def make_key(expression: Expression, types: Types) -> Key:
-    """The key of a column or a one-sided expression."""
+    """Return the key of a column or a one-sided expression."""
     if isinstance(expression, Column):
         kind = types[expression.side, expression.name]
         return Key(expression, kind, Fraction(kind.ns))
@@ -70,7 +71,7 @@ def make_key(expression: Expression, types: Types) -> Key:
 
 
 def word_range(given: tuple[Ends, Mask | None], key: Key, rows: int) -> tuple[Array, Array]:
-    """The lowest and the highest word of each row's range, both inside it; low > high where it is empty."""
+    """Return the lowest and the highest word of each row's range, both inclusive; low > high if it is empty."""
     (low, high), null = given
     lo, none_low = _line(low, key, rows, lower=True)
     hi, none_high = _line(high, key, rows, lower=False)
@@ -83,13 +84,13 @@ def word_range(given: tuple[Ends, Mask | None], key: Key, rows: int) -> tuple[Ar
 
 
 def _line(bound: Bound | None, key: Key, rows: int, lower: bool) -> tuple[Array, Mask | None]:
-    """The innermost words of one end for all rows (perhaps the column itself: not to be changed), and where none is."""
+    """Return the words of one end for all rows (maybe the column itself: read only), and a mask of empty ranges."""
     outermost = key.kind.word.type(0 if lower else np.iinfo(key.kind.word).max)
     if bound is None:
         return np.full(rows, outermost), None
-    bound = whole(bound, lower) if key.clamped else bound  # an expression's unit need not be 1
+    bound = round_outwards(bound, lower) if key.clamped else bound  # the unit of an expression may differ from 1
     words, nothing = _end(bound, key, lower)
-    # An expression's key was clamped as the bound is: what lies beyond the type's end stands at that end.
+    # The key of an expression is clamped like the bound: values beyond the range of the type are at its ends.
     nothing = None if key.clamped else nothing
     if bound.infinite is not None and bound.infinite.any():
         words = np.where(bound.infinite == 0, words, outermost)
@@ -99,7 +100,7 @@ def _line(bound: Bound | None, key: Key, rows: int, lower: bool) -> tuple[Array,
 
 
 def _end(bound: Bound, key: Key, lower: bool) -> tuple[Array, Mask | None]:
-    """The innermost word of one end, and where it leaves nothing, if anywhere."""
+    """Return the word of one end, and a mask of the rows whose range is empty, or None."""
     if key.kind.domain == "float":
         return _float_end(bound, key.kind, lower)
     if isinstance(bound.value, Double):
@@ -108,7 +109,7 @@ def _end(bound: Bound, key: Key, lower: bool) -> tuple[Array, Mask | None]:
 
 
 def _integer_end(value: Exact, strict: bool, key: Key, lower: bool) -> tuple[Array, Mask | None]:
-    """Round inwards to a whole number of the key's units, one further if strict and already whole; saturate."""
+    """Round inwards to an integer number of key units, one further if strict and already an integer; saturate."""
     scale = value.den * key.scale
     mul, off, den = value.mul * scale.denominator, value.off * scale.denominator, scale.numerator
     if value.base is not None and value.base.dtype == key.kind.dtype and mul == den:
@@ -117,15 +118,15 @@ def _integer_end(value: Exact, strict: bool, key: Key, lower: bool) -> tuple[Arr
     top = exact.numerators(value, scale.denominator)
     if top.dtype == np.int64 and den <= INT64_MAX:
         floor = top // np.int64(den)
-        whole = floor * np.int64(den) == top
-        step = np.where(whole, int(strict), 1) if lower else np.where(whole, -int(strict), 0)
+        is_integer = floor * np.int64(den) == top
+        step = np.where(is_integer, int(strict), 1) if lower else np.where(is_integer, -int(strict), 0)
         if len(floor) == 0 or (int(floor.min()) > INT64_MIN and int(floor.max()) < INT64_MAX):
             return _saturated(floor + step, key.kind, lower)
     return _saturated(np.array([_divide(int(n), den, strict, lower) for n in top], dtype=object), key.kind, lower)
 
 
 def is_shift(bound: Bound, key: Key) -> bool:
-    """Whether an end is a column of the key's own type plus a constant."""
+    """Return whether an end is a column of the key's own type plus a constant."""
     value = bound.value
     if not isinstance(value, Exact) or bound.infinite is not None or value.base is None:
         return False
@@ -134,7 +135,7 @@ def is_shift(bound: Bound, key: Key) -> bool:
 
 
 def _divide(n: int, den: int, strict: bool, lower: bool) -> int:
-    """The outermost whole number inside the end `n / den`."""
+    """Return the outermost integer inside the end `n / den`."""
     if lower:
         return n // den + 1 if strict else -(-n // den)
     return -(-n // den) - 1 if strict else n // den
@@ -154,7 +155,7 @@ def _shifted(base: Array, delta: int, lower: bool) -> tuple[Array, Mask | None]:
 
 
 def _saturated(values: Array, kind: KeyType, lower: bool) -> tuple[Array, Mask]:
-    """Integers (int64 or Python's) held inside the key's type; beyond the far end nothing is left."""
+    """Clamp integers (int64 or Python's) to the key type; a range beyond its far end is empty."""
     info = np.iinfo(kind.dtype)
     low, high = int(info.min), int(info.max)
     if values.dtype == object:
@@ -168,7 +169,7 @@ def _saturated(values: Array, kind: KeyType, lower: bool) -> tuple[Array, Mask]:
 
 
 def _integer_end_of_double(f: Array, strict: bool, kind: KeyType, lower: bool) -> tuple[Array, Mask]:
-    """A double as the end of a range of integers, exactly; NaN (infinity minus infinity) bounds nothing."""
+    """Convert a double to the end of an integer range, exactly; NaN (infinity minus infinity) gives no bound."""
     info = np.iinfo(kind.dtype)
     low, high = float(info.min), float(int(info.max) + 1)  # powers of two (or 0): exact doubles
     inside = np.ceil(f) if lower else np.floor(f)
@@ -189,8 +190,8 @@ def _integer_end_of_double(f: Array, strict: bool, kind: KeyType, lower: bool) -
 
 
 def _float_end(bound: Bound, kind: KeyType, lower: bool) -> tuple[Array, Mask | None]:
-    """The outermost value of a float key inside the end, exactly, whatever the end is made of."""
-    doubles, nothing = closed(bound.value, bound.strict, lower)
+    """Return the outermost float key inside the end, exactly, for exact and double ends."""
+    doubles, nothing = closed_end(bound.value, bound.strict, lower)
     if kind.dtype == np.float64:
         return double_words(doubles), nothing
     return single_words(doubles, lower), nothing

@@ -1,9 +1,9 @@
-"""From a parsed condition and two schemas to a plan: what an index searches, what is filtered, what is checked again.
+"""Builds the logical plan of a condition from two schemas: what an index searches and which pairs are checked again.
 
-For each direction (rows of one side searching the other) a plan has a `Probe`: the key that the searched side is
-ordered by, one or more ranges of it, and the comparisons that must be checked on the pairs found. A condition whose
-terms cannot be turned into ranges has no probes, and only `scan` serves it. Terms with columns of one side alone
-filter rows before they reach any index (`stream/intake.py`); such rows still fill their window.
+For each direction (rows of one side probe the other side) a plan has a `Probe`: the key that orders the searched side,
+one or more ranges of this key, and the comparisons to check on the pairs found. If no term can be converted to a range,
+the plan has no probes, and only the `scan` index supports the condition. Terms over one side filter rows before any
+index sees them (`stream/intake.py`); filtered rows still count in their window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millrace.host.base.errors import PredicateError, SchemaError
 from millrace.host.base.types import SIDES, Array, Mask, Side, other
 from millrace.host.base.words import KeyType, from_words, key_type
 from millrace.host.expr import evaluate as ev
-from millrace.host.expr.bounds import Solved, ends, solve
+from millrace.host.expr.bounds import SolvedComparison, ends, solve
 from millrace.host.expr.condition import (
     Absolute,
     Arithmetic,
@@ -42,35 +42,37 @@ PlanKind = Literal["equality", "band", "multi-band", "inequality", "two inequali
 
 @dataclass(frozen=True)
 class Probe:
-    """How rows of the other side search `side`: ranges of `key`, then `recheck` on the pairs found.
+    """How rows of the other side probe `side`: search ranges of `key`, then check `recheck` on the pairs found.
 
-    `ranges` is a union of conjunctions of solved comparisons. `recheck` is a union of conjunctions too; empty: none
-    needed.
+    `ranges` is a union of conjunctions of solved comparisons. `recheck` is a union of conjunctions, too; if it is
+    empty, the pairs need no check.
     """
 
     side: Side
     key: Key
-    ranges: tuple[tuple[tuple[Solved, CompareOp], ...], ...]
+    ranges: tuple[tuple[tuple[SolvedComparison, CompareOp], ...], ...]
     recheck: tuple[tuple[Comparison, ...], ...]
 
     @np.errstate(all="ignore")
     def word_ranges(self, columns: Columns, types: Types, rows: int) -> tuple[Array, Array]:
-        """Low and high words, one line per range; made disjoint, so that no pair is found twice."""
+        """Return low and high words, one row per range. The ranges are disjoint, so no pair is found twice."""
         pairs = [self._range(parts, columns, types, rows) for parts in self.ranges]
         if len(pairs) == 1:
             return pairs[0][0].reshape(1, rows), pairs[0][1].reshape(1, rows)
         return _disjoint(np.stack([p[0] for p in pairs]), np.stack([p[1] for p in pairs]))
 
     def shifts(self, column: Column, types: Types) -> tuple[int, int] | None:
-        """The range as distances below and above a column of the searching side; nothing where it is something else.
+        """Return the range as distances below and above a column of the probing side; None if it has another form.
 
-        Found by trying it on one value: its bounds must be of the form `column + constant`, and leave something.
+        The distances come from one sample value. Both bounds must be `column + constant` with a non-empty range.
         """
         dtype, word = self.key.kind.dtype, self.key.kind.word
         middle = int(np.iinfo(word).max) // 2 + 1
         value = {(column.side, column.name): from_words(np.array([middle], word), dtype)}
         for solved, op in self.ranges[0]:
-            columns = set(columns_of(solved.value)) | {c for p in solved.path if p.beside for c in columns_of(p.beside)}
+            columns = set(columns_of(solved.value)) | {
+                c for p in solved.path if p.operand for c in columns_of(p.operand)
+            }
             if columns != {column}:
                 return None
             for bound in ends(solved, op, value, types)[0]:
@@ -82,9 +84,9 @@ class Probe:
         return middle - low, high - middle
 
     def _range(
-        self, parts: Sequence[tuple[Solved, CompareOp]], columns: Columns, types: Types, rows: int
+        self, parts: Sequence[tuple[SolvedComparison, CompareOp]], columns: Columns, types: Types, rows: int
     ) -> tuple[Array, Array]:
-        """The intersection of what each comparison allows."""
+        """Intersect the ranges of all comparisons."""
         lo, hi = word_range(ends(parts[0][0], parts[0][1], columns, types), self.key, rows)
         for solved, op in parts[1:]:
             low, high = word_range(ends(solved, op, columns, types), self.key, rows)
@@ -93,20 +95,20 @@ class Probe:
 
 
 def _disjoint(lo: Array, hi: Array) -> tuple[Array, Array]:
-    """The same union of closed ranges per row, with none overlapping; an empty range has low > high."""
+    """Return the same union of closed ranges per row without overlaps; an empty range has low > high."""
     empty = lo > hi
     top = np.iinfo(lo.dtype).max
     order = np.argsort(np.where(empty, top, lo), axis=0, kind="stable")
     lo, hi = np.take_along_axis(lo, order, 0), np.take_along_axis(hi, order, 0)
     empty = np.take_along_axis(empty, order, 0)
-    reach = np.zeros(lo.shape[1], lo.dtype)
+    covered_to = np.zeros(lo.shape[1], lo.dtype)
     seen = np.zeros(lo.shape[1], np.bool_)
     for i in range(len(lo)):
-        covered = seen & (lo[i] <= reach)
-        after = np.where(reach == top, top, reach + reach.dtype.type(1))
-        gone = empty[i] | (covered & (hi[i] <= reach))
+        covered = seen & (lo[i] <= covered_to)
+        after = np.where(covered_to == top, top, covered_to + covered_to.dtype.type(1))
+        gone = empty[i] | (covered & (hi[i] <= covered_to))
         low = np.where(covered, after, lo[i])
-        reach = np.where(gone, reach, np.maximum(reach, hi[i]))
+        covered_to = np.where(gone, covered_to, np.maximum(covered_to, hi[i]))
         seen |= ~gone
         lo[i], hi[i] = np.where(gone, 1, low), np.where(gone, 0, hi[i])
     return lo, hi
@@ -120,36 +122,36 @@ class Plan:
     kind: PlanKind
     types: Types
     probes: dict[Side, Probe] | None
-    """By searched side; nothing where no index can search."""
-    whole: tuple[tuple[Comparison, ...], ...]
-    """The terms that relate both sides: what is checked where nothing was searched."""
+    """By searched side; None if no index can search."""
+    two_sided_terms: tuple[tuple[Comparison, ...], ...]
+    """The terms that relate both sides; checked on every pair if nothing is searched."""
 
     def describe(self) -> str:
-        """One line for people: the kind and the keys."""
+        """Return one line of text with the kind and the keys."""
         if self.probes is None:
             return f"{self.kind}: no term can be searched, every pair is checked"
         keys = ", ".join(f"{s} by {render(self.probes[s].key.expression)}" for s in SIDES)
         return f"{self.kind}: {keys}"
 
     def recheck_of(self, searched: Side) -> tuple[tuple[Comparison, ...], ...]:
-        """What must be checked on the pairs found in `searched`."""
-        return self.whole if self.probes is None else self.probes[searched].recheck
+        """Return the terms to check on the pairs found in `searched`."""
+        return self.two_sided_terms if self.probes is None else self.probes[searched].recheck
 
-    def band(self, asking: Side) -> tuple[int, int] | None:
-        """How far below and above its own key's word a tuple of a side searches, if that is the same for all.
+    def band(self, probing: Side) -> tuple[int, int] | None:
+        """Return how far below and above its own key's word a tuple of side `probing` searches, if all search equally.
 
-        So it is for `r.x - s.x BETWEEN a AND b` over integer columns of one type: words are as far apart as values.
+        This holds for `r.x - s.x BETWEEN a AND b` over integer columns of one type: words differ as values do.
         """
         if self.probes is None:
             return None
-        own, searched = self.probes[asking].key, self.probes[other(asking)]
+        own, searched = self.probes[probing].key, self.probes[other(probing)]
         alike = own.kind == searched.key.kind and own.kind.domain != "float"
         if len(searched.ranges) > 1 or not alike or not isinstance(own.expression, Column):
             return None
         return searched.shifts(own.expression, self.types)
 
     def matches(self, terms: tuple[tuple[Comparison, ...], ...], columns: Columns, rows: int) -> Mask:
-        """Which pairs satisfy all comparisons of at least one conjunction."""
+        """Return a mask of the pairs that satisfy all comparisons of at least one conjunction."""
         found = np.zeros(rows, np.bool_)
         for conjunction in terms:
             keep = np.ones(rows, np.bool_)
@@ -160,7 +162,7 @@ class Plan:
 
 
 def bind(condition: Condition, schemas: dict[Side, pa.Schema]) -> Plan:
-    """Look the columns up, check the types, and find what an index can search."""
+    """Find the columns, check their types, and plan what an index can search."""
     types: dict[tuple[Side, str], KeyType] = {}
     for side in SIDES:
         for name in condition.columns(side):
@@ -171,7 +173,7 @@ def bind(condition: Condition, schemas: dict[Side, pa.Schema]) -> Plan:
 
 
 def column_type(side: Side, name: str, schema: pa.Schema) -> KeyType:
-    """The key type of a column that the condition names, or an error that says what there is."""
+    """Return the key type of a column of the condition; raise an error that lists the columns if there is none."""
     if name not in schema.names:
         known = ", ".join(f"{side}.{n}" for n in schema.names) or "none"
         raise SchemaError(f"the condition uses {side}.{name}, but {side} has no such column; its columns are {known}")
@@ -179,7 +181,7 @@ def column_type(side: Side, name: str, schema: pa.Schema) -> KeyType:
 
 
 def plan_kind(condition: Condition) -> PlanKind:
-    """What kind of search a condition allows; this needs no types, so a bad index is found before any data."""
+    """Return the kind of search a condition allows. It needs no types, so a wrong index is reported before any data."""
     bands = _two_sided(condition)
     best = {side: _best([solve(t, side, lambda _: "exact") for t in bands[0]]) for side in SIDES}
     if not best["r"] or not best["s"]:
@@ -194,7 +196,7 @@ def plan_kind(condition: Condition) -> PlanKind:
 
 
 def _two_sided(condition: Condition) -> tuple[tuple[Comparison, ...], ...]:
-    """The terms that relate both sides; in an OR all terms, since a one-sided one holds for its own band only."""
+    """Return the terms that relate both sides; for an OR all terms: a one-sided term applies to its own band only."""
     if len(condition.bands) > 1:
         return condition.bands
     return (tuple(t for t in condition.bands[0] if len(sides_of(t)) == 2),)
@@ -210,32 +212,32 @@ def _plan(condition: Condition, types: Types) -> Plan:
 
 
 def _probe(condition: Condition, bands: tuple[tuple[Comparison, ...], ...], side: Side, types: Types) -> Probe:
-    """The best search of `side`."""
+    """Return the best probe of `side`."""
     kinds = partial(ev.kind_of, types=types, text=condition.text)
     solved = [[solve(t, side, kinds) for t in band] for band in bands]
     if len(bands) > 1:
         return _multi_band(bands, side, types, solved)
     best = _best(solved[0])
     used = [one for one in best if one.op != "<>"] or best[:1]
-    ranges: tuple[tuple[tuple[Solved, CompareOp], ...], ...] = (tuple((one, one.op) for one in used),)
+    ranges: tuple[tuple[tuple[SolvedComparison, CompareOp], ...], ...] = (tuple((one, one.op) for one in used),)
     if used[0].op == "<>":
         ranges = (((used[0], "<"),), ((used[0], ">"),))
     certain = {id(one.term) for one in used if one.exact}
-    rest = tuple(t for t in bands[0] if id(t) not in certain)
-    return Probe(side, make_key(best[0].key, types), ranges, (rest,) if rest else ())
+    unproven = tuple(t for t in bands[0] if id(t) not in certain)
+    return Probe(side, make_key(best[0].key, types), ranges, (unproven,) if unproven else ())
 
 
-def _best(solved: Sequence[Solved | None]) -> list[Solved]:
-    """The comparisons on the key that searches best; none where no term can be turned into a range."""
-    groups: dict[str, list[Solved]] = {}
+def _best(solved: Sequence[SolvedComparison | None]) -> list[SolvedComparison]:
+    """Return the comparisons on the most selective key; empty if no term can be converted to a range."""
+    groups: dict[str, list[SolvedComparison]] = {}
     for one in solved:
         if one is not None:
             groups.setdefault(render(one.key), []).append(one)
     return max(groups.values(), key=_rank) if groups else []
 
 
-def _rank(group: list[Solved]) -> int:
-    """An equality searches best, then a range with two ends, then one with one, then `<>`."""
+def _rank(group: list[SolvedComparison]) -> int:
+    """Rank by selectivity: an equality first, then a range with two ends, then with one end, then `<>`."""
     if any(one.op == "=" for one in group):
         return 3
     ranged = [one for one in group if one.op != "<>"]
@@ -261,8 +263,8 @@ def check_bands(condition: Condition) -> None:
                 )
 
 
-def _band_parts(parts: Sequence[Solved | None]) -> list[Solved]:
-    """The comparisons of one part of an OR that bound the column itself."""
+def _band_parts(parts: Sequence[SolvedComparison | None]) -> list[SolvedComparison]:
+    """Return the comparisons of one part of an OR that bound the column itself."""
     return [one for one in parts if one is not None and one.op != "<>" and isinstance(one.key, Column)]
 
 
@@ -270,7 +272,7 @@ def _multi_band(
     bands: tuple[tuple[Comparison, ...], ...],
     side: Side,
     types: Types,
-    solved: list[list[Solved | None]],
+    solved: list[list[SolvedComparison | None]],
 ) -> Probe:
     ranges = [tuple((one, one.op) for one in _band_parts(parts)) for parts in solved]
     exact = all(one is not None and one.exact and one.op != "<>" for parts in solved for one in parts)
@@ -279,7 +281,7 @@ def _multi_band(
 
 
 def render(node: Expression) -> str:
-    """An expression as text, the same for the same expression wherever it stands."""
+    """Return an expression as text; equal expressions give equal texts, whatever their position."""
     if isinstance(node, Column):
         return f"{node.side}.{node.name}"
     if isinstance(node, Number):

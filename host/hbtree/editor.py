@@ -1,11 +1,11 @@
-"""Applies sorted changes to a regular HB+-Tree: in groups by all threads, the rest by one (thesis, appendix A, 5.6).
+"""Applies sorted changes to a regular HB+-Tree: groups with all threads, the rest with one (thesis, appendix A, 5.6).
 
-Changes are sorted by their words, one for each word. A group (16 Ki changes, as in the paper) ends where the changes of
-a big leaf end: so every inner node has one owner, which needs no lock. The kernels are in `hbtree_update`. The order in
-which changes are applied does not matter, and applying one twice changes nothing.
+Changes are sorted by word, with one change per word. A group (16 Ki changes, as in the paper) ends where the changes of
+a big leaf end. So each inner node is changed by one thread, and no lock is needed. The kernels are in `update.py`.
+Changes may be applied in any order, and applying one twice has no further effect.
 
-Where a journal (`hbtree_journal`) is given, everything that changes is kept first, and its `undo` puts it back. One
-thread at a time may edit a tree, and nobody may search it meanwhile (`runtime/rwlock.py`).
+If a journal (`journal.py`) is given, it saves everything before it changes, and its `undo` restores it. Limit: one
+thread at a time may edit a tree, and no thread may search it during the edit (`runtime/rwlock.py`).
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ if TYPE_CHECKING:
     from millrace.host.hbtree.regular import RegularTree
 
 GROUP = 1 << 14
-"""Changes that one thread takes at a time."""
+"""Changes of a group, which is one thread's task."""
 _NEAR = 16
-"""Changes among which the end of a big leaf is looked for first."""
+"""Changes searched first for the end of a big leaf."""
 JOURNAL = 1 << 22
-"""Bytes of a piece of journal for the changes that one thread does alone."""
+"""Bytes of a journal piece for the single-threaded changes."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Sorted, distinct words, none the largest; whether each is an upsert (1) or a delete (0); where its value is."""
+    """Sorted, distinct words, none the maximum; an upsert (1) or a delete (0) each; and where its value is."""
 
     words: Array
     upserts: npt.NDArray[np.uint8]
     rows: npt.NDArray[np.uint32]
-    """Of an upsert the place of its value among `values`."""
+    """For an upsert, the index of its value in `values`."""
     values: Array
 
     @classmethod
     def of(cls, words: Array, values: Array, upserts: bool = True) -> Changes:
-        """Upserts, or deletes, with a value each."""
+        """Upserts with a value each, or deletes."""
         count = len(words)
         return cls(words, np.full(count, upserts, np.uint8), np.arange(count, dtype=np.uint32), values)
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of changes."""
         return len(self.words)
 
     def part(self, first: int, stop: int) -> Changes:
-        """Some of them."""
+        """Changes `first` to `stop - 1`."""
         return Changes(self.words[first:stop], self.upserts[first:stop], self.rows[first:stop], self.values)
 
 
 @dataclass(frozen=True)
-class Left:
-    """Changes that are left over, by number, and what the kernels were given."""
+class Leftover:
+    """Numbers of the changes that the parallel phase did not apply, and the kernel arguments."""
 
     numbers: npt.NDArray[np.int64]
-    given: Array
+    args: Array
     changes: Changes
 
 
@@ -72,41 +72,41 @@ class Editor:
     """Applies changes to a tree."""
 
     def __init__(self, tree: RegularTree, team: Team, journal: Journal | None = None) -> None:
-        """Without a journal nothing can be undone."""
+        """Without a journal, changes cannot be undone."""
         self._tree, self._team, self._journal = tree, team, journal
         self._wide = tree.word.itemsize == 8
         self.left = 0
-        """Changes that one thread had to do."""
+        """Number of changes that were applied by one thread."""
 
     def apply(self, changes: Changes) -> bool:
-        """Apply all; false if there was no room for nodes: then some are applied and some are not."""
-        return not len(changes) or self.rest(self.in_groups(changes))
+        """Apply all; false if the pools are full: then only some changes are applied."""
+        return not len(changes) or self.apply_leftover(self.in_groups(changes))
 
-    def rest(self, left: Left) -> bool:
-        """Apply by one thread what is left over; false if there was no room for nodes."""
+    def apply_leftover(self, left: Leftover) -> bool:
+        """Apply the remaining changes with one thread; false if the pools are full."""
         self.left += len(left.numbers)
-        done = self._alone(hu.rest_64 if self._wide else hu.rest_32, left.given, left.numbers)
+        done = self._alone(hu.leftover_64 if self._wide else hu.leftover_32, left.args, left.numbers)
         self._tree.refresh()
         return done
 
     def merge(self) -> None:
-        """Merge big leaves that have few words."""
-        few = np.flatnonzero(self._tree.is_sparse())
-        if len(few) and self._tree.levels > 1:
-            given = np.zeros(hu.ARGUMENTS, np.int64)
+        """Merge sparse big leaves."""
+        sparse = np.flatnonzero(self._tree.is_sparse())
+        if len(sparse) and self._tree.levels > 1:
+            args = np.zeros(hu.ARGUMENTS, np.int64)
             scratch = np.empty(self._scratch_words, np.uint64)
-            given[[hu.TREE, hu.SCRATCH]] = address(self._tree.table), address(scratch)
-            self._alone(hu.merge_64 if self._wide else hu.merge_32, given, few)
+            args[[hu.TREE, hu.SCRATCH]] = address(self._tree.table), address(scratch)
+            self._alone(hu.merge_64 if self._wide else hu.merge_32, args, sparse)
             self._tree.refresh()
 
     @property
     def _scratch_words(self) -> int:
-        """Of 64 bits: words and values of two big leaves."""
+        """Scratch size in 64-bit units: words and values of two big leaves."""
         tree = self._tree
         return (2 * tree.fanout * tree.per_leaf + 16) * 2
 
-    def in_groups(self, changes: Changes) -> Left:
-        """Apply by all threads what needs no split, of at least one change."""
+    def in_groups(self, changes: Changes) -> Leftover:
+        """Apply with all threads the changes that need no split; there must be at least one change."""
         tree, team = self._tree, self._team
         lines = tree.lines_of(changes.words, team)
         bounds = _bounds(lines, tree.fanout)
@@ -114,48 +114,49 @@ class Editor:
         grown, size = np.zeros(parts, np.int64), self._scratch_words
         scratch = team.arena.take(parts * size, np.uint64)
         entries = (tree.table, changes.words, changes.upserts, changes.values, lines, bounds, left, grown, scratch)
-        given = np.zeros(hu.ARGUMENTS, np.int64)
-        given[: len(entries)] = [address(entry) for entry in entries]
-        given[hu.SCRATCH_SIZE], given[hu.ROWS] = 8 * size, address(changes.rows)
+        args = np.zeros(hu.ARGUMENTS, np.int64)
+        args[: len(entries)] = [address(entry) for entry in entries]
+        args[hu.SCRATCH_SIZE], args[hu.ROWS] = 8 * size, address(changes.rows)
         if self._journal is not None:
             journals = self._journal.pieces(self._journal_sizes(np.diff(bounds)))
-            given[hu.JOURNALS] = address(journals)
-        team.run(hu.group_64 if self._wide else hu.group_32, given, parts)
+            args[hu.JOURNALS] = address(journals)
+        team.run(hu.group_64 if self._wide else hu.group_32, args, parts)
         tree.table[hf.SIZE] += int(grown.sum())
         team.arena.give(scratch)
-        return Left(np.flatnonzero(left), given, changes)
+        return Leftover(np.flatnonzero(left), args, changes)
 
     def _journal_sizes(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Bytes per group: a line for each change, a window for some, and room to look ahead."""
+        """Journal bytes per group: a line for each change, a window for some, and a reserve."""
         tree = self._tree
         leaf = tree.fanout * tree.stride + tree.last_bytes
         sizes: npt.NDArray[np.int64] = counts * (tree.stride + 64) + counts // 16 * leaf // 4 + 8 * leaf + (1 << 19)
         return sizes
 
-    def _alone(self, share: Any, given: Array, numbers: Array) -> bool:
-        """One thread, with as many pieces of journal as it takes."""
+    def _alone(self, share: Any, args: Array, numbers: Array) -> bool:
+        """Run a kernel with one thread and as many journal pieces as it needs."""
         if not len(numbers):
             return True
         scratch = np.empty(self._scratch_words, np.uint64)
-        given[hu.SCRATCH], given[hu.NUMBERS] = address(scratch), address(numbers)
-        given[hu.FIRST], given[hu.NUMBERED], given[hu.DONE_AS] = 0, len(numbers), hu.NO_JOURNAL
-        while given[hu.DONE_AS] == hu.NO_JOURNAL:
+        args[hu.SCRATCH], args[hu.NUMBERS] = address(scratch), address(numbers)
+        args[hu.FIRST], args[hu.NUMBERED], args[hu.STATUS] = 0, len(numbers), hu.NO_JOURNAL
+        while args[hu.STATUS] == hu.NO_JOURNAL:
             if self._journal is not None:
                 journals = self._journal.pieces(np.array([JOURNAL]))
-                given[hu.JOURNALS] = address(journals)
-            self._team.run(share, given, 1)
-        return bool(given[hu.DONE_AS] == hu.DONE)
+                args[hu.JOURNALS] = address(journals)
+            self._team.run(share, args, 1)
+        return bool(args[hu.STATUS] == hu.DONE)
 
 
 def compile_kernels(word: np.dtype[Any]) -> None:
-    """Compile what changes trees of a type of words, if that was not done yet."""
-    shares = (hu.group_64, hu.rest_64, hu.merge_64) if word.itemsize == 8 else (hu.group_32, hu.rest_32, hu.merge_32)
+    """Compile the update kernels for a word type, unless they are compiled already."""
+    wide = word.itemsize == 8
+    shares = (hu.group_64, hu.leftover_64, hu.merge_64) if wide else (hu.group_32, hu.leftover_32, hu.merge_32)
     for share in shares:
         assert share.address
 
 
 def _bounds(lines: Array, fanout: int) -> Array:
-    """Where groups begin and end: where a big leaf ends, first from each 16 Ki changes on (within a group, if so)."""
+    """Group boundaries: after every 16 Ki changes, the next end of a big leaf, if one follows within a group."""
     nominal = np.arange(GROUP, len(lines), GROUP)
     ends, open_, near = np.full(len(nominal), len(lines)), np.arange(len(nominal)), _NEAR
     while len(open_):

@@ -1,10 +1,11 @@
-"""A file of sections: versioned, checksummed, memory-mapped, written whole or not at all.
+"""A file of sections: versioned, checksummed, memory-mapped, and written atomically.
 
     magic (8 bytes) | version, header's length (uint32 each) | header's SHA-256 | header (JSON) | sections
 
-The header tells each section's place, length and SHA-256; sections begin at multiples of a page, so that mapped arrays
-are as aligned as allocated ones. A file is written beside its name, flushed to the disk and renamed. `read_file`
-checks everything, which reads the file once; the pages stay in the system's cache. Limit: numbers are little-endian.
+The header holds the offset, length and SHA-256 of each section. Sections begin at page boundaries, so that mapped
+arrays are aligned like allocated ones. A file is written under a temporary name, flushed to disk and renamed.
+`read_file` verifies all checksums, which reads the file once; the pages stay in the page cache. Limit: numbers are
+little-endian. (Not in the paper.)
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ MAGIC = b"MRINDEX\x00"
 VERSION = 2
 _PAGE = 1 << 12
 _HEAD = struct.Struct("<8sII32s")
-_MOST_HEADER = 1 << 24
+_MAX_HEADER = 1 << 24
 
 
 def write_file(path: Path, about: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
-    """Write sections (buffers of bytes) and what is said about them in place of `path`, all or nothing."""
+    """Write sections (byte buffers) and their description `about` to `path`, atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -43,19 +44,19 @@ def write_file(path: Path, about: Mapping[str, Any], sections: Mapping[str, Any]
         _sync_folder(path.parent)
     except OSError as error:
         raise ArgumentError(
-            f"cannot save to {path}: {error.strerror}; what was there is unchanged; choose another place"
+            f"cannot save to {path}: {error.strerror}; an existing file is unchanged; choose another path"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def _write(file: Any, about: Mapping[str, Any], sections: Mapping[str, memoryview]) -> None:
-    places: dict[str, list[Any]] = {}
+    entries: dict[str, list[Any]] = {}
     at = 0
     for name, data in sections.items():
-        places[name] = [at, len(data), hashlib.sha256(data).hexdigest()]
+        entries[name] = [at, len(data), hashlib.sha256(data).hexdigest()]
         at += -(-len(data) // _PAGE) * _PAGE
-    header = json.dumps({"about": dict(about), "sections": places}, sort_keys=True).encode()
+    header = json.dumps({"about": dict(about), "sections": entries}, sort_keys=True).encode()
     file.write(_HEAD.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest()) + header)
     file.write(bytes(-(_HEAD.size + len(header)) % _PAGE))
     for data in sections.values():
@@ -64,7 +65,7 @@ def _write(file: Any, about: Mapping[str, Any], sections: Mapping[str, memoryvie
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name last; not every file system lets a folder be flushed."""
+    """Flush the rename to disk; not every file system can flush a folder."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -78,7 +79,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What is said about the sections, and the sections as bytes, mapped; a damaged file is a `StateError`."""
+    """Return the description and the mapped sections (bytes); a damaged file raises `StateError`."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -89,12 +90,12 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         ) from error
     if mapped is None or size < _HEAD.size:
         raise StateError(f"{path} has {size} bytes, too few for a saved index: it was cut off; save the index again")
-    whole: Array = np.frombuffer(mapped, np.uint8)
-    about, places = _header(path, whole)
-    begin = -(-(_HEAD.size + _HEAD.unpack(whole[: _HEAD.size].tobytes())[2]) // _PAGE) * _PAGE
+    contents: Array = np.frombuffer(mapped, np.uint8)
+    about, entries = _header(path, contents)
+    begin = -(-(_HEAD.size + _HEAD.unpack(contents[: _HEAD.size].tobytes())[2]) // _PAGE) * _PAGE
     sections = {}
-    for name, (at, length, digest) in places.items():
-        data = whole[begin + at : begin + at + length]
+    for name, (at, length, digest) in entries.items():
+        data = contents[begin + at : begin + at + length]
         if len(data) < length:
             raise StateError(f"{path} ends before its section {name!r} does: it was cut off; save the index again")
         if hashlib.sha256(data.data).hexdigest() != digest:
@@ -103,36 +104,36 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     return about, sections
 
 
-_Places = dict[str, tuple[int, int, str]]
+_Entries = dict[str, tuple[int, int, str]]
 
 
-def _header(path: Path, whole: Array) -> tuple[dict[str, Any], _Places]:
-    """What is said about the sections, and of each where it is, its length and its checksum."""
-    magic, version, length, digest = _HEAD.unpack(whole[: _HEAD.size].tobytes())
+def _header(path: Path, contents: Array) -> tuple[dict[str, Any], _Entries]:
+    """The description, and the offset, length and checksum of each section."""
+    magic, version, length, digest = _HEAD.unpack(contents[: _HEAD.size].tobytes())
     if magic != MAGIC:
         raise StateError(f"{path} is no saved index: it begins with {magic!r}, not with {MAGIC!r}")
     if version != VERSION:
-        told = "a newer millrace" if version > VERSION else "an older millrace"
+        writer = "a newer millrace" if version > VERSION else "an older millrace"
         raise StateError(
-            f"{path} has format version {version}, written by {told}; this one reads version {VERSION}: "
+            f"{path} has format version {version}, written by {writer}; this one reads version {VERSION}: "
             f"open it with that one, or save the index again"
         )
-    text = whole[_HEAD.size : _HEAD.size + length].tobytes()
-    if length > _MOST_HEADER or len(text) < length or hashlib.sha256(text).digest() != digest:
+    text = contents[_HEAD.size : _HEAD.size + length].tobytes()
+    if length > _MAX_HEADER or len(text) < length or hashlib.sha256(text).digest() != digest:
         raise StateError(f"{path} was cut off or altered: the checksum of its header is wrong; save the index again")
     try:
         header = json.loads(text)
-        about, places = dict(header["about"]), {name: (*place,) for name, place in header["sections"].items()}
-        fits = all(_is_place(*place) for place in places.values())
+        about, entries = dict(header["about"]), {name: (*entry,) for name, entry in header["sections"].items()}
+        fits = all(_is_valid_entry(*entry) for entry in entries.values())
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StateError(
             f"{path} has a header that this version cannot read ({error}): save the index again"
         ) from error
     if not fits:
-        raise StateError(f"{path} has sections that lie where none can be: save the index again")
-    return about, places
+        raise StateError(f"{path} has sections at invalid offsets: save the index again")
+    return about, entries
 
 
-def _is_place(at: Any, length: Any, digest: Any) -> bool:
-    """Whether a section may lie there: numbers, and a page's beginning."""
+def _is_valid_entry(at: Any, length: Any, digest: Any) -> bool:
+    """Whether a section entry is valid: non-negative integers, and an offset at a page boundary."""
     return type(at) is int and type(length) is int and at >= 0 and length >= 0 and at % _PAGE == 0

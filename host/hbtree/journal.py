@@ -1,9 +1,8 @@
-"""The journal of an update: what a regular HB+-Tree had where it changes, so that it can be put back.
+"""The undo journal of an update: old contents of a regular HB+-Tree, to restore it if the device fails.
 
-Not in the paper, which does not say what becomes of the tree if the device fails. Every change writes a line of the
-journal, so that a large update in fresh memory spends much of its time on the system's pages, and how much differs from
-one update to the next: the blocks it lies in are used again by the next update, of whatever tree, up to what an arena
-keeps.
+Not in the paper, which does not say what happens to the tree if the device fails. Each change writes a line of the
+journal. In fresh memory, a large update therefore spends much of its time on page faults, and that time varies from
+update to update. So later updates, of any tree, reuse the memory blocks, up to the limit of an arena.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree import update as hu
-from millrace.host.runtime.arena import Arena, Workroom
+from millrace.host.runtime.arena import Arena, ArenaCache
 from millrace.host.runtime.intrinsics import table
 from millrace.host.runtime.team import Team
 
@@ -25,17 +24,17 @@ if TYPE_CHECKING:
     from millrace.host.hbtree.regular import RegularTree
 
 _BLOCK = 1 << 25
-"""Bytes of a block: all of one size, so that updates of any size can use those of another."""
+"""Bytes of a block: all have one size, so that updates of any size can reuse them."""
 _HEAD = 2
-"""Words before what a piece keeps: how many bytes of it are used, and how many there are."""
-_ROOM = Workroom()
+"""Words of a piece's header: bytes used and capacity."""
+_MEMORY = ArenaCache()
 
 
 class Journal:
-    """What was there before, in pieces; and the tree's own numbers, which are few."""
+    """Old contents in pieces, and a copy of the tree's scalar state."""
 
     def __init__(self, tree: RegularTree, arena: Arena | None = None) -> None:
-        """Of a tree that has not begun to change."""
+        """Start a journal before the tree changes."""
         self._tree, self._arena = tree, arena or Arena()
         self._blocks: list[Array] = []
         self._pieces: list[Array] = []
@@ -44,15 +43,15 @@ class Journal:
 
     @classmethod
     @contextmanager
-    def kept(cls, tree: RegularTree) -> Iterator[Journal]:
-        """One whose memory the next may use."""
-        with _ROOM.use() as arena:
+    def pooled(cls, tree: RegularTree) -> Iterator[Journal]:
+        """A journal whose memory is reused by the next one."""
+        with _MEMORY.use() as arena:
             journal = cls(tree, arena)
             yield journal
             journal._forget()
 
     def pieces(self, sizes: npt.NDArray[np.int64]) -> Array:
-        """Room for so many bytes each: the addresses."""
+        """Allocate a piece of each size in bytes; return the addresses."""
         made = [self._piece(size) for size in sizes.tolist()]
         self._pieces += made
         return table(*made)
@@ -67,14 +66,14 @@ class Journal:
         return made
 
     def undo(self, team: Team) -> None:
-        """The tree is as it was."""
+        """Restore the tree."""
         for piece in reversed(self._pieces):
             team.run(hu.rewind, table(piece), 1)
         self._tree.set_numbers(self._before)
         self._pieces = []
 
     def _forget(self) -> None:
-        """What was kept is not needed any more."""
+        """Return the memory to the arena."""
         for block in self._blocks:
             self._arena.give(block)
         self._blocks, self._pieces, self._free = [], [], self._free[:0]

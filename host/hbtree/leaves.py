@@ -1,10 +1,10 @@
-"""The L-segment of an HB+-Tree: sorted words in lines of 64 bytes, small values in or beside their words' line.
+"""The L-segment of an HB+-Tree: sorted words in lines of 64 bytes, with small values inline.
 
-What a lookup costs is the lines that it reads from memory. Values as wide as the words share a line with them, half and
-half, as in the paper (thesis, appendix A, Figure 2a: four pairs of 64 bits a line): a lookup reads one line of an inner
-level and one of the leaves. Values of 4 bytes beside words of 8, or the other way round, lie behind their line, and all
-others stay apart, with the caller. The last line is filled up with the largest word. Keys that are sorted already are
-found so in the very pass that copies them.
+The cost of a lookup is the number of lines it reads from memory. Values as wide as the words share a line with them,
+half and half, as in the paper (thesis, appendix A, Figure 2a: four pairs of 64 bits per line): a lookup reads one line
+of an inner level and one of the leaves. Values of 4 bytes with words of 8, or the reverse, directly follow their line.
+Values of other sizes are stored separately by the caller. The last line is padded with the largest word. The pass that
+copies the keys also detects whether they are sorted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from millrace.host.runtime.huge_pages import huge_array
 from millrace.host.runtime.intrinsics import load_as, size_of, store_as, table
 from millrace.host.runtime.jit import inline
 
-BESIDE = (4, 8)
-"""Sizes of values that lie beside their words."""
+INLINE_WIDTHS = (4, 8)
+"""Sizes in bytes of values that can be stored inline."""
 UNSORTED, EQUALS, DISTINCT = 0, 1, 2
-"""What is known of keys: out of order, in order with equal ones, each larger than the one before."""
+"""Order of the keys: unsorted, sorted with equal keys, strictly ascending."""
 _RAW, _FLIP, _N, _VALUES, _WIDTH, _STRIDE, _OUT = range(7)
 
 
 @dataclass(frozen=True)
 class Leaves:
-    """The segment: `data` holds words every `stride` bytes, and behind them their values of `width` bytes (0: none)."""
+    """The segment: `data` has a line every `stride` bytes: words, then their values of `width` bytes (0: none)."""
 
     data: Array
     word: np.dtype[Any]
@@ -43,27 +43,27 @@ class Leaves:
 
     @property
     def per_leaf(self) -> int:
-        """Words of a line."""
+        """Words per line."""
         return LINE // self.word.itemsize // (2 if self.paired else 1)
 
     @property
     def offset(self) -> int:
-        """Bytes from a line's words to their values."""
+        """Bytes from the beginning of a line to its values."""
         return self.per_leaf * self.word.itemsize
 
     @property
     def stride(self) -> int:
-        """Bytes from a line to the next."""
+        """Bytes from one line to the next."""
         return self.offset + self.per_leaf * self.width
 
     @property
     def lines(self) -> int:
-        """How many lines."""
+        """Number of lines."""
         return len(self.data) // self.stride
 
     @property
     def padded_words(self) -> Array:
-        """All words, with those that fill the last line: the segment itself, or a copy where values lie between."""
+        """All words including the padding: the segment itself, or a copy if there are inline values."""
         rows = self.data.reshape(self.lines, self.stride)[:, : self.offset]
         words: Array = np.ascontiguousarray(rows).reshape(-1).view(self.word)
         return words
@@ -75,7 +75,7 @@ class Leaves:
 
     @property
     def values(self) -> Array:
-        """The values beside the words, in key order, as unsigned numbers: a copy."""
+        """A copy of the inline values in key order, as unsigned numbers."""
         rows = self.data.reshape(self.lines, self.stride)[:, self.offset :]
         return np.ascontiguousarray(rows).reshape(-1).view(f"u{self.width}")[: self.size]
 
@@ -93,7 +93,7 @@ def _word(raw: int, index: int, flip: Any, like: Any) -> Any:
 
 @inline
 def _full_line(raw: int, begin: int, flip: Any, out: int, per_leaf: int, like: Any) -> tuple[bool, bool]:
-    """Copy a line of keys that is full and not the first; whether one falls, and whether one equals the one before."""
+    """Copy a full line of keys (not the first); return whether a key is smaller than, or equal to, the one before."""
     falls, equals = False, False
     for i in range(per_leaf):
         word, before = _word(raw, begin + i, flip, like), _word(raw, begin + i - 1, flip, like)
@@ -105,7 +105,7 @@ def _full_line(raw: int, begin: int, flip: Any, out: int, per_leaf: int, like: A
 
 @inline
 def _edge_line(raw: int, begin: int, n: int, flip: Any, out: int, per_leaf: int, like: Any) -> tuple[bool, bool]:
-    """The same for the first line and the last one, which is filled up with the largest word."""
+    """The same for the first line and the last one, which is padded with the largest word."""
     falls, equals = False, False
     for i in range(per_leaf):
         word = largest(like)
@@ -120,12 +120,12 @@ def _edge_line(raw: int, begin: int, n: int, flip: Any, out: int, per_leaf: int,
 
 
 @inline
-def _fill_lines(given: int, first: int, stop: int, per_leaf: int, like: Any) -> int:
-    """Copy keys and values into some lines; what is known of the keys' order."""
-    raw, flip = load_as(given, _RAW, 0), type(like)(load_as(given, _FLIP, np.uint64(0)))
-    n, stride = load_as(given, _N, 0), load_as(given, _STRIDE, 0)
-    values, width, offset = load_as(given, _VALUES, 0), load_as(given, _WIDTH, 0), per_leaf * size_of(like)
-    out, falls, equals = load_as(given, _OUT, 0) + first * stride, False, False
+def _fill_lines(args: int, first: int, stop: int, per_leaf: int, like: Any) -> int:
+    """Copy keys and values into some lines; return the order of the keys."""
+    raw, flip = load_as(args, _RAW, 0), type(like)(load_as(args, _FLIP, np.uint64(0)))
+    n, stride = load_as(args, _N, 0), load_as(args, _STRIDE, 0)
+    values, width, offset = load_as(args, _VALUES, 0), load_as(args, _WIDTH, 0), per_leaf * size_of(like)
+    out, falls, equals = load_as(args, _OUT, 0) + first * stride, False, False
     for line in range(first, stop):
         begin = line * per_leaf
         full = begin + per_leaf <= n
@@ -152,15 +152,15 @@ def _fill_lines(given: int, first: int, stop: int, per_leaf: int, like: Any) -> 
 
 
 @inline
-def fill_lines(given: int, first: int, stop: int, like: Any) -> int:
-    """`_fill_lines`, twice, with numbers of words that are known when compiled; `given` is a `filling` table."""
-    if load_as(given, _WIDTH, 0) == size_of(like):
-        return _fill_lines(given, first, stop, LINE // size_of(like) // 2, like)
-    return _fill_lines(given, first, stop, LINE // size_of(like), like)
+def fill_lines(args: int, first: int, stop: int, like: Any) -> int:
+    """`_fill_lines`, compiled for both line sizes as constants; `args` is a `fill_arguments` table."""
+    if load_as(args, _WIDTH, 0) == size_of(like):
+        return _fill_lines(args, first, stop, LINE // size_of(like) // 2, like)
+    return _fill_lines(args, first, stop, LINE // size_of(like), like)
 
 
 def empty_leaves(word: np.dtype[Any], size: int, width: int) -> Leaves:
-    """Leaves for so many keys, and values of `width` bytes beside them (0: none), to be filled."""
+    """Allocate leaves for `size` keys and inline values of `width` bytes (0: none)."""
     none = Leaves(np.zeros(0, np.uint8), word, size, width)
     lines = max(-(-size // none.per_leaf), 1)
     leaves = replace(none, data=huge_array(lines * none.stride, np.uint8))
@@ -169,9 +169,9 @@ def empty_leaves(word: np.dtype[Any], size: int, width: int) -> Leaves:
     return leaves
 
 
-def filling(leaves: Leaves, raw: Array, flip: int, values: Array | None) -> Array:
-    """The table for `fill_lines`: keys as unsigned numbers, made words by flipping bits, and values to lie beside."""
-    beside = raw if values is None else values
-    given = table(raw, 0, leaves.size, beside, leaves.width, leaves.stride, leaves.data)
-    given.view(np.uint64)[_FLIP] = flip
-    return given
+def fill_arguments(leaves: Leaves, raw: Array, flip: int, values: Array | None) -> Array:
+    """The arguments of `fill_lines`: keys (unsigned numbers that become words by flipping bits) and inline values."""
+    inline_values = raw if values is None else values
+    args = table(raw, 0, leaves.size, inline_values, leaves.width, leaves.stride, leaves.data)
+    args.view(np.uint64)[_FLIP] = flip
+    return args

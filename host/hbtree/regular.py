@@ -1,16 +1,15 @@
-"""The regular HB+-Tree: nodes in pools, lines with free places; it can change (thesis, appendix A, 4.1 and 5.6).
+"""The regular HB+-Tree: nodes in pools, lines with free slots; it can be updated (thesis, appendix A, 4.1 and 5.6).
 
-How it lies in memory is told in `hbtree_fragments`. It is bulk-built from packed leaves, searched by the kernels of the
-implicit tree and by the same units on devices, and changed by `hbtree_update`. It speaks in words and *places*: a place
-is `line * per_leaf + lane`, and says nothing of the order. Values lie beside the words always: numbers of 4 or 8 bytes.
-The largest word marks free places; values of rows that have it as their key are in `top`.
+Its memory layout is in `fragments.py`. It is bulk-built from packed leaves, searched by the kernels of the implicit
+tree and by the same device units, and changed by `update.py`. Its interface uses words and positions: a position is
+`line * per_leaf + lane` and does not give the rank in key order. Values are always inline: numbers of 4 or 8 bytes. The
+largest word marks free slots; the values of rows with that key are in `top`.
 
-Many threads may search at a time, but none while it changes. Limit: 2**31 keys.
+Many threads may search at a time, but none during an update. Limit: 2**31 keys.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,14 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import Array
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree import search as hs
+from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.build import build_nodes
-from millrace.host.hbtree.directory import Starts, directory_of
-from millrace.host.hbtree.layout import LINE, MOST_KEYS, Shape, shape_of
+from millrace.host.hbtree.directory import StartDirectory, directory_of
+from millrace.host.hbtree.layout import LINE, MAX_KEYS, shape_of
 from millrace.host.hbtree.leaves import Leaves
-from millrace.host.hbtree.query_order import run_led
-from millrace.host.hbtree.regular_build import loosen
+from millrace.host.hbtree.pools import Pools, copy_resized, fresh_fragments
+from millrace.host.hbtree.query_order import run_partitioned
+from millrace.host.hbtree.regular_build import FilledLeaves, copy_with_gaps, count_below_largest
 from millrace.host.hbtree.search_call import run_search, tree_table
 from millrace.host.hbtree.tree import Numbers, Positions, helpers
 from millrace.host.runtime import pool
@@ -35,41 +36,13 @@ from millrace.host.runtime.jit import Share
 from millrace.host.runtime.team import Team
 
 SPARE_NODES = 64
-"""Big leaves that a pool has room for beyond half as many again as are in it."""
-MOST_WASTE = 1.4
-"""How much more memory than a fresh build a tree may take before it is better built anew."""
-
-
-@dataclass(frozen=True)
-class _Lined:
-    """Leaf lines of which so many words are in use, for `build_nodes`."""
-
-    data: Array
-    stride: int
-    per_leaf: int
-
-
-@dataclass
-class Pools:
-    """The memory of a tree. Fragments have four numbers a node; `changed_…` a byte."""
-
-    leaves: Array
-    lasts: Array
-    uppers: Array
-    leaf_fragments: npt.NDArray[np.int32]
-    upper_fragments: npt.NDArray[np.int32]
-    free_leaves: npt.NDArray[np.int32]
-    free_uppers: npt.NDArray[np.int32]
-    changed_lasts: npt.NDArray[np.uint8]
-    changed_uppers: npt.NDArray[np.uint8]
-
-    def addresses(self) -> list[int]:
-        """In the order of the kernels' table."""
-        return [address(array) for array in vars(self).values()]
+"""Spare capacity of a pool in nodes, in addition to half of the nodes in use."""
+MAX_WASTE = 1.4
+"""Maximum memory relative to a fresh build before the tree is rebuilt."""
 
 
 class RegularTree:
-    """A tree that can change; made by `build`, or from what `parts` told."""
+    """An updatable tree; made by `build`, or from the stored pools and numbers of another tree."""
 
     layout = "regular"
 
@@ -86,38 +59,50 @@ class RegularTree:
 
     @classmethod
     def build(cls, leaves: Leaves, width: int, equals: bool, threads: int | None = None) -> RegularTree:
-        """From packed leaves, whose values are kept; where they have none, a value is a position, `width` bytes wide.
+        """Build from packed leaves and their values; without values, a value is its position, `width` bytes wide.
 
-        `equals`: whether some words are equal.
+        `equals`: whether there are equal words.
         """
-        if leaves.size > MOST_KEYS:
-            raise ArgumentError(f"{leaves.size:,} keys are too many; allowed are {MOST_KEYS:,}: split them by range")
+        if leaves.size > MAX_KEYS:
+            raise ArgumentError(f"{leaves.size:,} keys are too many; allowed are {MAX_KEYS:,}: split them by range")
         shape_leaves = Leaves(leaves.data, leaves.word, leaves.size, leaves.width or width)
         width, per_leaf, stride = shape_leaves.width, shape_leaves.per_leaf, shape_leaves.stride
         used = per_leaf * hf.FRESH // 4
-        size = _below_top(leaves)
+        size = count_below_largest(leaves)
         shape = shape_of("regular", leaves.word, size, True, used)
         count = shape.counts[-2]
-        most, most_uppers = count + count // 2 + SPARE_NODES, 2 * sum(shape.counts[:-2]) + SPARE_NODES
+        max_leaves, max_uppers = count + count // 2 + SPARE_NODES, 2 * sum(shape.counts[:-2]) + SPARE_NODES
         with helpers(threads or pool.cores(), leaves.size) as team:
-            data, top = loosen(leaves, width, size, used, most * shape.fanout, count * shape.fanout, team)
-            nodes = build_nodes(shape, _Lined(data, stride, used), team, (most - count) * shape.last_stride)
-        uppers = huge_array(most_uppers * shape.upper_stride, shape.word)
+            data, top = copy_with_gaps(leaves, width, size, used, max_leaves * shape.fanout, count * shape.fanout, team)
+            nodes = build_nodes(shape, FilledLeaves(data, stride, used), team, (max_leaves - count) * shape.last_stride)
+        uppers = huge_array(max_uppers * shape.upper_stride, shape.word)
         uppers[: shape.last] = nodes[: shape.last]
-        leaf_fragments, upper_fragments = _fragments(shape, used, most, most_uppers)
+        leaf_fragments, upper_fragments = fresh_fragments(shape, used, max_leaves, max_uppers)
         pools = Pools(
             *(data, nodes[shape.last :], uppers, leaf_fragments, upper_fragments),
-            *(huge_array(most, np.int32), huge_array(most_uppers, np.int32)),
-            *(huge_array(most, np.uint8), huge_array(most_uppers, np.uint8)),
+            *(huge_array(max_leaves, np.int32), huge_array(max_uppers, np.int32)),
+            *(huge_array(max_leaves, np.uint8), huge_array(max_uppers, np.uint8)),
         )
-        numbers = [width, stride, equals, shape.levels, size, count, most, 0, sum(shape.counts[:-2]), most_uppers, 0]
+        numbers = [
+            width,
+            stride,
+            equals,
+            shape.levels,
+            size,
+            count,
+            max_leaves,
+            0,
+            sum(shape.counts[:-2]),
+            max_uppers,
+            0,
+        ]
         return cls(leaves.word, pools, np.array(numbers, np.int64), top, threads)
 
-    # What it is.
+    # Properties.
 
     @property
     def width(self) -> int:
-        """Bytes of a value."""
+        """Bytes per value."""
         return int(self.table[hf.WIDTH])
 
     @property
@@ -127,12 +112,12 @@ class RegularTree:
 
     @property
     def per_leaf(self) -> int:
-        """Words of a leaf line."""
+        """Words per leaf line."""
         return self.per_line // (2 if self.width == self.word.itemsize else 1)
 
     @property
     def levels(self) -> int:
-        """Inner levels."""
+        """Number of inner levels."""
         return int(self.table[hf.LEVELS])
 
     @property
@@ -142,17 +127,17 @@ class RegularTree:
 
     @property
     def size(self) -> int:
-        """Words, those of `top` included."""
+        """Number of words, `top` included."""
         return int(self.table[hf.SIZE]) + len(self.top)
 
     @property
     def used_leaves(self) -> int:
-        """Big leaves, free ones between them included."""
+        """Big leaves, including freed ones."""
         return int(self.table[hf.USED_LEAVES])
 
     @property
     def used_uppers(self) -> int:
-        """Upper nodes, free ones between them included."""
+        """Upper nodes, including freed ones."""
         return int(self.table[hf.USED_UPPERS])
 
     @property
@@ -172,7 +157,7 @@ class RegularTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both segments and of the fragments; room to grow that was never used takes no memory."""
+        """Bytes of both segments and of the fragments; spare capacity that was never used takes no memory."""
         fragments = (self.used_leaves + self.used_uppers) * hf.FRAGMENT
         return self.inner_nbytes + self.used_leaves * self.fanout * self.stride + fragments + self.top.nbytes
 
@@ -180,49 +165,49 @@ class RegularTree:
     def is_wasteful(self) -> bool:
         """Whether a fresh build would take much less memory."""
         fresh = -(-int(self.table[hf.SIZE]) // (self.fanout * self.per_leaf * hf.FRESH // 4)) + 1
-        return self.used_leaves > MOST_WASTE * fresh + 1
+        return self.used_leaves > MAX_WASTE * fresh + 1
 
     def is_sparse(self) -> npt.NDArray[np.bool_]:
-        """Per big leaf whether it has few words, and is no free one."""
+        """Per big leaf: whether it is in use and has few words."""
         counts = self.pools.leaf_fragments.reshape(-1, 4)[: self.used_leaves, hf.COUNT]
         sparse: npt.NDArray[np.bool_] = (counts >= 0) & (counts < self.fanout * self.per_leaf * 3 // 8)
         return sparse
 
-    # For devices: upper nodes first, with room for all that there can be, then the nodes of the last level.
+    # For devices: the upper nodes at full capacity first, then the nodes of the last level.
 
     @property
     def offsets(self) -> Array:
-        """Of an implicit tree alone."""
+        """Only implicit trees have offsets: an empty array."""
         return np.zeros(0, np.uint32)
 
     @property
     def last(self) -> int:
-        """The word of a device's segment where the last inner level begins."""
+        """The index of the first word of the last inner level in a device segment."""
         return len(self.pools.uppers)
 
     @property
     def node_words(self) -> int:
-        """Words of a device's segment, with some room for new nodes."""
-        most = int(self.table[hf.MOST_LEAVES])
-        nodes = min(self.used_leaves + self.used_leaves // 8 + SPARE_NODES, most)
+        """Words of a device segment, with spare capacity for new nodes."""
+        max_leaves = int(self.table[hf.MAX_LEAVES])
+        nodes = min(self.used_leaves + self.used_leaves // 8 + SPARE_NODES, max_leaves)
         return self.last + nodes * self.last_bytes // self.word.itemsize
 
     @property
     def nodes(self) -> Array:
-        """A device's segment in one piece: a copy."""
-        whole = np.zeros(self.node_words, self.word)
-        for place, words in self.node_pieces():
-            whole[place : place + len(words)] = words
-        return whole
+        """A copy of the device segment in one array."""
+        segment = np.zeros(self.node_words, self.word)
+        for offset, words in self.node_pieces():
+            segment[offset : offset + len(words)] = words
+        return segment
 
     def node_pieces(self) -> list[tuple[int, Array]]:
-        """The I-segment: words, and where they go in a device's segment."""
+        """The I-segment as pieces: offset in the device segment, and words."""
         uppers, lasts = self.used_uppers * self.upper_bytes, self.used_leaves * self.last_bytes
         pieces = [(self.last, self.pools.lasts[: lasts // self.word.itemsize])]
         return [(0, self.pools.uppers[: uppers // self.word.itemsize]), *pieces] if uppers else pieces
 
     def changed_pieces(self) -> list[tuple[int, Array]]:
-        """Nodes that changed since they were asked for last, each with its place in a device's segment."""
+        """Nodes changed since the last call, each with its offset in the device segment."""
         found: list[tuple[int, Array]] = []
         item = self.word.itemsize
         for flags, pool_, first, size in (
@@ -234,24 +219,24 @@ class RegularTree:
                 found.append((first + node * size, pool_[node * size : (node + 1) * size]))
         return found
 
-    def forget_changed(self) -> int:
-        """Nothing has changed; how many nodes had."""
+    def clear_changed(self) -> int:
+        """Clear the marks of changed nodes; return how many there were."""
         flags = self.pools.changed_uppers, self.pools.changed_lasts
         changed = sum(int(np.count_nonzero(flag)) for flag in flags)
         for flag in flags if changed else ():
             flag[:] = 0
         return changed
 
-    # Its state, to be put back or stored.
+    # The scalar state, to undo an update or to store the tree.
 
     def numbers(self) -> tuple[Array, Array, Array, Array]:
-        """The table's numbers, the stacks of free nodes, and `top`."""
+        """Copies of the table's numbers and of the stacks of free nodes, and `top`."""
         spare = int(self.table[hf.SPARE_LEAVES]), int(self.table[hf.SPARE_UPPERS])
         stacks = self.pools.free_leaves[: spare[0]].copy(), self.pools.free_uppers[: spare[1]].copy()
         return (self.table[hf.WIDTH :].copy(), *stacks, self.top)
 
     def set_numbers(self, numbers: tuple[Array, Array, Array, Array]) -> None:
-        """Put them back."""
+        """Restore what `numbers` returned."""
         self.table[hf.WIDTH :] = numbers[0]
         self.pools.free_leaves[: len(numbers[1])] = numbers[1]
         self.pools.free_uppers[: len(numbers[2])] = numbers[2]
@@ -259,87 +244,87 @@ class RegularTree:
         self.refresh()
 
     def refresh(self) -> None:
-        """Make the searches' table anew: after every change. The directory of starts waits until it is worth it."""
-        self.starts: Starts | None = None
-        self._asked = 0
+        """Rebuild the search tables after a change. The start directory is built later, when it pays off."""
+        self.starts: StartDirectory | None = None
+        self._queries_since_change = 0
         self._set_tables()
 
     def _set_tables(self) -> None:
         pools, levels = self.pools, self.levels
-        # Levels below the root are taken to be far: how large each is changes all the time.
-        apart = address(pools.uppers) - address(pools.lasts)
-        bases = [apart] * (levels - 1) + [0]
-        ends = [self.upper_bytes] + [self.inner_nbytes + hs.NEAR] * (levels - 1)
+        # Levels below the root are assumed not to be cached: their sizes change with updates.
+        distance = address(pools.uppers) - address(pools.lasts)
+        bases = [distance] * (levels - 1) + [0]
+        ends = [self.upper_bytes] + [self.inner_nbytes + ha.NEAR] * (levels - 1)
         leaves = pools.leaves[: self.used_leaves * self.fanout * self.stride]
-        places = self.used_leaves * self.fanout * self.per_leaf
-        held = leaves, places, self.stride, self.width, self.per_leaf, self.starts
-        # Together, in one step: other threads may be searching while the directory is made.
-        self._led = tree_table(pools.lasts, bases, ends, 0, *held), self.starts
+        positions = self.used_leaves * self.fanout * self.per_leaf
+        held = leaves, positions, self.stride, self.width, self.per_leaf, self.starts
+        # One assignment: other threads may search while the directory is built.
+        self._search_table = tree_table(pools.lasts, bases, ends, 0, *held), self.starts
         self._walk_table = tree_table(pools.lasts, bases, ends, 0)
 
     # Searching.
 
     @property
     def largest(self) -> int:
-        """The word that marks free places."""
+        """The word that marks free slots."""
         return int(np.iinfo(self.word).max)
 
-    def run(self, share: Share, queries: Array, /, flip: int = 0, **given: Any) -> int:
-        """Run a kernel of `hbtree_search` over queries; the largest word finds free places."""
-        self._consider(len(queries))
+    def run(self, share: Share, queries: Array, /, flip: int = 0, **args: Any) -> int:
+        """Run a kernel of `search.py` over queries; the largest word finds free slots."""
+        self._build_directory_if_due(len(queries))
         with helpers(self.threads, len(queries)) as team:
-            table, starts = self._led
-            return run_led(share, team, table, starts, self.nbytes, queries, flip, given)
+            table, starts = self._search_table
+            return run_partitioned(share, team, table, starts, self.nbytes, queries, flip, args)
 
-    def _consider(self, count: int) -> None:
-        """Make the directory of starts once the queries since the last change are as many as its nodes."""
-        before, self._asked = self._asked, self._asked + count
-        if before < self.used_leaves <= self._asked and self.levels > 1:
-            separators, order = self._ends_of_nodes()
+    def _build_directory_if_due(self, count: int) -> None:
+        """Build the start directory once there were as many queries since the last change as it has nodes."""
+        before, self._queries_since_change = self._queries_since_change, self._queries_since_change + count
+        if before < self.used_leaves <= self._queries_since_change and self.levels > 1:
+            separators, order = self._last_level_separators()
             self.starts = directory_of(separators, self.levels - 1, order)
             self._set_tables()
 
-    def _ends_of_nodes(self) -> tuple[Array, Array]:
-        """The separators between the nodes of the last inner level, and those nodes' numbers, in order."""
+    def _last_level_separators(self) -> tuple[Array, Array]:
+        """The separators between the nodes of the last inner level, and the node numbers, in key order."""
         uppers = self.pools.uppers.reshape(-1, self.upper_bytes // self.word.itemsize)
         counts = self.pools.upper_fragments.reshape(-1, 4)[:, hf.COUNT]
         nodes, ends = np.zeros(1, np.int64), np.full(1, self.largest, self.word)
         for _ in range(self.levels - 1):
             keys = uppers[nodes, self.per_line : self.per_line + self.fanout]
             children, count = uppers[nodes, self.per_line + self.fanout :], counts[nodes]
-            # What bounds the last child of a node bounds the node.
+            # The upper bound of a node is the upper bound of its last child.
             keys[np.arange(len(nodes)), count - 1] = ends
             there = np.arange(self.fanout) < count[:, None]
             nodes, ends = children[there].astype(np.int64), keys[there]
         return ends[:-1], nodes.astype(np.uint32)
 
     def lines_of(self, words: Array, team: Team) -> Numbers:
-        """The leaf lines that words belong to."""
+        """The leaf line of each word."""
         out = np.empty(len(words), np.uint32)
-        run_search(self._share, team, self._walk_table, words, MODE=hs.NODES, OUT=out)
+        run_search(self._share, team, self._walk_table, words, MODE=ha.NODES, OUT=out)
         return out
 
     def walk(self, queries: Array, depth: int, at: Numbers | None = None, start: int = 0) -> Numbers:
-        """Walk levels `start .. depth - 1` from nodes `at` (not read if `start` is 0); the nodes in level `depth`."""
+        """Walk levels `start .. depth - 1` from nodes `at` (unused if `start` is 0); return nodes of level `depth`."""
         out = np.empty(len(queries), np.uint32)
         with helpers(self.threads, len(queries)) as team:
             nodes = 0 if at is None else at
             run_search(
-                self._share, team, self._walk_table, queries, MODE=hs.NODES, START=start, DEPTH=depth, OUT=out, AT=nodes
+                self._share, team, self._walk_table, queries, MODE=ha.NODES, START=start, DEPTH=depth, OUT=out, AT=nodes
             )
         return out
 
     def leaf(self, queries: Array, leaves: Numbers) -> Positions:
-        """Places of queries whose leaf lines are known: of the first equal word, -1 if there is none."""
+        """Positions of queries whose leaf lines are known: of the first equal word, -1 if there is none."""
         return self._search(queries, START=self.levels, AT=leaves)
 
     def lookup(self, queries: Array) -> Positions:
         """`walk` all levels, then `leaf`."""
         return self._search(queries)
 
-    def _search(self, queries: Array, **given: Any) -> Positions:
+    def _search(self, queries: Array, **args: Any) -> Positions:
         out = np.empty(len(queries), np.int64)
-        self.run(self._share, queries, OUT=out, MODE=hs.FIRST, **given)
+        self.run(self._share, queries, OUT=out, MODE=ha.FIRST, **args)
         free = queries == self.word.type(self.largest)
         if free.any():
             out[free] = -1
@@ -349,15 +334,15 @@ class RegularTree:
     def _share(self) -> Share:
         return hs.search_64 if self.word.itemsize == 8 else hs.search_32
 
-    def values_at(self, places: Positions) -> Array:
-        """The values at places."""
+    def values_at(self, positions: Positions) -> Array:
+        """The values at positions."""
         rows = self.pools.leaves[: self.used_leaves * self.fanout * self.stride].reshape(-1, self.stride)
-        beside = rows[:, self.per_leaf * self.word.itemsize :].view(f"u{self.width}")
-        found: Array = beside[places // self.per_leaf, places % self.per_leaf]
+        inline_values = rows[:, self.per_leaf * self.word.itemsize :].view(f"u{self.width}")
+        found: Array = inline_values[positions // self.per_leaf, positions % self.per_leaf]
         return found
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
-        """Words of the tree, drawn at random: each the first of a line."""
+        """Random words of the tree: each is the first of a line."""
         rows = self.pools.leaves[: self.used_leaves * self.fanout * self.stride].reshape(-1, self.stride)
         words = rows[rng.integers(0, len(rows), count), : self.word.itemsize].copy().view(self.word).reshape(-1)
         held = words[words != self.word.type(self.largest)]
@@ -365,46 +350,35 @@ class RegularTree:
 
     @property
     def is_owned(self) -> bool:
-        """Whether it may change: its memory is no file's."""
+        """Whether the tree can be updated: its memory is not a mapped file."""
         return bool(self.pools.leaves.flags.writeable)
 
     def owned(self) -> RegularTree:
-        """A copy in memory of its own, with room to grow."""
+        """A copy in separate memory with spare capacity."""
         pools = self.pools
         numbers = self.table[hf.WIDTH :].copy()
         count, uppers = self.used_leaves, self.used_uppers
-        most, most_uppers = count + count // 2 + SPARE_NODES, 2 * uppers + SPARE_NODES
-        numbers[[hf.MOST_LEAVES - hf.WIDTH, hf.MOST_UPPERS - hf.WIDTH]] = most, most_uppers
-        sizes = (most * self.fanout * self.stride, *self._pool_words(most, most_uppers))
-        copies = [_copied(array, size) for array, size in zip(vars(pools).values(), sizes, strict=True)]
+        max_leaves, max_uppers = count + count // 2 + SPARE_NODES, 2 * uppers + SPARE_NODES
+        numbers[[hf.MAX_LEAVES - hf.WIDTH, hf.MAX_UPPERS - hf.WIDTH]] = max_leaves, max_uppers
+        sizes = (max_leaves * self.fanout * self.stride, *self._pool_words(max_leaves, max_uppers))
+        copies = [copy_resized(array, size) for array, size in zip(vars(pools).values(), sizes, strict=True)]
         return RegularTree(self.word, Pools(*copies), numbers, self.top, self.threads)
 
     def used_sizes(self) -> tuple[int, ...]:
-        """Elements in use of every pool."""
+        """Number of used elements of each pool."""
         leaves, uppers = self.used_leaves, self.used_uppers
         sizes = list(self._pool_words(leaves, uppers))
         sizes[4:6] = int(self.table[hf.SPARE_LEAVES]), int(self.table[hf.SPARE_UPPERS])
         return (leaves * self.fanout * self.stride, *sizes)
 
-    def is_sound(self) -> bool:
-        """Whether a tree from a file stays inside its pools: line widths, children and siblings."""
-        width, item = self.width, self.word.itemsize
-        leaves, uppers = self.used_leaves, self.used_uppers
-        if self.stride != self.per_leaf * (item + width) or (self.levels > 1) != (uppers > 0):
-            return False
-        pools = self.pools
-        siblings = pools.leaf_fragments.reshape(-1, 4)[:, hf.BEFORE :]
-        children = pools.uppers.reshape(uppers, -1)[:, self.per_line + self.fanout :] if uppers else np.zeros(1)
-        return bool((siblings < leaves).all() and (siblings >= -1).all() and (children < max(leaves, uppers)).all())
-
     def _pool_words(self, leaves: int, uppers: int) -> tuple[int, ...]:
-        """Elements of all pools but the leaves', for so many nodes."""
+        """Number of elements of all pools but the leaves, for so many nodes."""
         lasts, nodes = leaves * self.last_bytes, uppers * self.upper_bytes
         item = self.word.itemsize
         return (lasts // item, nodes // item, 4 * leaves, 4 * uppers, leaves, uppers, leaves, uppers)
 
     def rows(self) -> tuple[Array, Array]:
-        """All words in order, with their values: copies."""
+        """Copies of all words in key order and of their values."""
         fragments = self.pools.leaf_fragments.reshape(-1, 4)[: self.used_leaves]
         following = fragments[:, hf.NEXT].tolist()
         leaf = int(np.flatnonzero((fragments[:, hf.COUNT] >= 0) & (fragments[:, hf.BEFORE] < 0))[0])
@@ -421,46 +395,3 @@ class RegularTree:
         there = words != self.word.type(self.largest)
         top = np.full(len(self.top), self.largest, self.word)
         return np.concatenate([words[there], top]), np.concatenate([values[there], self.top])
-
-
-def _copied(array: Array, size: int) -> Array:
-    """The beginning of an array in memory of its own, of another size."""
-    made = huge_array(size, array.dtype)
-    held = min(size, len(array))
-    made[:held] = array[:held]
-    return made
-
-
-def _below_top(leaves: Leaves) -> int:
-    """How many words are below the largest: only the last ones can be it."""
-    rows = leaves.data.reshape(leaves.lines, leaves.stride)[:, : leaves.offset]
-    size = leaves.size
-    while size > 0:
-        line = (size - 1) // leaves.per_leaf
-        first = line * leaves.per_leaf
-        words = np.ascontiguousarray(rows[line]).view(leaves.word)[: size - first]
-        below = int(np.searchsorted(words, np.iinfo(leaves.word).max))
-        if below:
-            return first + below
-        size = first
-    return 0
-
-
-def _fragments(shape: Shape, used: int, most: int, most_uppers: int) -> tuple[Array, Array]:
-    """Sizes, parents and siblings of a fresh tree, level by level."""
-    fanout, counts, levels = shape.fanout, shape.counts, shape.levels
-    leaves, uppers = huge_array(4 * most, np.int32), huge_array(4 * most_uppers, np.int32)
-    starts = [int(first) for first in np.cumsum([0, *counts[:-2]])]
-    for level in range(levels):
-        number = np.arange(counts[level], dtype=np.int32)
-        last = level == levels - 1
-        rows = leaves if last else uppers[4 * starts[level] :]
-        view = rows[: 4 * counts[level]].reshape(-1, 4)
-        each = fanout * used if last else fanout
-        total = shape.size if last else counts[level + 1]
-        first = 0 if last else starts[level]
-        view[:, hf.COUNT] = np.minimum(total - number.astype(np.int64) * each, each)
-        view[:, hf.PARENT] = -1 if level == 0 else starts[level - 1] + number // fanout
-        view[:, hf.BEFORE] = np.where(number > 0, first + number - 1, -1)
-        view[:, hf.NEXT] = np.where(number < counts[level] - 1, first + number + 1, -1)
-    return leaves, uppers

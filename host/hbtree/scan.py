@@ -1,7 +1,8 @@
-"""Reads a regular HB+-Tree whose lines are not full: ranges, the last of equal words, and all rows in key order.
+"""Scans a regular HB+-Tree, whose lines are not full: ranges, and the last of equal words.
 
-Lookups of one row use the kernels of `hbtree_search` as they are. What goes from line to line is here, since a line may
-be empty, and the next big leaf is known from the fragments alone. Places are `line * per_leaf + lane`.
+Lookups of one row use the kernels of `search.py`. Scans over several lines are here, because a line may be empty, and
+the next big leaf is known from the fragments only. Positions are `line * per_leaf + lane`. (Thesis, appendix A, 4.)
+Limit: no update may run during a scan.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 Positions = npt.NDArray[np.int64]
 SLICE = 1 << 11
-"""Questions that one thread takes at a time."""
+"""Queries per task of a thread."""
 _AHEAD = 16
 _TREE, _LINES, _LOW, _HIGH, _COUNT, _OFFSETS, _OUT = range(7)
 
 
 @inline
 def _next_line(tree: int, line: int, like: Any) -> int:
-    """The line after one in key order, -1 after the last."""
+    """The next line in key order, -1 after the last."""
     fan = hf.fan(like)
     if (line + 1) % fan != 0:
         return line + 1
@@ -39,7 +40,7 @@ def _next_line(tree: int, line: int, like: Any) -> int:
 
 @inline
 def _line_before(tree: int, line: int, like: Any) -> int:
-    """The line before one in key order, -1 before the first."""
+    """The previous line in key order, -1 before the first."""
     fan = hf.fan(like)
     if line % fan != 0:
         return line - 1
@@ -49,28 +50,28 @@ def _line_before(tree: int, line: int, like: Any) -> int:
 
 @inline
 def _range(tree: int, line: int, low: Any, high: Any, out: int, at: int, half: bool) -> int:
-    """How many words from a line on are from `low` to `high`; their values go to `out` if it is not 0."""
-    width, places = load_as(tree, hf.WIDTH, 0), hf.per_leaf(half, low)
+    """Count the words from `low` to `high`, starting at a line; copy their values to `out` if it is not 0."""
+    width, lanes = load_as(tree, hf.WIDTH, 0), hf.per_leaf(half, low)
     lane, total = hf.below(hf.leaf_line(tree, line), low, half), 0
     while line >= 0:
         where = hf.leaf_line(tree, line)
         stop = hf.upto(where, high, half)
         if out != 0:
             for i in range(lane, stop):
-                hf.move_value(out, at + total + i - lane, where + places * size_of(low), i, width)
+                hf.move_value(out, at + total + i - lane, where + lanes * size_of(low), i, width)
         total += max(stop - lane, 0)
-        if stop < hf.held(where, half, low):
+        if stop < hf.word_count(where, half, low):
             return total
         line, lane = _next_line(tree, line, low), 0
     return total
 
 
 @inline
-def _ranges(given: int, part: int, parts: int, half: bool, like: Any) -> None:
-    """Count the values of some ranges or, where it is known where they go, copy them there."""
-    tree, lines, count = load_as(given, _TREE, 0), load_as(given, _LINES, 0), load_as(given, _COUNT, 0)
-    lows, highs = load_as(given, _LOW, 0), load_as(given, _HIGH, 0)
-    offsets, out = load_as(given, _OFFSETS, 0), load_as(given, _OUT, 0)
+def _ranges(args: int, part: int, parts: int, half: bool, like: Any) -> None:
+    """Count the values of some ranges or, if their output offsets are known, copy them."""
+    tree, lines, count = load_as(args, _TREE, 0), load_as(args, _LINES, 0), load_as(args, _COUNT, 0)
+    lows, highs = load_as(args, _LOW, 0), load_as(args, _HIGH, 0)
+    offsets, out = load_as(args, _OFFSETS, 0), load_as(args, _OUT, 0)
     stop = count * (part + 1) // parts
     for i in range(count * part // parts, stop):
         if i + _AHEAD < stop:
@@ -87,10 +88,10 @@ def _ranges(given: int, part: int, parts: int, half: bool, like: Any) -> None:
 
 
 @inline
-def _lasts(given: int, part: int, parts: int, half: bool, like: Any) -> None:
-    """The place of the last word that is a query: the one before where the next larger word would be."""
-    tree, lines, count = load_as(given, _TREE, 0), load_as(given, _LINES, 0), load_as(given, _COUNT, 0)
-    queries, out = load_as(given, _LOW, 0), load_as(given, _OUT, 0)
+def _lasts(args: int, part: int, parts: int, half: bool, like: Any) -> None:
+    """The position of the last word equal to a query: the one before the position of the next larger word."""
+    tree, lines, count = load_as(args, _TREE, 0), load_as(args, _LINES, 0), load_as(args, _COUNT, 0)
+    queries, out = load_as(args, _LOW, 0), load_as(args, _OUT, 0)
     stop = count * (part + 1) // parts
     for i in range(count * part // parts, stop):
         if i + _AHEAD < stop:
@@ -101,34 +102,34 @@ def _lasts(given: int, part: int, parts: int, half: bool, like: Any) -> None:
             line = _line_before(tree, line, like)
             if line < 0:
                 break
-            lane = hf.held(hf.leaf_line(tree, line), half, like)
+            lane = hf.word_count(hf.leaf_line(tree, line), half, like)
         there = lane > 0 and load_as(hf.leaf_line(tree, line), lane - 1, like) == word
         store_as(out, i, line * hf.per_leaf(half, like) + lane - 1 if there else np.int64(-1))
 
 
 @inline
-def _is_paired(given: int, like: Any) -> bool:
-    return load_as(load_as(given, _TREE, 0), hf.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
+def _is_paired(args: int, like: Any) -> bool:
+    return load_as(load_as(args, _TREE, 0), hf.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
 
 
 @share
-def _ranges_32(given: int, part: int, parts: int) -> None:
-    _ranges(given, part, parts, _is_paired(given, np.uint32(0)), np.uint32(0))
+def _ranges_32(args: int, part: int, parts: int) -> None:
+    _ranges(args, part, parts, _is_paired(args, np.uint32(0)), np.uint32(0))
 
 
 @share
-def _ranges_64(given: int, part: int, parts: int) -> None:
-    _ranges(given, part, parts, _is_paired(given, np.uint64(0)), np.uint64(0))
+def _ranges_64(args: int, part: int, parts: int) -> None:
+    _ranges(args, part, parts, _is_paired(args, np.uint64(0)), np.uint64(0))
 
 
 @share
-def _lasts_32(given: int, part: int, parts: int) -> None:
-    _lasts(given, part, parts, _is_paired(given, np.uint32(0)), np.uint32(0))
+def _lasts_32(args: int, part: int, parts: int) -> None:
+    _lasts(args, part, parts, _is_paired(args, np.uint32(0)), np.uint32(0))
 
 
 @share
-def _lasts_64(given: int, part: int, parts: int) -> None:
-    _lasts(given, part, parts, _is_paired(given, np.uint64(0)), np.uint64(0))
+def _lasts_64(args: int, part: int, parts: int) -> None:
+    _lasts(args, part, parts, _is_paired(args, np.uint64(0)), np.uint64(0))
 
 
 def _parts(count: int) -> int:
@@ -136,27 +137,27 @@ def _parts(count: int) -> int:
 
 
 def count_ranges(tree: RegularTree, lines: Array, low: Array, high: Array, team: Team) -> Positions:
-    """How many words are from `low[i]` to `high[i]`, which is not the largest word; `lines`: those of `low`."""
+    """Count the words from `low[i]` to `high[i]`, which is not the largest word; `lines`: the lines of `low`."""
     counts = np.zeros(len(low), np.int64)
     if len(low):
-        given = table(tree.table, lines, low, high, len(low), counts, 0)
-        team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, given, _parts(len(low)))
+        args = table(tree.table, lines, low, high, len(low), counts, 0)
+        team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, args, _parts(len(low)))
     return counts
 
 
 def copy_ranges(
     tree: RegularTree, lines: Array, low: Array, high: Array, offsets: Positions, out: Array, team: Team
 ) -> None:
-    """The values of those ranges to `out`, those of range i from `offsets[i]` on."""
+    """Copy the values of those ranges to `out`, those of range i from `offsets[i]` on."""
     if len(low) and offsets[-1] > offsets[0]:
-        given = table(tree.table, lines, low, high, len(low), offsets, out)
-        team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, given, _parts(len(low)))
+        args = table(tree.table, lines, low, high, len(low), offsets, out)
+        team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, args, _parts(len(low)))
 
 
-def last_places(tree: RegularTree, lines: Array, queries: Array, team: Team) -> Positions:
-    """The place of the last of equal words, -1 where there is none; `lines`: those of the next larger words."""
+def last_positions(tree: RegularTree, lines: Array, queries: Array, team: Team) -> Positions:
+    """The position of the last of equal words, -1 if there is none; `lines`: the lines of the next larger words."""
     out = np.empty(len(queries), np.int64)
     if len(queries):
-        given = table(tree.table, lines, queries, 0, len(queries), 0, out)
-        team.run(_lasts_64 if tree.word.itemsize == 8 else _lasts_32, given, _parts(len(queries)))
+        args = table(tree.table, lines, queries, 0, len(queries), 0, out)
+        team.run(_lasts_64 if tree.word.itemsize == 8 else _lasts_32, args, _parts(len(queries)))
     return out

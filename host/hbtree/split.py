@@ -1,9 +1,10 @@
-"""What changes the shape of a regular HB+-Tree, by one thread: splits, merges, a root that grows and shrinks.
+"""Structural changes of a regular HB+-Tree, by one thread: splits and merges nodes, grows and shrinks the root.
 
-A big leaf that is full is split in halves; the last one of all is left as full as a fresh build's when words arrive in
-ascending order. Upper nodes split likewise, up to the root, which is always upper node 0 (or big leaf 0, where there is
-no upper node): its contents move, its number stays. Big leaves with few words are merged with a neighbour below the
-same parent where both together leave room, and so are upper nodes with few children. Numbers given back are stacked.
+A full big leaf is split in halves. If words arrive in ascending order, the last big leaf keeps the fill of a fresh
+build instead. Full upper nodes are split too, up to the root. The root is always upper node 0 (or big leaf 0 if there
+is no upper node): its contents move, its number stays. A sparse big leaf is merged with a neighbour below the same
+parent if the result has free slots, and so are upper nodes with few children. Freed node numbers go to a stack.
+(Thesis, appendix A, 5.6.) Limit: the pools do not grow (`can_split`).
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ def _set_child(node: int, slot: int, number: int, like: Any) -> None:
 
 
 @inline
-def few_words(half: bool, like: Any) -> int:
-    """Big leaves with fewer are merged if they can be."""
+def min_words(half: bool, like: Any) -> int:
+    """Big leaves with fewer words are merged if possible."""
     return hf.fan(like) * hf.per_leaf(half, like) * 3 // 8
 
 
 @inline
-def worst(tree: int, half: bool, like: Any) -> int:
-    """Bytes that one change keeps in the journal at most, a word that lies in many lines apart."""
+def max_journal_bytes(tree: int, half: bool, like: Any) -> int:
+    """Maximum journal bytes of one change, except for a word that is in many lines."""
     leaf = hf.fan(like) * load_as(tree, hf.STRIDE, 0) + hf.last_bytes(like)
     levels = load_as(tree, hf.LEVELS, 0) + 2
     upper = hf.upper_bytes(like) + hf.fan(like) * (hf.FRAGMENT + 16)
     return 3 * leaf + 4 * levels * upper + (1 << 12)  # type: ignore[no-any-return]
 
 
-# Numbers taken and given back.
+# Allocation of node numbers.
 
 
 @inline
 def _take(tree: int, used: int, spare: int, stack: int) -> int:
-    """A free number; somebody has seen to it that there is one."""
+    """Take a free number; the caller has checked that there is one."""
     left = load_as(tree, spare, 0)
     if left > 0:
         store_as(tree, spare, left - 1)
@@ -64,21 +65,21 @@ def _take(tree: int, used: int, spare: int, stack: int) -> int:
 @inline
 def _take_leaf(tree: int, journal: int) -> int:
     leaf = _take(tree, hf.USED_LEAVES, hf.SPARE_LEAVES, hf.FREE_LEAVES)
-    _keep_fragment(tree, hf.LEAF_FRAGMENTS, leaf, journal)
+    _log_fragment(tree, hf.LEAF_FRAGMENTS, leaf, journal)
     return leaf
 
 
 @inline
 def _take_upper(tree: int, journal: int) -> int:
     upper = _take(tree, hf.USED_UPPERS, hf.SPARE_UPPERS, hf.FREE_UPPERS)
-    _keep_fragment(tree, hf.UPPER_FRAGMENTS, upper, journal)
+    _log_fragment(tree, hf.UPPER_FRAGMENTS, upper, journal)
     return upper
 
 
 @inline
 def _give(tree: int, number: int, spare: int, stack: int, fragments: int, journal: int) -> None:
-    """A number is free again."""
-    _keep_fragment(tree, fragments, number, journal)
+    """Free a number."""
+    _log_fragment(tree, fragments, number, journal)
     left = load_as(tree, spare, 0)
     store_as(load_as(tree, stack, 0), left, np.int32(number))
     store_as(tree, spare, left + 1)
@@ -87,23 +88,23 @@ def _give(tree: int, number: int, spare: int, stack: int, fragments: int, journa
 
 @inline
 def can_split(tree: int) -> bool:
-    """Whether there are numbers for a split on every level."""
-    leaves = load_as(tree, hf.MOST_LEAVES, 0) - load_as(tree, hf.USED_LEAVES, 0) + load_as(tree, hf.SPARE_LEAVES, 0)
-    uppers = load_as(tree, hf.MOST_UPPERS, 0) - load_as(tree, hf.USED_UPPERS, 0) + load_as(tree, hf.SPARE_UPPERS, 0)
+    """Whether there are enough free numbers to split a node on each level."""
+    leaves = load_as(tree, hf.MAX_LEAVES, 0) - load_as(tree, hf.USED_LEAVES, 0) + load_as(tree, hf.SPARE_LEAVES, 0)
+    uppers = load_as(tree, hf.MAX_UPPERS, 0) - load_as(tree, hf.USED_UPPERS, 0) + load_as(tree, hf.SPARE_UPPERS, 0)
     return (leaves > 0) & (uppers > load_as(tree, hf.LEVELS, 0) + 1)  # type: ignore[no-any-return]
 
 
 @inline
-def _keep_fragment(tree: int, fragments: int, number: int, journal: int) -> None:
-    hf.keep(journal, load_as(tree, fragments, 0) + number * hf.FRAGMENT, hf.FRAGMENT)
+def _log_fragment(tree: int, fragments: int, number: int, journal: int) -> None:
+    hf.log_old(journal, load_as(tree, fragments, 0) + number * hf.FRAGMENT, hf.FRAGMENT)
 
 
 @inline
 def _touch(tree: int, upper: int, journal: int, like: Any) -> int:
-    """An upper node that is about to change: kept, marked; where it lies."""
+    """Log an upper node before it changes and mark it; return its address."""
     node = hf.upper_node(tree, upper, like)
-    hf.keep(journal, node, hf.upper_bytes(like))
-    _keep_fragment(tree, hf.UPPER_FRAGMENTS, upper, journal)
+    hf.log_old(journal, node, hf.upper_bytes(like))
+    _log_fragment(tree, hf.UPPER_FRAGMENTS, upper, journal)
     hf.mark(tree, hf.CHANGED_UPPERS, upper)
     return node
 
@@ -113,7 +114,7 @@ def _touch(tree: int, upper: int, journal: int, like: Any) -> int:
 
 @kernel
 def _slot_of(tree: int, upper: int, number: int, like: Any) -> int:
-    """Which child of a node has a number; its count of children where none has."""
+    """The slot of the child with this number, or the number of children if there is none."""
     node, count = hf.upper_node(tree, upper, like), hf.fragment(tree, hf.UPPER_FRAGMENTS, upper, hf.COUNT)
     slot = 0
     while slot < count and child(node, slot, like) != number:
@@ -123,7 +124,7 @@ def _slot_of(tree: int, upper: int, number: int, like: Any) -> int:
 
 @kernel
 def _set_count(tree: int, upper: int, count: int, like: Any) -> None:
-    """A node has so many children now: separators from the last one on hold the largest word."""
+    """Set the number of children; separators from the last child on become the largest word."""
     node = hf.upper_node(tree, upper, like)
     first = max(count - 1, 0)
     fill_bytes(node + LINE + first * size_of(like), (hf.fan(like) - first) * size_of(like))
@@ -142,7 +143,7 @@ def _shift(node: int, to: int, source: int, count: int, like: Any) -> None:
 
 @kernel
 def _add_child(tree: int, upper: int, slot: int, word: Any, number: int) -> None:
-    """Put a child behind the one in `slot`, with the separator `word` between them."""
+    """Insert a child behind the one in `slot`, with the separator `word` between them."""
     node, count = hf.upper_node(tree, upper, word), hf.fragment(tree, hf.UPPER_FRAGMENTS, upper, hf.COUNT)
     _shift(node, slot + 1, slot, count - slot, word)
     hf.set_key(node, slot, word)
@@ -152,7 +153,7 @@ def _add_child(tree: int, upper: int, slot: int, word: Any, number: int) -> None
 
 @kernel
 def _drop_child(tree: int, upper: int, slot: int, like: Any) -> None:
-    """Take out the child in `slot`, not the first: the one before it takes over its range."""
+    """Remove the child in `slot` (not the first); the child before it takes over its key range."""
     node, count = hf.upper_node(tree, upper, like), hf.fragment(tree, hf.UPPER_FRAGMENTS, upper, hf.COUNT)
     hf.set_key(node, slot - 1, hf.key(node, slot, like))
     _shift(node, slot, slot + 1, count - 1 - slot, like)
@@ -163,13 +164,13 @@ def _drop_child(tree: int, upper: int, slot: int, like: Any) -> None:
 def _move_children(
     tree: int, source: int, first: int, count: int, upper: int, at: int, fragments: int, journal: int, like: Any
 ) -> None:
-    """Copy children of a node to another one, which is their parent from now on."""
+    """Copy children of a node to another one, which becomes their parent."""
     old, new = hf.upper_node(tree, source, like), hf.upper_node(tree, upper, like)
     for i in range(count):
         number = child(old, first + i, like)
         hf.set_key(new, at + i, hf.key(old, first + i, like))
         _set_child(new, at + i, number, like)
-        _keep_fragment(tree, fragments, number, journal)
+        _log_fragment(tree, fragments, number, journal)
         hf.set_fragment(tree, fragments, number, hf.PARENT, upper)
 
 
@@ -178,7 +179,7 @@ def _move_children(
 
 @kernel
 def _push_root_down(tree: int, fragments: int, journal: int, like: Any) -> int:
-    """The root's children move to a new node, its only child; the new node."""
+    """Move the root's children to a new node, which becomes its only child; return the new node."""
     count = hf.fragment(tree, hf.UPPER_FRAGMENTS, 0, hf.COUNT)
     other = _take_upper(tree, journal)
     node = _touch(tree, 0, journal, like)
@@ -194,7 +195,7 @@ def _push_root_down(tree: int, fragments: int, journal: int, like: Any) -> int:
 
 @kernel
 def _first_root(tree: int, journal: int, like: Any) -> None:
-    """An upper node above the only big leaf."""
+    """Create the first upper node above the only big leaf."""
     store_as(tree, hf.USED_UPPERS, 1)
     store_as(tree, hf.SPARE_UPPERS, 0)
     node = _touch(tree, 0, journal, like)
@@ -206,7 +207,7 @@ def _first_root(tree: int, journal: int, like: Any) -> None:
 
 @kernel
 def _insert_above(tree: int, leaf: int, word: Any, added: int, journal: int) -> None:
-    """Put a new big leaf behind another below their parent, and split whatever is full up to the root."""
+    """Insert a new big leaf behind `leaf` in their parent; split full nodes up to the root."""
     if load_as(tree, hf.LEVELS, 0) == 1:
         _first_root(tree, journal, word)
     old, new, fragments, half = leaf, added, hf.LEAF_FRAGMENTS, hf.fan(word) // 2
@@ -237,15 +238,15 @@ def _insert_above(tree: int, leaf: int, word: Any, added: int, journal: int) -> 
 
 @kernel
 def split_leaf(
-    tree: int, leaf: int, word: Any, given: int, number: int, scratch: int, half: bool, journal: int
+    tree: int, leaf: int, word: Any, new_values: int, number: int, scratch: int, half: bool, journal: int
 ) -> None:
-    """Split a full big leaf, and insert a new word on the way."""
+    """Split a full big leaf and insert a new word."""
     fan = hf.fan(word)
-    he.keep_lines(tree, leaf * fan, fan, journal, word)
-    _keep_fragment(tree, hf.LEAF_FRAGMENTS, leaf, journal)
+    he.log_lines(tree, leaf * fan, fan, journal, word)
+    _log_fragment(tree, hf.LEAF_FRAGMENTS, leaf, journal)
     total = he.gather(tree, leaf * fan, fan, scratch, 0, half, word)
     appends = (hf.fragment(tree, hf.LEAF_FRAGMENTS, leaf, hf.NEXT) < 0) & (load_as(scratch, total - 1, word) < word)
-    he.add(tree, scratch, total, word, given, number, half)
+    he.insert_in_scratch(tree, scratch, total, word, new_values, number, half)
     total += 1
     left = fan * hf.per_leaf(half, word) * hf.FRESH // 4 if appends else total // 2
     other = _take_leaf(tree, journal)
@@ -262,10 +263,10 @@ def split_leaf(
 
 @inline
 def _link(tree: int, leaf: int, after: int, journal: int) -> None:
-    """Two big leaves are neighbours; `leaf` is kept already."""
+    """Link two big leaves as neighbours; `leaf` is in the journal already."""
     hf.set_fragment(tree, hf.LEAF_FRAGMENTS, leaf, hf.NEXT, after)
     if after >= 0:
-        _keep_fragment(tree, hf.LEAF_FRAGMENTS, after, journal)
+        _log_fragment(tree, hf.LEAF_FRAGMENTS, after, journal)
         hf.set_fragment(tree, hf.LEAF_FRAGMENTS, after, hf.BEFORE, leaf)
 
 
@@ -274,7 +275,7 @@ def _link(tree: int, leaf: int, after: int, journal: int) -> None:
 
 @kernel
 def merge_leaf(tree: int, leaf: int, scratch: int, half: bool, journal: int, like: Any) -> None:
-    """Merge a big leaf with a neighbour if there is one below the same parent, and room in it."""
+    """Merge a big leaf with a neighbour below the same parent, if there is one with enough free slots."""
     fan, upper = hf.fan(like), hf.fragment(tree, hf.LEAF_FRAGMENTS, leaf, hf.PARENT)
     if load_as(tree, hf.LEVELS, 0) == 1 or hf.fragment(tree, hf.UPPER_FRAGMENTS, upper, hf.COUNT) < 2:
         return
@@ -286,8 +287,8 @@ def merge_leaf(tree: int, leaf: int, scratch: int, half: bool, journal: int, lik
     most = fan * hf.per_leaf(half, like) * hf.FRESH // 4
     if (words + others > most) & (words > 0) & (others > 0):
         return
-    he.keep_lines(tree, left * fan, fan, journal, like)
-    _keep_fragment(tree, hf.LEAF_FRAGMENTS, left, journal)
+    he.log_lines(tree, left * fan, fan, journal, like)
+    _log_fragment(tree, hf.LEAF_FRAGMENTS, left, journal)
     total = he.gather(tree, left * fan, fan, scratch, 0, half, like)
     total = he.gather(tree, right * fan, fan, scratch, total, half, like)
     he.spread(tree, left * fan, fan, scratch, 0, total, half, like)
@@ -302,7 +303,7 @@ def merge_leaf(tree: int, leaf: int, scratch: int, half: bool, journal: int, lik
 
 @kernel
 def _merge_uppers(tree: int, upper: int, journal: int, like: Any) -> None:
-    """Merge upper nodes with few children, from one upwards."""
+    """Merge upper nodes with few children, from `upper` towards the root."""
     fragments = hf.LEAF_FRAGMENTS
     while upper != 0 and hf.fragment(tree, hf.UPPER_FRAGMENTS, upper, hf.COUNT) < hf.fan(like) // 4:
         above = hf.fragment(tree, hf.UPPER_FRAGMENTS, upper, hf.PARENT)
@@ -326,7 +327,7 @@ def _merge_uppers(tree: int, upper: int, journal: int, like: Any) -> None:
 
 @kernel
 def _shrink(tree: int, journal: int, like: Any) -> None:
-    """While the root has one child alone, that child becomes the root."""
+    """Make the root's child the root while it is the only child."""
     while load_as(tree, hf.LEVELS, 0) > 1 and hf.fragment(tree, hf.UPPER_FRAGMENTS, 0, hf.COUNT) == 1:
         levels = load_as(tree, hf.LEVELS, 0) - 1
         only = child(hf.upper_node(tree, 0, like), 0, like)
@@ -344,11 +345,11 @@ def _shrink(tree: int, journal: int, like: Any) -> None:
 
 @kernel
 def _move_to_front(tree: int, leaf: int, journal: int, like: Any) -> None:
-    """The only big leaf gets number 0, and all other numbers are free."""
+    """Give the only big leaf number 0, and free all other numbers."""
     if leaf != 0:
         fan, stride = hf.fan(like), load_as(tree, hf.STRIDE, 0)
-        he.keep_lines(tree, 0, fan, journal, like)
-        _keep_fragment(tree, hf.LEAF_FRAGMENTS, 0, journal)
+        he.log_lines(tree, 0, fan, journal, like)
+        _log_fragment(tree, hf.LEAF_FRAGMENTS, 0, journal)
         move_bytes(hf.leaf_line(tree, 0), hf.leaf_line(tree, leaf * fan), fan * stride)
         move_bytes(hf.last_node(tree, 0, like), hf.last_node(tree, leaf, like), hf.last_bytes(like))
         hf.set_fragment(tree, hf.LEAF_FRAGMENTS, 0, hf.COUNT, hf.fragment(tree, hf.LEAF_FRAGMENTS, leaf, hf.COUNT))
@@ -357,7 +358,7 @@ def _move_to_front(tree: int, leaf: int, journal: int, like: Any) -> None:
     hf.set_fragment(tree, hf.LEAF_FRAGMENTS, 0, hf.BEFORE, -1)
     for other in range(1, load_as(tree, hf.USED_LEAVES, 0)):
         if hf.fragment(tree, hf.LEAF_FRAGMENTS, other, hf.COUNT) >= 0:
-            _keep_fragment(tree, hf.LEAF_FRAGMENTS, other, journal)
+            _log_fragment(tree, hf.LEAF_FRAGMENTS, other, journal)
             hf.set_fragment(tree, hf.LEAF_FRAGMENTS, other, hf.COUNT, -1)
     store_as(tree, hf.USED_LEAVES, 1)
     store_as(tree, hf.SPARE_LEAVES, 0)

@@ -1,6 +1,6 @@
-"""A batch of deletes and upserts, made ready: sorted by word, one change for each, the last one wins.
+"""Prepares a batch of deletes and upserts: sorted by word, one change per word, the last one wins.
 
-Deletes come before upserts, so a word that is in both is upserted (contract of `OrderedIndex.update`).
+Deletes come before upserts, so a word in both is upserted (contract of `OrderedIndex.update`; thesis, appendix A, 5.6).
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from millrace.host.runtime.team import Team
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Sorted, distinct words; 1 for an upsert and 0 for a delete; which row of the upserts each is (deletes: 0)."""
+class ChangeBatch:
+    """Sorted, distinct words; 1 for an upsert, 0 for a delete; the row number among the upserts (deletes: 0)."""
 
     words: Array
     upserts: npt.NDArray[np.uint8]
     rows: npt.NDArray[np.uint32]
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of changes."""
         return len(self.words)
 
     def changes(self, values: Array) -> Changes:
-        """With the values of the upserts."""
+        """The changes with the values of the upserts."""
         held = values if len(values) else np.zeros(1, values.dtype)
         return Changes(self.words, self.upserts, self.rows, np.ascontiguousarray(held))
 
 
-def make_batch(deletes: Array, upserts: Array, team: Team) -> Batch:
-    """Of the words to delete, and to upsert, in the order given."""
+def make_batch(deletes: Array, upserts: Array, team: Team) -> ChangeBatch:
+    """Make a batch of the words to delete and to upsert, in input order."""
     words = np.concatenate([deletes, upserts]) if len(deletes) else upserts
     ordered, order = sort_words(words, team)
     last = np.empty(len(words), np.bool_)
@@ -44,14 +44,14 @@ def make_batch(deletes: Array, upserts: Array, team: Team) -> Batch:
     if not last.all():
         ordered, order = ordered[last], order[last]
     if not len(deletes):
-        return Batch(ordered, np.ones(len(ordered), np.uint8), order)
+        return ChangeBatch(ordered, np.ones(len(ordered), np.uint8), order)
     kinds = order >= len(deletes)
     rows = np.where(kinds, order - np.uint32(len(deletes)), np.uint32(0))
-    return Batch(ordered, kinds.view(np.uint8), rows)
+    return ChangeBatch(ordered, kinds.view(np.uint8), rows)
 
 
 def split_largest(changes: Changes) -> tuple[Changes, Changes]:
-    """Those of other words, and the one of the largest word, if there is one."""
+    """Split into the changes of other words and the change of the largest word, if any."""
     count = len(changes)
     most = np.iinfo(changes.words.dtype).max
     cut = count - 1 if count and int(changes.words[-1]) == int(most) else count

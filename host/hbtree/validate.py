@@ -1,11 +1,11 @@
-"""Whether a regular HB+-Tree from a file is one: everything that searches and changes rely on, level by level.
+"""Validates a regular HB+-Tree from a file: all invariants that searches and updates rely on, level by level.
 
-A file's checksums tell that it is as it was written, not who wrote it. Kernels follow numbers without looking, so a
-wrong one would be read, or written, out of bounds, or followed for ever. Checked is what `hbtree_fragments` tells of
-nodes: that every node in use is reached from the root once, and its parent and siblings are those of that walk; that
-separators are in order and end with the largest word; that words are in order, where their separators say, and as many
-as are told; and that all other numbers are on the stacks. All by NumPy, a stretch of big leaves at a time: about as
-quick as the checksums.
+A file's checksums show that it was not altered, but not which program wrote it. Kernels follow node numbers without
+checks, so a wrong one would cause reads or writes out of bounds, or an endless loop. This module checks the invariants
+of `fragments.py`: each node in use has one path from the root, with the right parent and siblings; separators are in
+order and end with the largest word; words are in order, within their separators, and as many as the fragments say; all
+other node numbers are on the free stacks. It uses NumPy, with a chunk of big leaves at a time: about as fast as the
+checksums. (Not in the paper.)
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree import fragments as hf
-from millrace.host.hbtree.layout import MOST_KEYS
+from millrace.host.hbtree.layout import MAX_KEYS
 from millrace.host.hbtree.regular import RegularTree
 
-MOST_LEVELS = 16
-"""No tree of 2**31 keys has more, however empty its nodes are."""
-_STRETCH = 1 << 8
-"""Big leaves that are looked at together: their lines stay in the cache."""
+MAX_LEVELS = 16
+"""No tree of 2**31 keys has more levels, however sparse its nodes are."""
+_CHUNK = 1 << 8
+"""Big leaves that are checked together: their lines stay in the cache."""
 Nodes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Nodes of a level in key order, with the words that may be below each: from `low` to `high`."""
+    """Nodes of a level in key order, with the range of words below each: from `low` to `high`."""
 
     nodes: Nodes
     low: Array
@@ -37,19 +37,31 @@ class _Level:
 
 
 def is_sound(tree: RegularTree, values: int | None = None) -> bool:
-    """Whether a tree may be searched and changed; `values`: each value must be below this number."""
+    """Whether a tree can be searched and updated safely; `values`: each value must be below this number."""
     size = int(tree.table[hf.SIZE])
-    if not 1 <= tree.levels <= MOST_LEVELS or size > MOST_KEYS or not tree.is_sound():
+    if not 1 <= tree.levels <= MAX_LEVELS or size > MAX_KEYS or not _stays_in_pools(tree):
         return False
     leaves = _last_level(tree)
     return leaves is not None and _leaves_are_sound(tree, leaves, values)
+
+
+def _stays_in_pools(tree: RegularTree) -> bool:
+    """Whether a tree from a file stays inside its pools: line widths, children and siblings."""
+    width, item = tree.width, tree.word.itemsize
+    leaves, uppers = tree.used_leaves, tree.used_uppers
+    if tree.stride != tree.per_leaf * (item + width) or (tree.levels > 1) != (uppers > 0):
+        return False
+    pools = tree.pools
+    siblings = pools.leaf_fragments.reshape(-1, 4)[:, hf.BEFORE :]
+    children = pools.uppers.reshape(uppers, -1)[:, tree.per_line + tree.fanout :] if uppers else np.zeros(1)
+    return bool((siblings < leaves).all() and (siblings >= -1).all() and (children < max(leaves, uppers)).all())
 
 
 # From the root to the last inner level.
 
 
 def _last_level(tree: RegularTree) -> _Level | None:
-    """The nodes of the last inner level, or nothing where what is above them is wrong."""
+    """The nodes of the last inner level, or None if a level above is invalid."""
     largest = np.array([tree.largest], tree.word)
     level, seen = _Level(np.zeros(1, np.int64), np.zeros(1, tree.word), largest), [np.zeros(0, np.int64)]
     for number in range(tree.levels - 1):
@@ -68,21 +80,21 @@ def _are_all(numbers: Nodes, count: int) -> bool:
 
 
 def _below(tree: RegularTree, level: _Level, is_last: bool) -> _Level | None:
-    """The children of upper nodes, or nothing where a node is wrong."""
+    """The children of upper nodes, or None if a node is invalid."""
     fanout, per_line, pools = tree.fanout, tree.per_line, tree.pools
     nodes, slots = level.nodes, np.arange(fanout)
     counts = pools.upper_fragments.reshape(-1, 4)[nodes, hf.COUNT].astype(np.int64)
     if counts.min() < 1 or counts.max() > fanout:
         return None
-    whole = pools.uppers.reshape(-1, tree.upper_bytes // tree.word.itemsize)[nodes]
-    keys, used = whole[:, per_line : per_line + fanout], slots < counts[:, None]
+    nodes_read = pools.uppers.reshape(-1, tree.upper_bytes // tree.word.itemsize)[nodes]
+    keys, used = nodes_read[:, per_line : per_line + fanout], slots < counts[:, None]
     inner = slots < counts[:, None] - 1
-    if not _keys_are_sound(tree, whole) or (keys != tree.largest)[~inner].any():
+    if not _keys_are_sound(tree, nodes_read) or (keys != tree.largest)[~inner].any():
         return None
     low, high = np.broadcast_to(level.low[:, None], keys.shape), np.broadcast_to(level.high[:, None], keys.shape)
     if (inner & ((keys < low) | (keys > high))).any():
         return None
-    children = whole[:, per_line + fanout :][used]
+    children = nodes_read[:, per_line + fanout :][used]
     fragments, count = (
         (pools.leaf_fragments, tree.used_leaves) if is_last else (pools.upper_fragments, tree.used_uppers)
     )
@@ -96,7 +108,7 @@ def _below(tree: RegularTree, level: _Level, is_last: bool) -> _Level | None:
 
 
 def _keys_are_sound(tree: RegularTree, nodes: Array) -> bool:
-    """Whether separators are in order and end with the largest word, and the index lines are theirs."""
+    """Whether separators are in order, end with the largest word, and match the index lines."""
     per_line, fanout = tree.per_line, tree.fanout
     keys = nodes[:, per_line : per_line + fanout]
     led = np.array_equal(nodes[:, :per_line], keys[:, per_line - 1 :: per_line])
@@ -107,7 +119,7 @@ def _keys_are_sound(tree: RegularTree, nodes: Array) -> bool:
 
 
 def _leaves_are_sound(tree: RegularTree, level: _Level, values: int | None) -> bool:
-    """Whether the big leaves follow each other, and what is in them is where it should be."""
+    """Whether the big leaves are linked in order, and their words and counts are valid."""
     order, pools = level.nodes, tree.pools
     free = pools.free_leaves[: int(tree.table[hf.SPARE_LEAVES])]
     if not _are_all(np.concatenate([order, free]), tree.used_leaves):
@@ -118,16 +130,16 @@ def _leaves_are_sound(tree: RegularTree, level: _Level, values: int | None) -> b
     linked = linked and np.array_equal(fragments[order, hf.BEFORE], np.concatenate([none, order[:-1]]))
     if not linked or (fragments[free, hf.COUNT] != -1).any() or int(counts.sum()) != int(tree.table[hf.SIZE]):
         return False
-    stretches = (slice(first, first + _STRETCH) for first in range(0, len(order), _STRETCH))
+    chunks = (slice(first, first + _CHUNK) for first in range(0, len(order), _CHUNK))
     sound = all(
         _lines_are_sound(tree, _Level(order[part], level.low[part], level.high[part]), counts[part], values)
-        for part in stretches
+        for part in chunks
     )
     return sound and (values is None or not len(tree.top) or int(tree.top.max()) < values)
 
 
 def _lines_are_sound(tree: RegularTree, level: _Level, counts: Nodes, values: int | None) -> bool:
-    """The same of the lines of some big leaves, and of their inner nodes."""
+    """Whether the lines of some big leaves, and their inner nodes, are valid."""
     nodes = tree.pools.lasts.reshape(-1, tree.last_bytes // tree.word.itemsize)[level.nodes]
     if not _keys_are_sound(tree, nodes):
         return False
@@ -141,5 +153,5 @@ def _lines_are_sound(tree: RegularTree, level: _Level, counts: Nodes, values: in
     most = np.minimum(keys, level.high[:, None])
     if (held[:, :, 0] & (words[:, :, 0] < least)).any() or (held & (words > most[:, :, None])).any():
         return False
-    beside = lines[:, :, cut:].view(f"u{tree.width}")
-    return values is None or not (held & (beside >= values)).any()
+    inline_values = lines[:, :, cut:].view(f"u{tree.width}")
+    return values is None or not (held & (inline_values >= values)).any()

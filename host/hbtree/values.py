@@ -1,6 +1,7 @@
-"""Values that lie beside a tree's words: gathered by position, and spread out for ranges of positions.
+"""Reads the inline values of a tree: by position, and for ranges of positions.
 
-Where there are none, a value is its position: that is the row number of keys that came sorted.
+Without inline values, a value is its position: the row number of keys that were already sorted. (Thesis, appendix A,
+4.1.) Limit: offsets are 32-bit, so one call copies up to 2**31 - 1 values.
 """
 
 from __future__ import annotations
@@ -16,50 +17,50 @@ from millrace.host.runtime.team import Team
 
 Positions = npt.NDArray[np.int64]
 SLICE = 1 << 12
-"""Ranges that one thread spreads at a time."""
+"""Ranges per task of a thread."""
 _AHEAD = 16
-_STARTS, _OFFSETS, _COUNT, _LEAVES, _STRIDE, _BITS, _BESIDE, _WIDTH, _OUT = range(9)
+_STARTS, _OFFSETS, _COUNT, _LEAVES, _STRIDE, _BITS, _OFFSET, _WIDTH, _OUT = range(9)
 
 
 @share
-def _spread(given: int, part: int, parts: int) -> None:
-    """Copy the values of some ranges, each to its place."""
-    starts, offsets, out = load_as(given, _STARTS, 0), load_as(given, _OFFSETS, 0), load_as(given, _OUT, 0)
-    leaves, stride, bits = load_as(given, _LEAVES, 0), load_as(given, _STRIDE, 0), load_as(given, _BITS, 0)
-    beside, per_leaf = load_as(given, _BESIDE, 0), 1 << bits
-    count, width = load_as(given, _COUNT, 0), load_as(given, _WIDTH, 0)
+def _spread(args: int, part: int, parts: int) -> None:
+    """Copy the values of some ranges to their output slots."""
+    starts, offsets, out = load_as(args, _STARTS, 0), load_as(args, _OFFSETS, 0), load_as(args, _OUT, 0)
+    leaves, stride, bits = load_as(args, _LEAVES, 0), load_as(args, _STRIDE, 0), load_as(args, _BITS, 0)
+    offset, per_leaf = load_as(args, _OFFSET, 0), 1 << bits
+    count, width = load_as(args, _COUNT, 0), load_as(args, _WIDTH, 0)
     stop = count * (part + 1) // parts
     for i in range(count * part // parts, stop):
         if i + _AHEAD < stop and width > 0:
-            ahead = leaves + (load_as(starts, i + _AHEAD, 0) >> bits) * stride + beside
+            ahead = leaves + (load_as(starts, i + _AHEAD, 0) >> bits) * stride + offset
             prefetch(ahead)
             prefetch(ahead + stride)
         at, end = np.int64(load_as(offsets, i, np.int32(0))), np.int64(load_as(offsets, i + 1, np.int32(0)))
         position = load_as(starts, i, 0)
         line, lane = position >> bits, position & (per_leaf - 1)
-        for place in range(at, end):
-            where = leaves + line * stride + beside
+        for slot in range(at, end):
+            where = leaves + line * stride + offset
             if width == 8:
-                store_as(out, place, load_as(where, lane, 0))
+                store_as(out, slot, load_as(where, lane, 0))
             elif width == 4:
-                store_as(out, place, load_as(where, lane, np.int32(0)))
+                store_as(out, slot, load_as(where, lane, np.int32(0)))
             else:
-                store_as(out, place, position + place - at)
+                store_as(out, slot, position + slot - at)
             lane += 1
             if lane == per_leaf:
                 line, lane = line + 1, 0
 
 
 def spread(leaves: Leaves, starts: Positions, offsets: npt.NDArray[np.int32], out: Array, team: Team) -> None:
-    """The values of `offsets[i + 1] - offsets[i]` positions from `starts[i]` on, for each i, into `out`."""
+    """Copy the values of `offsets[i + 1] - offsets[i]` positions from `starts[i]` on into `out`, for each i."""
     shape = (leaves.stride, leaves.per_leaf.bit_length() - 1, leaves.offset, leaves.width)
-    given = table(starts, offsets, len(starts), leaves.data, *shape, out)
+    args = table(starts, offsets, len(starts), leaves.data, *shape, out)
     if len(starts):
-        team.run(_spread, given, -(-len(starts) // SLICE))
+        team.run(_spread, args, -(-len(starts) // SLICE))
 
 
 def gather(leaves: Leaves, positions: Positions) -> Array:
-    """The values at positions, as numbers of their width; the positions themselves where none lie beside."""
+    """The values at positions, as numbers of their width; without inline values, the positions."""
     if leaves.width == 0:
         return positions
     rows = leaves.data.reshape(leaves.lines, leaves.stride)[:, leaves.offset :].view(f"u{leaves.width}")

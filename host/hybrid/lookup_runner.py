@@ -1,11 +1,11 @@
-"""Lookups by host and device together: a tree, its inner segment on a device, and a plan, run through the pipeline.
+"""Lookups by host and device together: runs a tree, its inner segment on a device, and a plan through the pipeline.
 
-`LookupRunner(engine, tree).lookup(queries)` gives positions in key order, -1 where the key is absent, the same for
-every depth, bucket, D and R (thesis, appendix A, 5.4 and 5.5). `tune` finds a plan; from then on each run is looked at,
-and when host and device have drifted from how they were, the plan is made anew, with queries of the next run.
+`LookupRunner(engine, tree).lookup(queries)` returns positions in key order, -1 if the key is absent. The result is the
+same for every depth, bucket, D and R (thesis, appendix A, 5.4 and 5.5). `tune` finds a plan. From then on each run is
+monitored; if the balance of host and device has drifted, the next large enough lookup makes a new plan.
 
-A runner may be used from several threads: runs take turns, since each uses all of the host and of the device. A device
-belongs to the process that opened it, and so does a runner: a forked child opens a device and makes a runner anew.
+Several threads may use a runner: runs are serialized, since each uses the entire host and device. Limit: a device and
+its runners belong to the process that opened it; a forked child must open a device and make a new runner.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from millrace.host.runtime.clock import WALL, Clock
 
 Positions = npt.NDArray[np.int64]
 Finish = Callable[[Array, Numbers], Positions]
-"""Queries and their leaf lines to positions."""
+"""Maps queries and their leaf lines to positions."""
 
 
-MOST_PATIENCE = 8
-"""How often the buckets that are looked at before a plan is mended may double."""
+MAX_DOUBLINGS = 8
+"""Maximum number of times that the buckets needed to detect drift are doubled."""
 
 
 class WalkedTree(Tree, Protocol):
-    """A tree that the host walks too."""
+    """A tree that the host can walk too."""
 
     def walk(self, queries: Array, depth: int, at: Numbers | None = None, start: int = 0) -> Numbers:
         """Node numbers in level `depth`, from nodes `at` of level `start`."""
@@ -50,8 +50,8 @@ class WalkedTree(Tree, Protocol):
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one run found, and how it went."""
+class LookupRun:
+    """The positions and the timings of one run."""
 
     positions: Positions
     buckets: list[Bucket]
@@ -60,19 +60,19 @@ class Run:
     device: str
 
     def traced(self, name: str = "") -> Traced:
-        """This run for a trace."""
+        """This run as input of a trace."""
         return Traced(self.buckets, {**self.stats(), "device": self.device}, name)
 
     def speed(self) -> float:
-        """Queries a second after the buckets that fill the pipeline and before those that drain it."""
+        """Queries per second, without the buckets that fill and drain the pipeline."""
         middle = self.buckets[self.depth : len(self.buckets) - self.depth]
-        assert len(middle) > 1, "too few buckets to tell a speed by"
+        assert len(middle) > 1, "too few buckets to measure a speed"
         ends = [bucket.spans[Stage.LEAVES][1] for bucket in middle]
         return sum(bucket.size for bucket in middle[1:]) / max(ends[-1] - ends[0], 1) * 1e9
 
     def stats(self) -> dict[str, Any]:
-        """What was done, and the medians of the stages in nanoseconds."""
-        told: dict[str, Any] = {
+        """Sizes, depth and split of the run, and the median stage times in nanoseconds."""
+        report: dict[str, Any] = {
             "queries": len(self.positions),
             "buckets": len(self.buckets),
             "depth": self.depth,
@@ -81,8 +81,8 @@ class Run:
         }
         if self.buckets:
             times = StageTimes.of(self.buckets).all()
-            told |= {f"T{number}_ns": round(time) for number, time in enumerate(times)}
-        return told
+            report |= {f"T{number}_ns": round(time) for number, time in enumerate(times)}
+        return report
 
 
 class LookupRunner:
@@ -97,22 +97,22 @@ class LookupRunner:
         depth: int | None = None,
         clock: Clock = WALL,
     ) -> None:
-        """Send the tree's inner nodes; by default the device walks all of them.
+        """Send the tree's inner nodes to the device; by default it walks all levels.
 
-        `depth`: by default what the device can overlap, two buckets on it and, as in the paper, three once tuned.
+        `depth`: by default two buckets on a device that overlaps them and, as in the paper, three once tuned.
         """
         self.engine, self.tree, self.levels = engine, tree, tree.levels
         self.plan = plan or Plan()
         balance.check_split(self.plan.split, self.levels)
-        pipeline.cut(0, bucket)  # says no to what cannot be
+        pipeline.cut_buckets(0, bucket)  # raises if the bucket size is invalid
         self.bucket, self._clock, self._deeper = bucket, clock, depth is None and engine.overlaps
         self.depth = pipeline.check_depth(depth or (DOUBLE_BUFFERED if engine.overlaps else PIPELINED))
         """Buckets in flight."""
         self.retuned = 0
-        """How often the plan was made anew because of drift."""
-        self.last: Run | None = None
-        """The last run that ended well."""
-        self._drift, self._is_adrift = Drift(balance.MEASURED_BUCKETS), False
+        """Number of new plans because of drift."""
+        self.last: LookupRun | None = None
+        """The last successful run."""
+        self._drift, self._has_drifted = Drift(balance.MEASURED_BUCKETS), False
         self._turn = threading.Lock()
         self._segment: Segment | None = engine.load(tree)
 
@@ -121,28 +121,28 @@ class LookupRunner:
     ) -> Positions:
         """Positions of queries, words of the tree's type.
 
-        `finish`: what is asked of the leaves, such as the tree's `lower` (default: `leaf`); `trace_to`: a file for a
+        `finish`: the search in the leaf lines, such as the tree's `lower` (default: `leaf`); `trace_to`: a file for a
         trace of the run.
         """
         with self._turn:
-            if self._is_adrift and len(queries) >= balance.SAMPLED_BUCKETS * self.bucket:
+            if self._has_drifted and len(queries) >= balance.SAMPLED_BUCKETS * self.bucket:
                 self.retuned += 1
                 self._tune(queries)
             run = self._run(queries, self.plan.split, self.depth, finish)
             self.last = run
             full = [bucket for bucket in run.buckets if bucket.size == self.bucket]
-            self._is_adrift = self._drift.drifted(self.plan, full)
+            self._has_drifted = self._drift.drifted(self.plan, full)
         if trace_to is not None:
             trace.write(Path(trace_to), run.traced())
         return run.positions
 
     def tune(self, queries: Array) -> Plan:
-        """Find the best plan for queries like these, and keep to it."""
+        """Find the best plan for queries like these, and use it from now on."""
         with self._turn:
             return self._tune(queries)
 
     def close(self) -> None:
-        """Give the device's memory back; the runner must not be used again."""
+        """Free the device's memory; the runner cannot be used any more."""
         with self._turn:
             segment, self._segment = self._segment, None
             if segment is not None:
@@ -156,62 +156,62 @@ class LookupRunner:
         return self._segment
 
     def exchange(self, segment: Segment) -> None:
-        """The tree has changed, and this is its segment now; the old one is given back unless it is the same memory."""
+        """Replace the segment after the tree changed; free the old one unless it is the same memory."""
         with self._turn:
             old, self._segment, self.levels = self._segment, segment, segment.levels
             if self.plan.split.levels > self.levels:
                 self.plan = Plan(D=self.levels)
             if old is not None and old.buffers[0] is not segment.buffers[0]:
-                with suppress(DeviceFault):  # the new one is there, and in force
+                with suppress(DeviceFault):  # the new segment is complete and in use
                     self.engine.free(old)
 
     def sample(self, queries: Array, split: Split) -> StageTimes:
-        """Stages that nothing disturbs, one bucket at a time; the first only warms up."""
+        """Stage times without overlap, one bucket at a time; the first bucket is a warm-up."""
         buckets = self._run(queries, split, pipeline.SEQUENTIAL).buckets
         return StageTimes.of(buckets[1:] or buckets)
 
     def measure(self, queries: Array, split: Split) -> Measured:
-        """At full depth, with enough queries for a steady part."""
+        """Run at full depth; `queries` must be enough for a steady part."""
         run = self._run(queries, split, self.depth)
         return Measured(run.speed(), StageTimes.of(run.buckets))
 
     def _tune(self, queries: Array) -> Plan:
-        # Each time it takes twice as many buckets to be sure: a machine that never settles is not tuned for ever.
-        self._drift, self._is_adrift = Drift(balance.MEASURED_BUCKETS << min(self.retuned, MOST_PATIENCE)), False
+        # Each retuning needs twice as many buckets, so that an unstable machine is not tuned all the time.
+        self._drift, self._has_drifted = Drift(balance.MEASURED_BUCKETS << min(self.retuned, MAX_DOUBLINGS)), False
         self.depth = LOAD_BALANCED if self._deeper else self.depth
         self.plan = balance.discover(self, queries)
         return self.plan
 
-    def _run(self, queries: Array, split: Split, depth: int, finish: Finish | None = None) -> Run:
+    def _run(self, queries: Array, split: Split, depth: int, finish: Finish | None = None) -> LookupRun:
         segment = self.segment
         if queries.dtype != self.tree.word:
             raise ArgumentError(f"queries are {queries.dtype}; the tree's words are {self.tree.word}")
         balance.check_split(split, self.levels)
         if self.levels == split.D:
-            depth = pipeline.SEQUENTIAL  # nothing goes to the device, so nothing overlaps
-        buckets = pipeline.cut(len(queries), self.bucket)
+            depth = pipeline.SEQUENTIAL  # nothing is sent to the device, so nothing overlaps
+        buckets = pipeline.cut_buckets(len(queries), self.bucket)
         job = _Lookup(self, segment, np.ascontiguousarray(queries), split, finish or self.tree.leaf)
         pipeline.run(job, buckets, depth, self._clock)
-        return Run(job.positions, buckets, split, depth, self.engine.device.name)
+        return LookupRun(job.positions, buckets, split, depth, self.engine.device.name)
 
 
 class _Lookup:
-    """One run's job: which queries, cut how, to where."""
+    """The job of one run: its queries, their split, and the results."""
 
     def __init__(self, runner: LookupRunner, segment: Segment, queries: Array, split: Split, finish: Finish) -> None:
         self.device = runner.engine.device.name
         self.positions: Positions = np.empty(len(queries), np.int64)
         self.engine, self.segment, self.tree = runner.engine, segment, runner.tree
         self.queries, self.split, self.finish = queries, split, finish
-        self.most = min(runner.bucket, len(queries))
+        self.largest = min(runner.bucket, len(queries))
         self.parts: dict[int, list[Part]] = {}
         self.found: dict[int, Numbers] = {}
         self.spare: list[Numbers] = []
 
     def walk(self, bucket: Bucket) -> None:
-        """T0: the host's levels; all queries to level D, the first ones a level further."""
+        """T0: walk all queries to level D, and the first ones a level further."""
         queries, D = self.queries[bucket.part], self.split.D
-        leaves = self.spare.pop() if self.spare else self.engine.staging(self.most, NUMBER)
+        leaves = self.spare.pop() if self.spare else self.engine.staging(self.largest, NUMBER)
         further = self.split.further(bucket.size)
         at = self.tree.walk(queries, D) if D else None
         parts = [Part(queries[further:], None if at is None else at[further:], D)]
@@ -225,7 +225,7 @@ class _Lookup:
         return _Lane(self)
 
     def leaves(self, bucket: Bucket) -> None:
-        """T4: the leaf lines."""
+        """T4: search the leaf lines."""
         found = self.found.pop(bucket.number)
         self.positions[bucket.part] = self.finish(self.queries[bucket.part], found[: bucket.size])
         del self.parts[bucket.number]
@@ -233,7 +233,7 @@ class _Lookup:
 
 
 class _Lane:
-    """The device's part of a lookup, on one lane of the engine."""
+    """The device stages of a lookup, on one lane of the engine."""
 
     def __init__(self, job: _Lookup) -> None:
         self._job = job
@@ -241,21 +241,21 @@ class _Lane:
         self._sent: list[Numbers] = []
 
     def send(self, bucket: Bucket) -> None:
-        """T1; what the host has walked to the leaves already stays here."""
+        """T1; queries that the host has walked to the leaves are not sent."""
         job, first = self._job, 0
         sent: list[Part] = []
         self._sent = []
         for part in job.parts[bucket.number]:
-            places = job.found[bucket.number][first : first + len(part.queries)]
+            found = job.found[bucket.number][first : first + len(part.queries)]
             first += len(part.queries)
             if part.depth == job.segment.levels:
                 assert part.at is not None
-                places[:] = part.at
+                found[:] = part.at
             else:
                 sent.append(part)
-                self._sent.append(places)
+                self._sent.append(found)
         if sent and self._lane is None:
-            self._lane = job.engine.lane(job.segment, job.most)
+            self._lane = job.engine.lane(job.segment, job.largest)
         if self._lane is not None:
             self._lane.send(sent)
 

@@ -1,10 +1,11 @@
-"""Stand-ins with set speeds: a device and a host that take exactly as long as they are told (never offered to users).
+"""Simulated device and host with configured speeds, for tests and benchmarks (never offered to users).
 
-`PacedDevice` hands every call to another device, which does the real work, and takes its own time over it: transfers
-by a fixed cost and a bandwidth, one link in each direction; searches by a fixed cost and a cost per query and level,
-one search at a time. It has the optional abilities of a device: lanes and staging. `PacedTree` does the same to a tree
-that the host walks. Both keep time by a clock: in virtual time pipelines and balancing are tested exactly, in real time
-the bench `pipeline` measures how much really overlaps. A device or tree whose real work takes longer is late.
+`PacedDevice` forwards each call to another device, which does the real work, and makes it take a configured time.
+Transfers have a fixed cost and a bandwidth, with one link in each direction. Searches have a fixed cost and a cost per
+query and level, one search at a time. It supports the optional abilities of a device: lanes and staging. `PacedTree`
+does the same for a tree that the host walks. Both use a clock: in virtual time, tests of pipeline and balancing are
+exact; in real time, the bench `pipeline` measures the real overlap. Limit: real work that takes longer than configured
+ends late. (For the experiments of the thesis, appendix A, 5.4 and 5.5.)
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from millrace.host.runtime.clock import Clock
 
 @dataclass
 class DevicePace:
-    """Nanoseconds: of a transfer and of each byte in it, of a launch and of each query at each level in it."""
+    """Nanoseconds per transfer and per byte, per launch and per query at each level."""
 
     transfer: float = 0.0
     byte: float = 0.0
@@ -33,17 +34,17 @@ class DevicePace:
     levels: tuple[float, ...] = ()
 
     def moving(self, size: int) -> int:
-        """So many bytes in one direction."""
+        """Nanoseconds to transfer `size` bytes in one direction."""
         return round(self.transfer + self.byte * size)
 
     def searching(self, queries: int, start: int) -> int:
-        """So many queries from level `start` on."""
+        """Nanoseconds to search `queries` queries from level `start` on."""
         return round(self.launch + queries * sum(self.levels[start:]))
 
 
 @dataclass
 class HostPace:
-    """Nanoseconds of a query at each level, and in its leaf."""
+    """Nanoseconds per query at each level, and in its leaf."""
 
     levels: tuple[float, ...] = ()
     leaf: float = 0.0
@@ -51,13 +52,13 @@ class HostPace:
 
 @dataclass
 class _Timetable:
-    """When each part of the device is free again: the link in, the link out, and what searches."""
+    """When each part of the device is free again: input link, output link, search unit."""
 
     free: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def book(self, part: str, now: int, duration: int) -> int:
-        """Take a part as soon as it is free; until when."""
+        """Reserve a part from when it is free; return the end time."""
         with self.lock:
             end = max(now, self.free.get(part, 0)) + duration
             self.free[part] = end
@@ -66,7 +67,7 @@ class _Timetable:
 
 @dataclass(frozen=True)
 class PacedLaunch:
-    """A search, when it ends, and how long it takes."""
+    """A search with its end time and duration."""
 
     unit: str
     inner: Launch
@@ -75,7 +76,7 @@ class PacedLaunch:
 
 
 class PacedDevice(Device):
-    """Another device at a set pace."""
+    """A device that runs another device at a configured pace."""
 
     kind = "paced"
 
@@ -86,7 +87,7 @@ class PacedDevice(Device):
         self._timetable = timetable or _Timetable()
 
     def lane(self) -> PacedDevice:
-        """Another queue at the same device."""
+        """Another queue on the same device."""
         return PacedDevice(self._inner, self.pace, self._clock, self._timetable)
 
     def staging(self, size: int, dtype: np.dtype[Any]) -> Array:
@@ -94,24 +95,24 @@ class PacedDevice(Device):
         return np.empty(size, dtype)
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> Buffer:
-        """At once."""
+        """Allocate, in no simulated time."""
         with self._timetable.lock:
             return self._inner.alloc(size, dtype)
 
     def free(self, buffer: Buffer) -> None:
-        """At once."""
+        """Free, in no simulated time."""
         with self._timetable.lock:
             self._inner.free(buffer)
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
-        """Take the link in for a while."""
+        """Write, and occupy the input link."""
         end = self._timetable.book("in", self._clock.now(), self.pace.moving(data.nbytes))
         with self._timetable.lock:
             self._inner.write(buffer, offset, data)
         self._clock.sleep_until(end)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
-        """Take the link out for a while."""
+        """Read, and occupy the output link."""
         end = self._timetable.book("out", self._clock.now(), self.pace.moving(size * buffer.dtype.itemsize))
         with self._timetable.lock:
             data = self._inner.read(buffer, offset, size)
@@ -119,31 +120,31 @@ class PacedDevice(Device):
         return data
 
     def read_into(self, buffer: Buffer, offset: int, out: Array) -> None:
-        """Read, and copy."""
+        """Read and copy."""
         out[:] = self.read(buffer, offset, len(out))
 
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> PacedLaunch:
-        """The search begins when those before it have ended."""
+        """Launch a search; it starts when those before it have ended."""
         duration = self.pace.searching(scalars[0], scalars[1])
         end = self._timetable.book("search", self._clock.now(), duration)
         with self._timetable.lock:
             return PacedLaunch(unit, self._inner.launch(unit, buffers, scalars), end, duration)
 
     def wait(self, launch: Launch) -> Mapping[str, int]:
-        """Wait for the end; the nanoseconds told are the set ones."""
+        """Wait for the end; report the configured nanoseconds."""
         assert isinstance(launch, PacedLaunch)
         with self._timetable.lock:
-            told = self._inner.wait(launch.inner)
+            counters = self._inner.wait(launch.inner)
         self._clock.sleep_until(launch.end)
-        return {**told, "ns": launch.duration}
+        return {**counters, "ns": launch.duration}
 
     def counters(self) -> dict[str, int]:
-        """Those of the device behind it."""
+        """The counters of the inner device."""
         return self._inner.counters()
 
 
 class PacedTree:
-    """A tree that the host walks at a set pace."""
+    """A tree that the host walks at a configured pace."""
 
     def __init__(self, tree: WalkedTree, pace: HostPace, clock: Clock) -> None:
         """`pace` may be changed at any time."""
@@ -153,24 +154,24 @@ class PacedTree:
         self._late = 0
 
     def walk(self, queries: Array, depth: int, at: Numbers | None = None, start: int = 0) -> Numbers:
-        """Walk, then wait until it is time."""
+        """Walk, then wait until the configured end."""
         end = self._end(len(queries) * sum(self.pace.levels[start:depth]))
         nodes = self._tree.walk(queries, depth, at, start)
-        self._rest(end)
+        self._wait_until(end)
         return nodes
 
     def leaf(self, queries: Array, leaves: Numbers) -> Positions:
-        """Search, then wait until it is time."""
+        """Search, then wait until the configured end."""
         end = self._end(len(queries) * self.pace.leaf)
         positions = self._tree.leaf(queries, leaves)
-        self._rest(end)
+        self._wait_until(end)
         return positions
 
     def _end(self, duration: float) -> int:
-        """When work of a duration that begins now must end."""
+        """The end time of work that starts now."""
         return self._clock.now() + round(duration) - self._late
 
-    def _rest(self, end: int) -> None:
-        """Sleep; what a busy machine adds to that is taken off the next work, since no real host would sleep here."""
+    def _wait_until(self, end: int) -> None:
+        """Sleep; a delay on a busy machine is subtracted from the next work, since a real host would not sleep here."""
         self._clock.sleep_until(end)
         self._late = self._clock.now() - end

@@ -1,22 +1,22 @@
-"""The host pipeline: queries go in buckets to a device and back, several buckets on their way at a time.
+"""The host pipeline: sends buckets of queries to a device and receives the results, several buckets at a time.
 
-One mechanism with one number, its depth: how many buckets are in flight, from the beginning of T0 to the end of T4
-(thesis, appendix A, 5.4 and 5.5). The calling thread does the host's part, T0 and T4, in the order of the buckets. At
-most depth - 1 *lanes* do the device's part, T1 to T3: each is a thread with buffers of its own (and, where the device
-has them, a command queue of its own), as are the paper's "GPU threads". So the paper's strategies are
+Its one parameter is the depth: the number of buckets in flight, from the start of T0 to the end of T4 (thesis, appendix
+A, 5.4 and 5.5). The calling thread runs the host stages, T0 and T4, in bucket order. At most depth - 1 *lanes* run the
+device stages, T1 to T3. Like the paper's "GPU threads", each lane is a thread with its own buffers (and its own command
+queue, if the device has several). So the paper's strategies are
 
     1  sequential        one bucket, one stage at a time
-    2  pipelined         the next bucket is sent as soon as the last one's result is back; T4 beside T1 to T3
-    3  double-buffered   two buckets on the device: T1 and T3 beside T2 as well
+    2  pipelined         the next bucket is sent when the last result has arrived; T4 overlaps T1 to T3
+    3  double-buffered   two buckets on the device: T1 and T3 overlap T2 as well
     4  load-balanced     three buckets on the device, so that the next search is submitted before one ends
 
-The paper counts the buckets on the device; the one in the host's hands makes one more. Lanes end with the run: they
-are threads that wait for a device, not for a core, so they are not taken from the pool, which has one thread per core.
-Where there is nothing to overlap (depth 1, or one bucket) there is no lane and the caller does everything.
+The paper counts the buckets on the device; the bucket on the host is one more. Lanes end with the run. They wait for a
+device, not for a core, so they are not taken from the thread pool, which has one thread per core. If nothing can
+overlap (depth 1, or one bucket), there are no lanes and the caller runs all stages.
 
-A run ends in one of three ways: all buckets are done; a bucket failed on the device, which is one `DeviceFault` that
-names the bucket; or the host's part raised something, `KeyboardInterrupt` included, which goes on to the caller. In
-each case lanes have stopped at the end of their stage and given back what they held.
+A run ends in one of three ways: all buckets are done; a bucket failed on the device, which raises one `DeviceFault`
+with its number; or a host stage raised an exception, `KeyboardInterrupt` included, which is passed to the caller. In
+each case the lanes stop at the end of their stage and free their buffers. Limit: at most `MAX_DEPTH` buckets in flight.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ STRATEGIES = {
     "double-buffered": DOUBLE_BUFFERED,
     "load-balanced": LOAD_BALANCED,
 }
-MOST_DEPTH = 16
-"""More buckets in flight only make each wait longer."""
+MAX_DEPTH = 16
+"""With more buckets in flight, each only waits longer."""
 BUCKET = 1 << 14
-"""Queries of a bucket: the paper's choice (6.2), large beside a launch's fixed cost and small beside a cache."""
-MOST_BUCKET = 1 << 24
+"""Queries per bucket: the paper's choice (6.2), large enough for the cost of a launch, small enough for a cache."""
+MAX_BUCKET = 1 << 24
 
 
 class Stage(IntEnum):
-    """What is done to a bucket, in this order; the numbers are the paper's, T0 is the balancer's."""
+    """The stages of a bucket in this order; the numbers are the paper's, T0 belongs to load balancing."""
 
     WALK = 0
     SEND = 1
@@ -61,7 +61,7 @@ NOT_YET = (0, 0)
 
 @dataclass
 class Bucket:
-    """Queries `first` to `first + size - 1`, and when each stage of theirs began and ended, in nanoseconds."""
+    """Queries `first` to `first + size - 1`, and the start and end of each stage in nanoseconds."""
 
     number: int
     first: int
@@ -72,7 +72,7 @@ class Bucket:
 
     @property
     def part(self) -> slice:
-        """Its queries."""
+        """The slice of its queries."""
         return slice(self.first, self.first + self.size)
 
     def took(self, stage: Stage) -> int:
@@ -82,174 +82,174 @@ class Bucket:
 
 
 class Lane(Protocol):
-    """The device's part, for one bucket at a time."""
+    """The device stages, for one bucket at a time."""
 
     def send(self, bucket: Bucket) -> None:
-        """T1: the queries to the device."""
+        """T1: send the queries to the device."""
 
     def search(self, bucket: Bucket) -> int | None:
-        """T2: search them; for how many nanoseconds the device worked, if it says so."""
+        """T2: search; return the device's working time in nanoseconds, if it reports it."""
 
     def receive(self, bucket: Bucket) -> None:
-        """T3: the leaves back to the host."""
+        """T3: receive the leaf lines."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free all buffers."""
 
 
-class Job(Protocol):
-    """What is done to buckets; the pipeline says when, and by whom."""
+class BucketJob(Protocol):
+    """The stages of a workload; the pipeline decides when, and on which thread, they run."""
 
     device: str
 
     def open_lane(self, bucket: Bucket) -> Lane:
-        """A lane, opened by the thread that uses it, for its first bucket."""
+        """Open a lane; called by the thread that uses it, at its first bucket."""
 
     def walk(self, bucket: Bucket) -> None:
-        """T0: what the host does before."""
+        """T0: the host stage before the device."""
 
     def leaves(self, bucket: Bucket) -> None:
-        """T4: what the host does after."""
+        """T4: the host stage after the device."""
 
 
 def check_depth(depth: int) -> int:
-    """A depth that can be, or an `ArgumentError`."""
-    if not 1 <= depth <= MOST_DEPTH:
+    """Return the depth if it is valid, else raise `ArgumentError`."""
+    if not 1 <= depth <= MAX_DEPTH:
         known = ", ".join(f"{number} {name}" for name, number in STRATEGIES.items())
-        raise ArgumentError(f"depth={depth}: from 1 to {MOST_DEPTH} buckets can be in flight ({known})")
+        raise ArgumentError(f"depth={depth}: from 1 to {MAX_DEPTH} buckets can be in flight ({known})")
     return depth
 
 
 def lanes_of(depth: int) -> int:
-    """How many buckets can be on the device at a time."""
+    """Maximum number of buckets on the device at a time."""
     return max(depth - 1, 1)
 
 
-def cut(size: int, bucket: int) -> list[Bucket]:
-    """Buckets of `bucket` queries, the last one of what is left."""
-    if not 1 <= bucket <= MOST_BUCKET:
-        raise ArgumentError(f"bucket={bucket}: a bucket has from 1 to {MOST_BUCKET} queries")
+def cut_buckets(size: int, bucket: int) -> list[Bucket]:
+    """Cut `size` queries into buckets of `bucket` queries; the last one may be smaller."""
+    if not 1 <= bucket <= MAX_BUCKET:
+        raise ArgumentError(f"bucket={bucket}: a bucket has from 1 to {MAX_BUCKET} queries")
     firsts = range(0, size, bucket)
     return [Bucket(number, first, min(bucket, size - first)) for number, first in enumerate(firsts)]
 
 
-def run(job: Job, buckets: Sequence[Bucket], depth: int, clock: Clock = WALL) -> None:
-    """Do all of the buckets, at most `depth` at a time."""
-    _Run(job, len(buckets), check_depth(depth), clock).work(buckets)
+def run(job: BucketJob, buckets: Sequence[Bucket], depth: int, clock: Clock = WALL) -> None:
+    """Run all buckets, at most `depth` at a time."""
+    _PipelineRun(job, len(buckets), check_depth(depth), clock).work(buckets)
 
 
-class _Run:
-    """One run: what the host and the lanes know of each other."""
+class _PipelineRun:
+    """The state of one run that the host and the lanes share."""
 
-    def __init__(self, job: Job, count: int, depth: int, clock: Clock) -> None:
+    def __init__(self, job: BucketJob, count: int, depth: int, clock: Clock) -> None:
         self._job, self._count, self._depth, self._clock = job, count, depth, clock
         self._changed = clock.monitor()
         self._ready: deque[Bucket] = deque()
-        self._over = False
+        self._ended = False
         self._errors: dict[int, BaseException] = {}
 
     def work(self, buckets: Sequence[Bucket]) -> None:
         lanes: list[Worker] = []
         try:
             if min(self._depth, self._count) < 2:
-                self._one_by_one(buckets)
+                self._run_sequentially(buckets)
             else:
                 for number in range(min(lanes_of(self._depth), self._count)):
                     lanes.append(self._clock.start(partial(self._lane, number), f"millrace-lane-{number}"))
-                self._side_by_side(buckets)
+                self._run_overlapped(buckets)
         finally:
             with self._changed:
-                self._over = True
+                self._ended = True
                 self._changed.notify_all()
             for lane in lanes:
                 lane.join()
         self._check()
 
-    def _one_by_one(self, buckets: Sequence[Bucket]) -> None:
-        """Without lanes: the caller does the device's part too."""
-        seat = _Seat(self._job, 0)
+    def _run_sequentially(self, buckets: Sequence[Bucket]) -> None:
+        """Without lanes: the caller runs the device stages too."""
+        slot = _LaneSlot(self._job, 0)
         try:
             for bucket in buckets:
                 self._timed(bucket, Stage.WALK, self._job.walk)
-                self._carry(seat, bucket)
+                self._run_device_stages(slot, bucket)
                 self._timed(bucket, Stage.LEAVES, self._job.leaves)
         except BaseException:
-            with suppress(Exception):  # what went wrong first is what is told
-                seat.close()
+            with suppress(Exception):  # the first error is the one to raise
+                slot.close()
             raise
-        self._leave(seat)
+        self._close(slot)
 
-    def _side_by_side(self, buckets: Sequence[Bucket]) -> None:
-        """The host's part: a bucket is begun when the one `depth` before it is done, and done in order."""
-        flying: deque[Bucket] = deque()
+    def _run_overlapped(self, buckets: Sequence[Bucket]) -> None:
+        """Run the host stages: a bucket starts when the one `depth` before it is done; buckets end in order."""
+        in_flight: deque[Bucket] = deque()
         for bucket in buckets:
-            if len(flying) == self._depth:
-                self._finish(flying.popleft())
+            if len(in_flight) == self._depth:
+                self._finish(in_flight.popleft())
             self._timed(bucket, Stage.WALK, self._job.walk)
             with self._changed:
                 self._ready.append(bucket)
                 self._changed.notify_all()
-            flying.append(bucket)
-        while flying:
-            self._finish(flying.popleft())
+            in_flight.append(bucket)
+        while in_flight:
+            self._finish(in_flight.popleft())
 
     def _finish(self, bucket: Bucket) -> None:
-        """Wait until the device's part is done, and do what is left."""
+        """Wait for the device stages of a bucket, then run its last stage."""
         with self._changed:
             self._changed.wait_for(lambda: bucket.received or bool(self._errors))
             self._check()
         self._timed(bucket, Stage.LEAVES, self._job.leaves)
 
     def _lane(self, number: int) -> None:
-        """The device's part, bucket by bucket, until there are no more or one has failed."""
-        seat = _Seat(self._job, number)
-        while (bucket := self._take()) is not None:
+        """Run the device stages, bucket by bucket, until there are no more or one has failed."""
+        slot = _LaneSlot(self._job, number)
+        while (bucket := self._next_bucket()) is not None:
             try:
-                self._carry(seat, bucket)
-            except BaseException as error:  # whatever it is, the caller's thread must raise it
+                self._run_device_stages(slot, bucket)
+            except BaseException as error:  # any error is raised by the caller's thread
                 self._fail(bucket.number, error)
                 break
             with self._changed:
                 bucket.received = True
                 self._changed.notify_all()
         try:
-            self._leave(seat)
+            self._close(slot)
         except BaseException as error:
             self._fail(self._count, error)
 
-    def _take(self) -> Bucket | None:
-        """The next bucket for a lane; nothing when the run is over."""
+    def _next_bucket(self) -> Bucket | None:
+        """The next bucket for a lane; None when the run has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._over or bool(self._errors) or bool(self._ready))
-            return None if self._over or self._errors else self._ready.popleft()
+            self._changed.wait_for(lambda: self._ended or bool(self._errors) or bool(self._ready))
+            return None if self._ended or self._errors else self._ready.popleft()
 
-    def _carry(self, seat: _Seat, bucket: Bucket) -> None:
-        """T1 to T3; a fault of the device says in which bucket it happened."""
-        bucket.lane = seat.number
+    def _run_device_stages(self, slot: _LaneSlot, bucket: Bucket) -> None:
+        """Run T1 to T3; a device fault names its bucket."""
+        bucket.lane = slot.number
         try:
-            lane = seat.open(bucket)
+            lane = slot.open(bucket)
             self._timed(bucket, Stage.SEND, lane.send)
-            if self._over:
+            if self._ended:
                 return
             began = self._clock.now()
             worked = lane.search(bucket)
             ended = self._clock.now()
-            # A search waits for those that other lanes submitted before; the device says how long it really took.
+            # A search waits for those that other lanes submitted before; the device reports its own working time.
             bucket.spans[Stage.SEARCH] = (began if worked is None else max(began, ended - worked), ended)
-            if not self._over:
+            if not self._ended:
                 self._timed(bucket, Stage.RECEIVE, lane.receive)
-        except Exception as error:  # a device may raise anything; it is a fault of the device all the same
+        except Exception as error:  # a device may raise any exception; all count as device faults
             raise DeviceFault(
                 f"bucket {bucket.number} of {self._count} (queries {bucket.first} to {bucket.first + bucket.size - 1}) "
-                f"failed on device {self._job.device!r}: {_told(error)}"
+                f"failed on device {self._job.device!r}: {_describe(error)}"
             ) from error
 
-    def _leave(self, seat: _Seat) -> None:
-        """Give back what a lane held."""
+    def _close(self, slot: _LaneSlot) -> None:
+        """Close a lane and free its buffers."""
         try:
-            seat.close()
+            slot.close()
         except Exception as error:
-            raise DeviceFault(f"device {self._job.device!r} failed to take buffers back: {_told(error)}") from error
+            raise DeviceFault(f"device {self._job.device!r} failed to free buffers: {_describe(error)}") from error
 
     def _timed(self, bucket: Bucket, stage: Stage, work: Callable[[Bucket], None]) -> None:
         began = self._clock.now()
@@ -262,15 +262,15 @@ class _Run:
             self._changed.notify_all()
 
     def _check(self) -> None:
-        """Raise the error of the first bucket that failed, if one has."""
+        """Raise the error of the first failed bucket, if any."""
         if self._errors:
             raise self._errors[min(self._errors)]
 
 
-class _Seat:
-    """A lane's place: the lane is opened for the first bucket that sits there."""
+class _LaneSlot:
+    """Holds a lane, which is opened for its first bucket."""
 
-    def __init__(self, job: Job, number: int) -> None:
+    def __init__(self, job: BucketJob, number: int) -> None:
         self.number = number
         self._job = job
         self._lane: Lane | None = None
@@ -286,6 +286,6 @@ class _Seat:
             lane.close()
 
 
-def _told(error: Exception) -> str:
-    """An error's own words; of which kind it is, where it is not one of ours."""
+def _describe(error: Exception) -> str:
+    """The text of an error, with its type unless it is a `MillraceError`."""
     return str(error) if isinstance(error, MillraceError) else f"{type(error).__name__}: {error}"

@@ -1,13 +1,13 @@
-"""The search engine: inner segments of HB+-Trees that live on a device, and buckets of queries searched there.
+"""The search engine: keeps inner segments of HB+-Trees on a device, and searches buckets of queries there.
 
-A typed view on any device that offers `hb_search_implicit` or `hb_search_regular`, and all that the pipeline above it
-knows of devices (thesis, appendix A, 5.2 to 5.5). A segment is sent once and stays. A *lane* holds the buffers of one
-bucket; a bucket's queries may be in parts that begin at different levels, which are searched one after the other.
+It is a typed interface to any device with the unit `hb_search_implicit` or `hb_search_regular`, and the only way the
+pipeline uses devices (thesis, appendix A, 5.2 to 5.5). A segment is sent once and stays. A *lane* holds the buffers of
+one bucket. A bucket may have several parts that start at different levels; they are searched one after the other.
 
-The device contract lets one thread at a time use a device, so lanes take turns at each call, waiting included. Two
-optional abilities of a device, asked for by their methods, do better: `Lanes`, command queues beside each other, so
-that sending, searching and receiving overlap; and `Staging`, host memory that it copies from and to faster (pinned or
-mapped). Limit: a device with `memory` says no to a segment that does not fit in it beforehand; one without fails.
+The device contract allows one thread at a time, so lanes share a lock, which is also held while they wait. Two optional
+abilities of a device, detected by their methods, do better: `Lanes`, parallel command queues, so that sending,
+searching and receiving overlap; and `Staging`, host memory with faster copies (pinned or mapped). Limit: if the device
+has the attribute `memory`, a segment that does not fit is refused before it is sent; otherwise the device fails.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ Numbers = npt.NDArray[np.uint32]
 
 @runtime_checkable
 class Lanes(Protocol):
-    """An optional ability of a device: several queues of commands that run beside each other."""
+    """An optional ability of a device: several parallel command queues."""
 
     def lane(self) -> Device:
-        """Another queue on this device, for another thread: it takes this device's buffers, and closes on its own."""
+        """Another queue on this device, for another thread: it uses the same buffers and is closed separately."""
 
 
 @runtime_checkable
 class Staging(Protocol):
-    """An optional ability of a device: host memory that copies to and from it are fastest with."""
+    """An optional ability of a device: host memory with the fastest copies to and from it."""
 
     def staging(self, size: int, dtype: np.dtype[Any]) -> Array:
-        """Such an array; the device takes it back when nobody holds it any more, and makes the next one quickly."""
+        """Such an array; the device reuses its memory when the array is garbage-collected."""
 
     def read_into(self, buffer: Buffer, offset: int, out: Array) -> None:
         """Copy elements of a buffer, from `offset` on, into an array."""
 
 
 class Tree(Protocol):
-    """What an engine sends of a tree."""
+    """The properties of a tree that an engine needs."""
 
     @property
     def layout(self) -> Any:
@@ -60,15 +60,15 @@ class Tree(Protocol):
 
     @property
     def word(self) -> np.dtype[Any]:
-        """The type of its words."""
+        """The word type."""
 
     @property
     def fanout(self) -> int:
-        """The children of a node."""
+        """Children per node."""
 
     @property
     def levels(self) -> int:
-        """Its inner levels."""
+        """Number of inner levels."""
 
     @property
     def nodes(self) -> Array:
@@ -76,23 +76,23 @@ class Tree(Protocol):
 
     @property
     def offsets(self) -> Array:
-        """The first node of each level; of an implicit tree."""
+        """The first node of each level; only for an implicit tree."""
 
     @property
     def last(self) -> int:
-        """Where the last inner level begins; of a regular tree."""
+        """Index in `nodes` of the last inner level; only for a regular tree."""
 
 
 @runtime_checkable
 class Pooled(Protocol):
-    """A tree whose inner nodes lie in pools that grow: what is sent has room for new ones."""
+    """A tree with inner nodes in pools: its segment has spare capacity for new nodes."""
 
     @property
     def node_words(self) -> int:
-        """Words of the segment."""
+        """Capacity of the segment in words."""
 
     def node_pieces(self) -> list[tuple[int, Array]]:
-        """What is in it: words, and from which word of the segment on."""
+        """Its contents as pieces: offset in the segment, and words."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Part:
-    """Queries of a bucket that begin at level `depth`, at the nodes `at`; at level 0 all begin at the root."""
+    """Queries of a bucket that start at level `depth`, at the nodes `at`; at level 0 all start at the root."""
 
     queries: Array
     at: Numbers | None
@@ -117,7 +117,7 @@ class Part:
 
 @dataclass
 class Searching:
-    """Queries under way through a segment."""
+    """A running search of queries in a segment."""
 
     lane: EngineLane
     size: int
@@ -127,14 +127,14 @@ class SearchEngine:
     """Segments on one device."""
 
     def __init__(self, device: Device, clock: Clock = WALL) -> None:
-        """`device` offers at least one of `UNITS`."""
+        """`device` has at least one of `UNITS`."""
         self.device = device
         self.overlaps = isinstance(device, Lanes)
-        """Whether lanes run beside each other."""
-        self._turns: AbstractContextManager[object] = nullcontext() if self.overlaps else clock.lock()
+        """Whether lanes run in parallel."""
+        self._lock: AbstractContextManager[object] = nullcontext() if self.overlaps else clock.lock()
 
     def load(self, tree: Tree) -> Segment:
-        """Send a tree's inner nodes, or raise `DeviceUnavailable` if the device cannot take or walk them."""
+        """Send a tree's inner nodes, or raise `DeviceUnavailable` if the device cannot hold or walk them."""
         unit = UNITS[tree.layout]
         if unit not in self.device.units:
             able = [layout for layout, name in UNITS.items() if name in self.device.units]
@@ -145,51 +145,51 @@ class SearchEngine:
         implicit = tree.layout == "implicit"
         if implicit and tree.fanout != LINE // tree.word.itemsize:
             raise ArgumentError(
-                f"an implicit tree of fan-out {tree.fanout} is for the CPU alone; devices walk one of fan-out "
+                f"an implicit tree of fan-out {tree.fanout} is for the CPU only; devices walk one of fan-out "
                 f"{LINE // tree.word.itemsize}: build it as hybrid"
             )
         sent = _sent(tree)
-        self._check_room(sum(size * dtype.itemsize for size, dtype, _ in sent))
+        self._check_memory(sum(size * dtype.itemsize for size, dtype, _ in sent))
         buffers: list[Buffer] = []
-        with self._turns:
+        with self._lock:
             try:
                 for size, dtype, pieces in sent:
                     buffers.append(self.device.alloc(size, dtype))
-                    for place, words in pieces:
-                        self.device.write(buffers[-1], place, words)
+                    for offset, words in pieces:
+                        self.device.write(buffers[-1], offset, words)
             except BaseException:
                 _free(self.device, buffers)
                 raise
         scalars = (tree.levels,) if implicit else (tree.levels, tree.last)
         return Segment(unit, tuple(buffers), scalars, tree.levels, tree.word)
 
-    def send(self, segment: Segment, place: int, words: Array) -> None:
-        """Send words of a segment again, from word `place` on."""
-        with self._turns:
-            self.device.write(segment.buffers[0], place, words)
+    def send(self, segment: Segment, offset: int, words: Array) -> None:
+        """Send words of a segment again, from word `offset` on."""
+        with self._lock:
+            self.device.write(segment.buffers[0], offset, words)
 
-    def _check_room(self, wanted: int) -> None:
-        room: int | None = getattr(self.device, "memory", None)
-        if room is not None and wanted > room:
+    def _check_memory(self, wanted: int) -> None:
+        available: int | None = getattr(self.device, "memory", None)
+        if available is not None and wanted > available:
             raise DeviceUnavailable(
-                f"the tree's inner nodes need {wanted:,} bytes on device {self.device.name!r}, which has {room:,}: "
-                f"{wanted - room:,} too few; use device='cpu', or fallback='cpu' to go there by itself"
+                f"the tree's inner nodes need {wanted:,} bytes on device {self.device.name!r}, which has "
+                f"{available:,}: {wanted - available:,} too few; use device='cpu', or fallback='cpu' to continue there"
             )
 
     def lane(self, segment: Segment, size: int) -> EngineLane:
-        """Room for one bucket of up to `size` queries at a time, for one thread."""
+        """A lane for one bucket of up to `size` queries at a time, for one thread."""
         device = self.device.lane() if isinstance(self.device, Lanes) else self.device
-        return EngineLane(device, self._turns, segment, size, own=device is not self.device)
+        return EngineLane(device, self._lock, segment, size, own=device is not self.device)
 
     def staging(self, size: int, dtype: np.dtype[Any]) -> Array:
-        """An array for what comes from the device: in its own host memory where it has such."""
+        """An array for results: in the device's staging memory, if it has any."""
         if isinstance(self.device, Staging):
-            with self._turns:
+            with self._lock:
                 return self.device.staging(size, dtype)
         return np.empty(size, dtype)
 
     def search(self, segment: Segment, queries: Array, at: Numbers | None = None, depth: int = 0) -> Searching:
-        """Start searching queries from level `depth` on, where they are at nodes `at`."""
+        """Start a search of queries from level `depth`, where they are at nodes `at`."""
         lane = self.lane(segment, len(queries))
         try:
             lane.send([Part(queries, at, depth)])
@@ -201,37 +201,37 @@ class SearchEngine:
         return Searching(lane, len(queries))
 
     def leaves(self, searching: Searching) -> Numbers:
-        """Wait for a search; the leaf line of each query."""
+        """Wait for a search; return the leaf line of each query."""
         searching.lane.wait()
         found: Numbers = np.empty(searching.size, NUMBER)
         searching.lane.receive([found])
         return found
 
-    def forget(self, searching: Searching) -> None:
-        """Give what a search held back."""
+    def release(self, searching: Searching) -> None:
+        """Free the buffers of a search."""
         searching.lane.close()
 
     def free(self, segment: Segment) -> None:
-        """Give a segment back."""
-        with self._turns:
-            _free(self.device, segment.buffers, told=True)
+        """Free a segment."""
+        with self._lock:
+            _free(self.device, segment.buffers, raise_first=True)
 
 
 class EngineLane:
-    """Buffers for one bucket, and whatever of it is under way."""
+    """Buffers for one bucket, and its running launches."""
 
     def __init__(
         self, device: Device, turns: AbstractContextManager[object], segment: Segment, size: int, own: bool
     ) -> None:
-        """`size`: the most queries; `own`: the device is this lane's alone and is closed with it."""
-        self._device, self._turns, self._segment, self._size, self._own = device, turns, segment, size, own
+        """`size`: maximum number of queries; `own`: the device is used by this lane only and is closed with it."""
+        self._device, self._lock, self._segment, self._size, self._own = device, turns, segment, size, own
         self._sets: list[tuple[Buffer, Buffer, Buffer]] = []
         self._stage: Array | None = None
         self._parts: list[Part] = []
         self._launches: list[Launch] = []
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Copy queries, and where they are, to the device."""
+        """Copy queries and their start nodes to the device."""
         self._parts = list(parts)
         for number, part in enumerate(self._parts):
             queries, at, _ = self._set(number)
@@ -241,20 +241,20 @@ class EngineLane:
                 self._write(at, part.at)
 
     def start(self) -> None:
-        """Launch the search of all parts that were sent, and return."""
+        """Launch the search of all parts that were sent, without waiting."""
         segment = self._segment
         self._launches = []
         for number, part in enumerate(self._parts):
             scalars = (len(part.queries), part.depth, *segment.scalars)
-            with self._turns:
+            with self._lock:
                 launch = self._device.launch(segment.unit, [*segment.buffers, *self._set(number)], scalars)
             self._launches.append(launch)
 
     def wait(self) -> int | None:
-        """Wait for the search; the nanoseconds that the device worked, if it says so."""
+        """Wait for the search; return the device's working time in nanoseconds, if it reports it."""
         worked = []
         for launch in self._launches:
-            with self._turns:
+            with self._lock:
                 worked.append(self._device.wait(launch).get("ns"))
         self._launches = []
         return None if None in worked else sum(filter(None, worked))
@@ -263,29 +263,29 @@ class EngineLane:
         """Copy the leaf lines of each part into an array of its size."""
         for number, found in enumerate(out):
             leaves = self._set(number)[2]
-            with self._turns:
+            with self._lock:
                 if isinstance(self._device, Staging):
                     self._device.read_into(leaves, 0, found)
                 else:
                     found[:] = self._device.read(leaves, 0, len(found))
 
     def close(self) -> None:
-        """Wait for what is under way, give the buffers back; a fault of either is told when all has been tried."""
+        """Wait for running launches and free all buffers; raise the first fault of freeing at the end."""
         launches, self._launches = self._launches, []
         sets, self._sets, self._stage = self._sets, [], None
-        with self._turns:
+        with self._lock:
             for launch in launches:
-                with suppress(DeviceFault):  # it was told when it was waited for, or nobody wants to know
+                with suppress(DeviceFault):  # it was raised by `wait` already, or it does not matter any more
                     self._device.wait(launch)
-            _free(self._device, [buffer for buffers in sets for buffer in buffers], told=True)
+            _free(self._device, [buffer for buffers in sets for buffer in buffers], raise_first=True)
             if self._own:
                 self._device.close()
 
     def _set(self, number: int) -> tuple[Buffer, Buffer, Buffer]:
-        """Queries, nodes and leaves of a part; made when first used, since most buckets have one part."""
+        """Buffers of a part: queries, nodes, leaves. Allocated on first use, since most buckets have one part."""
         while len(self._sets) <= number:
             made: list[Buffer] = []
-            with self._turns:
+            with self._lock:
                 try:
                     for dtype in (self._segment.word, NUMBER, NUMBER):
                         made.append(self._device.alloc(self._size, dtype))
@@ -296,11 +296,11 @@ class EngineLane:
         return self._sets[number]
 
     def _write(self, buffer: Buffer, data: Array) -> None:
-        with self._turns:
+        with self._lock:
             self._device.write(buffer, 0, self._staged(data))
 
     def _staged(self, data: Array) -> Array:
-        """The data in the device's own host memory, where it has such."""
+        """The data in the device's staging memory, if it has any."""
         if not isinstance(self._device, Staging):
             return data
         if self._stage is None:
@@ -311,20 +311,20 @@ class EngineLane:
 
 
 def _sent(tree: Tree) -> list[tuple[int, np.dtype[Any], list[tuple[int, Array]]]]:
-    """The buffers of a tree: size, type, and what goes where."""
+    """The buffers of a tree: size, type, and pieces with their offsets."""
     if isinstance(tree, Pooled):
         return [(tree.node_words, tree.word, tree.node_pieces())]
     arrays = [tree.nodes, tree.offsets.astype(NUMBER)] if tree.layout == "implicit" else [tree.nodes]
     return [(len(array), array.dtype, [(0, array)]) for array in arrays]
 
 
-def _free(device: Device, buffers: Sequence[Buffer], told: bool = False) -> None:
-    """Give all buffers back, whatever happens to one of them; the first fault is told if it is wanted."""
+def _free(device: Device, buffers: Sequence[Buffer], raise_first: bool = False) -> None:
+    """Free all buffers, even if one fails; then raise the first fault if `raise_first`."""
     first: Exception | None = None
     for buffer in buffers:
         try:
             device.free(buffer)
-        except Exception as fault:  # a device may raise anything, and the other buffers must be given back too
+        except Exception as fault:  # a device may raise any exception; the other buffers must still be freed
             first = first or fault
-    if told and first is not None:
+    if raise_first and first is not None:
         raise first

@@ -1,8 +1,8 @@
-"""A run of the pipeline as a trace that Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev) show.
+"""Writes runs of the pipeline as a trace for Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev).
 
-Trace Event Format: one complete event ("X") per bucket and stage, times in microseconds from the run's beginning. The
-host's stages have a row each; those of the device one per lane, so that no two events of a row overlap. Stages that
-took no time, because there was nothing to do, are left out.
+Trace Event Format: one complete event ("X") per bucket and stage, with times in microseconds from the start of the run.
+Host stages have one row each, device stages one row per lane, so that events of a row do not overlap. Stages that took
+no time, because there was nothing to do, are left out. (The stages are those of the thesis, appendix A, 5.4.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROWS_PER_STAGE = 100
 
 @dataclass(frozen=True)
 class Traced:
-    """A run to be shown: its buckets, what is told about it, and its name where there are several."""
+    """A run to show: its buckets, its description, and its name if there are several runs."""
 
     buckets: Sequence[Bucket]
     about: Mapping[str, Any]
@@ -40,34 +40,34 @@ class Traced:
 
 
 def write(path: Path, *runs: Traced) -> None:
-    """Write the trace of a run, or of several below each other, each from time 0 on.
+    """Write the trace of a run, or of several runs below each other, each starting at time 0.
 
-    A file that is there already is replaced when the new one is complete.
+    An existing file is replaced when the new one is complete.
     """
-    growing = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
-        growing.write_text(json.dumps(events(*runs)), encoding="utf-8")
-        growing.replace(path)
+        temporary.write_text(json.dumps(events(*runs)), encoding="utf-8")
+        temporary.replace(path)
     except OSError as error:
         raise ArgumentError(
             f"trace {str(path)!r} cannot be written: {error.strerror}; give a file in a folder that can be written to"
         ) from error
     finally:
-        growing.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def events(*runs: Traced) -> dict[str, Any]:
-    """The trace as an object; what is told about the runs is kept beside the events."""
-    told: list[dict[str, Any]] = []
+    """The trace as a JSON object; `otherData` holds the descriptions of the runs."""
+    trace_events: list[dict[str, Any]] = []
     for number, run in enumerate(runs):
         base = _PROCESSES * number
-        told += [{**event, "pid": base + event["pid"]} for event in (*_names(run, base), *_spans(run.buckets))]
+        trace_events += [{**event, "pid": base + event["pid"]} for event in (*_names(run, base), *_spans(run.buckets))]
     about = {run.name: dict(run.about) for run in runs} if len(runs) > 1 else dict(runs[0].about)
-    return {"traceEvents": told, "displayTimeUnit": "ms", "otherData": about}
+    return {"traceEvents": trace_events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def _names(run: Traced, base: int) -> Iterator[dict[str, Any]]:
-    """What rows are called, and in which order they stand."""
+    """Metadata events: names and order of the rows."""
     before = f"{run.name}: " if run.name else ""
     for process, name in ((HOST, "host"), (DEVICE, f"device {run.about.get('device', '')}".strip())):
         order = {"sort_index": base + process}
@@ -76,7 +76,7 @@ def _names(run: Traced, base: int) -> Iterator[dict[str, Any]]:
     lanes = sorted({bucket.lane for bucket in run.buckets})
     for stage, name in NAMES.items():
         for lane in lanes if stage in _ON_DEVICE else [0]:
-            process, row = _place(stage, lane)
+            process, row = _process_and_row(stage, lane)
             shown = f"{name}, lane {lane}" if stage in _ON_DEVICE and len(lanes) > 1 else name
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": row, "args": {"name": shown}}
             yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": row, "args": {"sort_index": row}}
@@ -88,7 +88,7 @@ def _spans(buckets: Sequence[Bucket]) -> Iterator[dict[str, Any]]:
         for stage, (start, end) in zip(Stage, bucket.spans, strict=True):
             if end == start:
                 continue
-            process, row = _place(stage, bucket.lane)
+            process, row = _process_and_row(stage, bucket.lane)
             yield {
                 "ph": "X",
                 "name": f"bucket {bucket.number}",
@@ -101,8 +101,8 @@ def _spans(buckets: Sequence[Bucket]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _place(stage: Stage, lane: int) -> tuple[int, int]:
-    """Process and row of a stage; the numbers put rows in the order of the stages."""
+def _process_and_row(stage: Stage, lane: int) -> tuple[int, int]:
+    """Process and row number of a stage; the numbers sort rows by stage."""
     if stage in _ON_DEVICE:
         return DEVICE, _ROWS_PER_STAGE * stage + lane
     return HOST, _ROWS_PER_STAGE * stage

@@ -1,11 +1,12 @@
-"""Runs updates of a regular HB+-Tree, on the host and, where its inner nodes are on a device, there too.
+"""Runs updates of a regular HB+-Tree on the host and, if its inner nodes are on a device, there too.
 
-The modes are the paper's (thesis, appendix A, 5.6); `update_costs` chooses between them. All threads or one change the
-host's tree (`hbtree_editor`); the device gets the whole I-segment afterwards, in new memory, or every changed node
-meanwhile, in place. If the device fails, both are put back as they were: the host's tree from its journal, the device's
-nodes by sending them again. Without a device nothing can fail once a change has begun, and no journal is kept.
+The modes are the paper's (thesis, appendix A, 5.6); `update_costs.py` chooses between them. One thread or all threads
+change the host's tree (`hbtree/editor.py`). The device gets the entire I-segment afterwards, in new memory, or each
+changed node during the update, in place. If the device fails, both are rolled back: the host's tree from its journal,
+the device's nodes by sending them again. Without a device, an update cannot fail once it has started, and needs no
+journal.
 
-The caller sees to it that nobody searches meanwhile (`runtime/rwlock.py`).
+Limit: the caller must prevent searches during an update (`runtime/rwlock.py`).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from millrace.host.runtime.clock import WALL, Clock
 from millrace.host.runtime.team import Team
 
 SYNC_GROUP = 1 << 10
-"""Changes after which the changed nodes are handed to the thread that sends them."""
+"""Number of changes after which the changed nodes are queued for the sending thread."""
 _PROBES = 5
-"""How often a node is sent to find out what that costs."""
+"""Number of node transfers to measure their cost."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What an update did: which way, rows that are gone, changes left to one thread, inner nodes changed."""
+    """Result of an update: its mode, rows removed, changes left to one thread, inner nodes changed."""
 
     mode: str
     gone: int
@@ -44,11 +45,11 @@ class Applied:
 
 
 class DeviceLost(DeviceFault):
-    """The device failed and could not be put back: its copy is of no use."""
+    """The device failed and could not be rolled back: its copy is unusable."""
 
 
 class UpdateRunner:
-    """Updates of one tree; `runner` is its lookups' runner on a device, if there is one."""
+    """Updates of one tree; `runner` runs its lookups on a device, if there is one."""
 
     def __init__(
         self,
@@ -57,28 +58,28 @@ class UpdateRunner:
         clock: Clock = WALL,
         costs: UpdateCosts | None = None,
     ) -> None:
-        """`costs`: what is known of them from a tree before this one on the same device."""
+        """`costs`: measured with an earlier tree on the same device."""
         self.tree, self.runner, self._clock = tree, runner, clock
         self.costs = costs or UpdateCosts()
         self._is_measured = costs is not None
 
     @property
     def crossover(self) -> int | None:
-        """From which batch on `auto` takes `async`; nothing where that is not known, or there is no device."""
+        """The batch size from which `auto` chooses `async`; None if not measured yet or without a device."""
         return self.costs.crossover if self._is_measured else None
 
     def update(self, changes: Changes, mode: str) -> Applied | None:
-        """Apply changes; nothing if there is no room for them, and the tree must be built anew.
+        """Apply changes; return None if the pools are full and the tree must be rebuilt.
 
-        On a device the tree is then as it was; on the CPU alone some changes may have been made, as they would be.
+        With a device the tree is then unchanged; on the CPU only, some of the changes may have been applied.
         """
-        tree, rest = self.tree, split_largest(changes)
+        tree, split = self.tree, split_largest(changes)
         before, upserts = tree.size, int(np.count_nonzero(changes.upserts))
         runner = self.runner
         self.measure()
-        # Nothing is sent from the CPU to itself, so all threads are always at least as good as one.
+        # Without a device nothing is sent, so all threads are always at least as fast as one.
         chosen = "async" if runner is None and mode == "auto" else self.costs.choose(mode, len(changes), upserts)
-        applied = self._on_host(*rest, chosen) if runner is None else self._on_device(runner, *rest, chosen)
+        applied = self._on_host(*split, chosen) if runner is None else self._on_device(runner, *split, chosen)
         if applied is None:
             return None
         left, nodes = applied
@@ -93,52 +94,52 @@ class UpdateRunner:
             if not editor.apply(changes):
                 return None
             editor.merge()
-        self._settle(top)
-        return editor.left, tree.forget_changed()
+        self._set_top(top)
+        return editor.left, tree.clear_changed()
 
-    def _settle(self, top: Changes) -> None:
-        """The rows of the largest word."""
+    def _set_top(self, top: Changes) -> None:
+        """Set the rows of the largest word."""
         if len(top):
             self.tree.top = top.values[top.rows[: int(top.upserts[0])]]
 
-    # With one.
+    # With a device.
 
     def _on_device(self, runner: LookupRunner, changes: Changes, top: Changes, mode: str) -> tuple[int, int] | None:
         tree = self.tree
-        with helpers(1 if mode == "sync" else tree.threads, len(changes)) as team, Journal.kept(tree) as journal:
+        with helpers(1 if mode == "sync" else tree.threads, len(changes)) as team, Journal.pooled(tree) as journal:
             editor = Editor(tree, team, journal)
             sender = _Sender(runner.engine, runner.segment, self._clock) if mode == "sync" else None
             try:
                 if sender is None:
-                    done, nodes = self._at_once(runner, editor, changes, top)
+                    done, nodes = self._asynchronous(runner, editor, changes, top)
                 else:
-                    done, nodes = self._as_it_goes(runner, editor, changes, top, sender)
+                    done, nodes = self._synchronous(runner, editor, changes, top, sender)
             except BaseException:
-                self._put_back(journal, sender, team)
+                self._roll_back(journal, sender, team)
                 raise
             if not done:
-                self._put_back(journal, sender, team)
+                self._roll_back(journal, sender, team)
                 return None
         return editor.left, nodes
 
-    def _at_once(self, runner: LookupRunner, editor: Editor, changes: Changes, top: Changes) -> tuple[bool, int]:
-        """Asynchronous: change, then send everything."""
+    def _asynchronous(self, runner: LookupRunner, editor: Editor, changes: Changes, top: Changes) -> tuple[bool, int]:
+        """Change the tree, then send all inner nodes."""
         begin = self._clock.now()
         if not editor.apply(changes):
             return False, 0
         editor.merge()
-        self._settle(top)
+        self._set_top(top)
         middle = self._clock.now()
         runner.exchange(runner.engine.load(self.tree))
-        nodes = self.tree.forget_changed()
+        nodes = self.tree.clear_changed()
         self._learn(changes, nodes, all=middle - begin)
         self.costs.learn(segment=self._clock.now() - middle)
         return True, nodes
 
-    def _as_it_goes(
+    def _synchronous(
         self, runner: LookupRunner, editor: Editor, changes: Changes, top: Changes, sender: _Sender
     ) -> tuple[bool, int]:
-        """Synchronous: one thread changes, one sends."""
+        """Change the tree with one thread while another sends changed nodes."""
         begin, done = self._clock.now(), True
         try:
             for first in range(0, len(changes), SYNC_GROUP):
@@ -148,7 +149,7 @@ class UpdateRunner:
                 sender.put(self.tree.changed_pieces())
             if done and not sender.failed:
                 editor.merge()
-                self._settle(top)
+                self._set_top(top)
                 sender.put(self.tree.changed_pieces())
             worked = self._clock.now() - begin
         finally:
@@ -168,54 +169,54 @@ class UpdateRunner:
         return True, len(sender.sent)
 
     def _learn(self, changes: Changes, nodes: int, **spent: float) -> None:
-        """Nodes per upsert; times per change, only of batches in which what every update costs does not show."""
+        """Record nodes per upsert, and times per change if the batch is large enough to hide fixed costs."""
         self.costs.count(nodes, int(np.count_nonzero(changes.upserts)), SYNC_GROUP)
         if len(changes) >= SYNC_GROUP:
             self.costs.learn(**{name: time / len(changes) for name, time in spent.items()})
 
-    def _put_back(self, journal: Journal, sender: _Sender | None, team: Team) -> None:
-        """The tree is as it was; so is the device's copy, or it is of no use."""
+    def _roll_back(self, journal: Journal, sender: _Sender | None, team: Team) -> None:
+        """Restore the tree and the device's copy; raises `DeviceLost` if the copy cannot be restored."""
         journal.undo(team)
-        self.tree.forget_changed()
+        self.tree.clear_changed()
         if sender is not None:
-            sender.take_back()
+            sender.roll_back()
 
     def measure(self) -> None:
-        """Find out, once, what a node and the whole segment cost, by sending them as they are."""
+        """Measure once what it costs to send a node and the entire segment."""
         runner = self.runner
         if runner is None or self._is_measured:
             return
-        compile_kernels(self.tree.word)  # not to be taken for what the first update costs
-        place, words = self.tree.node_pieces()[-1]
+        compile_kernels(self.tree.word)  # so that compilation does not count as cost of the first update
+        offset, words = self.tree.node_pieces()[-1]
         node = words[: self.tree.last_bytes // self.tree.word.itemsize]
         times = []
         for _ in range(_PROBES):
             begin = self._clock.now()
-            runner.engine.send(runner.segment, place, node)
+            runner.engine.send(runner.segment, offset, node)
             times.append(self._clock.now() - begin)
         self.costs.node = float(np.median(times))
         begin = self._clock.now()
-        for place, words in self.tree.node_pieces():
-            runner.engine.send(runner.segment, place, words)
+        for offset, words in self.tree.node_pieces():
+            runner.engine.send(runner.segment, offset, words)
         self.costs.segment = float(self._clock.now() - begin)
         self._is_measured = True
 
 
 class _Sender:
-    """The synchronising thread: sends nodes as they come; one that comes again before it is sent is sent once."""
+    """The synchronizing thread: sends queued nodes; a node queued twice before it is sent is sent once."""
 
     def __init__(self, engine: SearchEngine, segment: Segment, clock: Clock) -> None:
-        """Begins at once."""
+        """Start the thread."""
         self._engine, self._segment, self._clock = engine, segment, clock
         self._monitor = clock.monitor()
         self._waiting: dict[int, Array] = {}
         self._closed, self._error = False, None
         self.sent: dict[int, Array] = {}
-        """By place: what was sent, as it is in the tree now."""
+        """By offset: the nodes that were sent, as views of the tree."""
         self.outgrown = False
-        """Whether there are nodes that the segment has no room for."""
+        """Whether some nodes do not fit into the segment."""
         self.spent = 0
-        """Nanoseconds of sending."""
+        """Nanoseconds spent on sending."""
         self.count = 0
         self._worker = clock.start(self._work, "millrace-sender")
 
@@ -223,39 +224,39 @@ class _Sender:
 
     @property
     def failed(self) -> bool:
-        """Whether the device did."""
+        """Whether the device failed."""
         return self._error is not None
 
     def put(self, pieces: list[tuple[int, Array]]) -> None:
-        """These nodes changed."""
-        room = self._segment.buffers[0].size
+        """Queue changed nodes."""
+        capacity = self._segment.buffers[0].size
         with self._monitor:
-            for place, words in pieces:
-                if place + len(words) > room:
+            for offset, words in pieces:
+                if offset + len(words) > capacity:
                     self.outgrown = True
                 else:
-                    self._waiting[place] = words
+                    self._waiting[offset] = words
             self._monitor.notify_all()
 
     def finish(self) -> None:
-        """Send what is left, and end."""
+        """Send the remaining nodes, and stop the thread."""
         with self._monitor:
             self._closed = True
             self._monitor.notify_all()
         self._worker.join()
 
     def check(self) -> None:
-        """Raise what went wrong."""
+        """Raise the error of the thread, if any."""
         if self._error is not None:
             raise self._error
 
-    def take_back(self) -> None:
-        """Send the nodes again, as they were: the tree has been put back."""
+    def roll_back(self) -> None:
+        """Send the nodes again after the tree was restored."""
         try:
-            for place, words in self.sent.items():
-                self._engine.send(self._segment, place, words)
+            for offset, words in self.sent.items():
+                self._engine.send(self._segment, offset, words)
         except DeviceFault as fault:
-            raise DeviceLost(f"{fault}; its nodes could not be put back") from fault
+            raise DeviceLost(f"{fault}; its nodes could not be restored") from fault
 
     def _work(self) -> None:
         while True:
@@ -263,12 +264,12 @@ class _Sender:
                 self._monitor.wait_for(lambda: bool(self._waiting) or self._closed)
                 if not self._waiting:
                     return
-                place, words = self._waiting.popitem()
+                offset, words = self._waiting.popitem()
             begin = self._clock.now()
-            self.sent[place] = words
+            self.sent[offset] = words
             try:
-                self._engine.send(self._segment, place, words)
-            except BaseException as error:  # told by the thread that changes the tree
+                self._engine.send(self._segment, offset, words)
+            except BaseException as error:  # raised by the thread that changes the tree
                 self._error = error
                 return
             self.spent += self._clock.now() - begin

@@ -1,10 +1,9 @@
-"""What a join index is: the one seam between what a join means and how partners are found.
+"""The interface of a join index: it separates the semantics of a join from how partners are found.
 
-The layers above number each side's taken tuples (*positions*, from 0) and work out, for each new tuple, which
-positions of the other side it may meet: a half-open interval that never moves back. What is left for an index is to
-find, inside that interval, the live tuples whose key word lies in one of the tuple's word ranges. An index answers
-one `Step` at a time: a run of new tuples of both sides, interleaved. All indexes give the same answer; only their
-speed differs.
+The callers number each side's tuples (*positions*, from 0) and compute, for each new tuple, which positions of the
+other side are visible to it: a half-open interval that never moves back. An index finds, inside that interval, the live
+tuples whose key word is in one of the tuple's word ranges. An index processes one `Step` at a time: consecutive new
+tuples of both sides, interleaved. All indexes return the same matches; only their speed differs.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from millrace.host.expr.plan import Plan, PlanKind
 class SideStep:
     """One side's new tuples, in order. Their positions are `first`, `first + 1`, …
 
-    `live` tuples can match: no null in the condition's columns, and every one-sided term holds. Tuple i looks for
-    partners at positions `begin[i] <= p < end[i]` of the other side whose word lies in `low[k, i] .. high[k, i]`
-    for some k (ranges of one tuple are disjoint; low > high is empty). Words are of the key of the side they
-    search. Where all ranges make a `band`, an index may do without low and high, which are made when first looked at.
+    `live` tuples can match: no null in the condition's columns, and every one-sided term holds. The partners of tuple i
+    are at positions `begin[i] <= p < end[i]` of the other side, and their word is in `low[k, i] .. high[k, i]` for some
+    k (the ranges of one tuple are disjoint; low > high is empty). `low` and `high` are words of the other side's key.
+    They are computed on first use; if all ranges form a `band`, an index may not need them.
     """
 
     first: int
@@ -40,14 +39,14 @@ class SideStep:
     end: Positions
     make_ranges: Callable[[], tuple[Array, Array]]
     band: tuple[int, int] | None = None
-    """How far below and above each tuple's own word its range reaches (saturating), where that is the same for all."""
+    """How far each tuple's range extends below and above its own word (saturating), if that is the same for all."""
 
     @staticmethod
     def of(first: int, words: Array, live: Mask, begin: Positions, end: Positions, low: Array, high: Array) -> SideStep:
-        """Tuples whose ranges are known already."""
+        """Tuples with known ranges."""
         return SideStep(first, words, live, begin, end, lambda: (low, high))
 
-    def asking(self, low: Array, high: Array) -> SideStep:
+    def with_ranges(self, low: Array, high: Array) -> SideStep:
         """The same tuples with other ranges."""
         return replace(self, make_ranges=lambda: (low, high), band=None)
 
@@ -70,8 +69,8 @@ class SideStep:
 class Step:
     """New tuples of both sides; `order[i]` is the side of the i-th one taken: 0 for r, 1 for s.
 
-    In a self-join each tuple is there twice, as r and then as s, and its interval excludes itself. Positions below
-    `keep` (r's, s's) will not be asked for again after this step.
+    In a self-join each tuple occurs twice, as r and then as s, and its interval excludes itself. Positions below
+    `keep` (r's, s's) are not visible to any tuple after this step.
     """
 
     r: SideStep
@@ -84,36 +83,36 @@ class Step:
 class Matches:
     """The partners of one side's new tuples: `counts[i]` of them for tuple i, ascending, one tuple after the other.
 
-    `positions` is None where only counts were asked for. `newcomers`, where the index gives them, are the positions of
-    the new tuples themselves, one for each partner.
+    `positions` is None if only counts were wanted. `own_positions`, if the index returns them, are the positions of the
+    new tuples themselves, one for each partner.
     """
 
     counts: Positions
     positions: Positions | None
-    newcomers: Positions | None = None
+    own_positions: Positions | None = None
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What an index is built for."""
+class IndexContext:
+    """The parameters of an index."""
 
     plan: Plan
     device: Device
     rows: Mapping[Side, int] = field(default_factory=dict)
-    """How many rows a side's window spans, where that is known beforehand."""
-    whole: bool = False
-    """Whether windows are loaded once, as wholes, and never slide: the join of two tables."""
+    """How many rows a side's window spans, if known."""
+    static: bool = False
+    """Whether windows are loaded once and never slide: the join of two tables."""
 
 
 class JoinIndex(ABC):
-    """Finds partners. A step that raises leaves the index unusable: it is thrown away and built anew."""
+    """Finds partners. After a step that raises, the index is unusable: it must be discarded and rebuilt."""
 
     needs: frozenset[str] = frozenset()
-    """The units a device must offer to run it; without any it runs on the CPU alone."""
+    """The units that a device must offer. If empty, the index runs on the CPU only."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, context: IndexContext) -> None:
         """An empty index, both sides at position 0."""
-        self.setting = setting
+        self.context = context
 
     @staticmethod
     @abstractmethod
@@ -122,32 +121,32 @@ class JoinIndex(ABC):
 
     @abstractmethod
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
-        """Put in tuples that were taken earlier, at positions `first` on, without asking anything."""
+        """Insert earlier tuples, from position `first` on, without probing."""
 
     @abstractmethod
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
-        """Put new tuples in, forget old ones, and give the partners of r's and of s's new tuples."""
+        """Insert new tuples, drop expired ones, and return the partners of r's and of s's new tuples."""
 
-    def rouse(self, rows: int) -> None:  # noqa: B027 - most indexes have no threads of their own
-        """Work on so many rows is coming soon."""
+    def acquire(self, rows: int) -> None:  # noqa: B027 - most indexes have no threads of their own
+        """Announce work on `rows` rows, so that the index may wake threads."""
 
-    def rest(self) -> None:  # noqa: B027 - as above
-        """No more work is coming in this call."""
+    def release(self) -> None:  # noqa: B027 - as above
+        """End the announced work: the index may release its threads."""
 
     def close(self) -> None:  # noqa: B027 - as above
-        """Give memory back that is kept for others; nothing is asked any more."""
+        """Return memory to shared pools. No more steps follow."""
 
     def reason(self) -> str:
-        """What an index that adapts itself has chosen last, and why."""
+        """For an adaptive index: its last choice, and why."""
         return ""
 
     def counters(self) -> dict[str, int]:
-        """What the index has done; `boundaries` counts structural ones: splits, seals, merges, moves."""
+        """Counters; `boundaries` counts structural changes: splits, seals, merges, moves."""
         return {}
 
 
 SELECTIVE: tuple[PlanKind, ...] = ("equality", "band", "multi-band")
-"""Kinds of condition that leave a tuple few partners, as a rule."""
+"""Kinds of condition with few partners per tuple, usually."""
 INDEXES: dict[str, str] = {
     "auto": "millrace.host.planner.auto:AutoIndex",
     "bisort": "millrace.host.join.panjoin.index:BisortIndex",
@@ -156,11 +155,11 @@ INDEXES: dict[str, str] = {
     "btree": "millrace.host.join.baseline.btree:BTreeIndex",
     "scan": "millrace.host.join.baseline.scan:ScanIndex",
 }
-"""Every index by name, in the order in which they are preferred where none is named."""
+"""Every index by name, in order of preference."""
 
 
 def load_index(name: str) -> type[JoinIndex]:
-    """The class behind a name."""
+    """The class of an index."""
     module, _, attribute = INDEXES[name].partition(":")
     index: type[JoinIndex] = getattr(import_module(module), attribute)
     return index
@@ -174,12 +173,12 @@ def serving(kind: PlanKind) -> list[str]:
 def preferred(kind: PlanKind, counting: bool) -> list[str]:
     """The same, best first.
 
-    Where a tuple meets much of its window anyway and all of it is wanted, looking at all of it in vector code beats any
-    index; where only counts are wanted, BI-Sort need not look at what it counts.
+    If a tuple matches much of its window and all pairs are wanted, a vectorised scan is faster than any index. If only
+    counts are wanted, BI-Sort does not read the tuples that it counts.
     """
     able = serving(kind)
-    records = counting and kind != "two inequalities"  # of which one is checked on the pairs, so those are needed
-    return able if kind in SELECTIVE or records else sorted(able, key=lambda name: name != "scan")
+    counts_only = counting and kind != "two inequalities"  # one of the two is checked on the pairs, so they are needed
+    return able if kind in SELECTIVE or counts_only else sorted(able, key=lambda name: name != "scan")
 
 
 def runs_on(name: str, device: Device) -> bool:

@@ -1,7 +1,7 @@
-"""From new tuples to matching pairs: cuts steps, asks the index, checks again what the index could not settle.
+"""Finds the matching pairs of new tuples: forms steps, calls the index, and rechecks what the index cannot decide.
 
-The matcher owns the index and can always build it anew from the windows: after a step that failed, after a restore,
-and on the CPU when a device is lost and the user allowed that (`fallback="cpu"`). It changes no window.
+The matcher owns the index and can always rebuild it from the windows: after a failed step, after a restore, and on the
+CPU when a device fails and the user allowed that (`fallback="cpu"`). It changes no window.
 """
 
 from __future__ import annotations
@@ -23,46 +23,45 @@ from millrace.host.device.cpu import CpuDevice
 from millrace.host.expr.condition import Comparison
 from millrace.host.expr.evaluate import Types
 from millrace.host.expr.plan import Plan, Probe
-from millrace.host.join.contract import JoinIndex, Matches, Setting, SideStep, Step, load_index
+from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step, load_index
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
-from millrace.host.stream.visible import Newcomers
+from millrace.host.stream.window_bounds import NewTuples
 
 STEP_ROWS = 1 << 16
-"""Most tuples of one step."""
-WHOLE_STEP_ROWS = 1 << 20
-"""The same where whole tables are joined: sorted, so many search the other table in long sequential stretches."""
+"""The maximum number of tuples of a step."""
+STATIC_STEP_ROWS = 1 << 20
+"""The same for static windows: this many sorted tuples search the other table in long sequential ranges."""
 STEP_CANDIDATES = 1 << 22
-"""About the most candidate pairs of one step where candidates are checked again: what bounds their memory."""
+"""About the maximum number of candidate pairs of a step whose candidates are rechecked. Bounds their memory."""
 Columns = dict[tuple[Side, str], Array]
 
 
 @dataclass(frozen=True)
-class Found:
-    """Pairs of one block: how many each newcomer has, and its partners' positions, one newcomer after the other.
+class PairBlock:
+    """The pairs of a block of new tuples: the count of each tuple, and its partners' positions, tuple by tuple.
 
-    A side's newcomers in the block are those from number `first` on. Where only counts were wanted there are no
-    partners.
+    The block contains a side's new tuples from number `first` on. If only counts were wanted, there are no partners.
     """
 
     first: dict[Side, int]
     counts: dict[Side, Positions]
     partner: dict[Side, Positions]
-    own: dict[Side, Positions | None]
-    """The newcomers' positions, one for each partner, where the index gave them and all partners were kept."""
+    own_positions: dict[Side, Positions | None]
+    """The new tuples' own positions, one for each partner, if the index returned them and all partners were kept."""
 
     def pairs(self) -> int:
-        """How many."""
+        """The number of pairs."""
         return sum(len(p) if len(p) else int(self.counts[side].sum()) for side, p in self.partner.items())
 
-    def newcomer(self, side: Side) -> Positions:
-        """For each partner of a side's newcomers, the newcomer's number."""
+    def tuple_numbers(self, side: Side) -> Positions:
+        """For each partner of a side's new tuples, the number of the new tuple."""
         counts, first = self.counts[side], self.first[side]
         return np.repeat(np.arange(first, first + len(counts)), counts)
 
 
 class Matcher:
-    """Finds the partners of newcomers with one index on one device."""
+    """Finds the partners of new tuples with one index on one device."""
 
     def __init__(
         self,
@@ -71,9 +70,9 @@ class Matcher:
         device: Device,
         spare: Device | None,
         rows: Mapping[Side, int] | None = None,
-        whole: bool = False,
+        static: bool = False,
     ) -> None:
-        """`spare`: the device to go on with after a `DeviceFault`, if the user allowed it; the rest: see `Setting`."""
+        """`spare`: the device used after a `DeviceFault`, if the user allowed it. Others: see `IndexContext`."""
         self.plan = plan
         self.index_name = index
         self.device = device
@@ -81,41 +80,41 @@ class Matcher:
         self._spare = spare
         self._bands = {side: plan.band(side) for side in SIDES}
         self._rechecks = any(plan.recheck_of(side) for side in SIDES)
-        self._rows, self._whole = rows or {}, whole
-        self._most_rows = WHOLE_STEP_ROWS if whole else STEP_ROWS
+        self._rows, self._static = rows or {}, static
+        self._max_rows = STATIC_STEP_ROWS if static else STEP_ROWS
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
         self._team = Team(cores())
 
     @property
     def team(self) -> Team:
-        """The threads for what is left to do on the host: the device's own where it is the CPU."""
+        """The threads for work on the host: those of the device if it is the CPU."""
         return self.device.team if isinstance(self.device, CpuDevice) else self._team
 
     def reason(self) -> str:
-        """Which structure the index has chosen, and why; empty where the user did."""
+        """Which structure the index has chosen, and why. Empty if the user chose it."""
         return "" if self._index is None else self._index.reason()
 
     def forget(self) -> None:
-        """Drop the index: it is built anew from the windows when next needed."""
+        """Drop the index: it is rebuilt from the windows when next needed."""
         if self._index is not None:
             self._shift(self._index.counters(), +1)
-            self._index.rest()
+            self._index.release()
             self._index = None
 
     def close(self) -> None:
-        """Give the index's memory back; nothing is asked any more."""
+        """Free the index's memory. No more steps follow."""
         if self._index is not None:
             self._index.close()
         self.forget()
 
     def counters(self) -> dict[str, int]:
-        """What device and index have counted, over all devices and all times the index was built."""
+        """The counters of device and index, over all devices and rebuilds of the index."""
         raw = self._raw()
         return {name: raw.get(name, 0) + self._offset.get(name, 0) for name in {**self._offset, **raw}}
 
     def start_counters(self, past: dict[str, int]) -> None:
-        """Go on from the counters of an earlier life (a restored state)."""
+        """Continue from the counters of a restored state."""
         raw = self._raw()
         self._offset = {name: past.get(name, 0) - raw.get(name, 0) for name in {**past, **raw}}
 
@@ -129,14 +128,14 @@ class Matcher:
     def match(
         self,
         windows: dict[Side, Window],
-        new: dict[Side, Newcomers],
+        new: dict[Side, NewTuples],
         order: npt.NDArray[np.uint8],
         keep: Callable[[int], tuple[int, int]],
         want_pairs: bool,
-    ) -> Iterator[Found]:
-        """Partners of all newcomers, block by block in the order they were taken.
+    ) -> Iterator[PairBlock]:
+        """The partners of all new tuples, block by block in the order they were taken.
 
-        `keep(n)` gives the oldest positions (r's, s's) that tuples after the n-th can still meet.
+        `keep(n)` returns the oldest positions (r's, s's) visible to tuples after the n-th.
         """
         size = self._first_block(windows)
         old = {side: new[side].first for side in SIDES}
@@ -154,27 +153,27 @@ class Matcher:
             first, last = self._step(windows, old, step, want_pairs)
             old = {side: new[side].first + part[side].stop for side in SIDES}
             if self._rechecks:
-                size = _next_block(size, int(first.counts.sum() + last.counts.sum()), self._most_rows)
+                size = _next_block(size, int(first.counts.sum() + last.counts.sum()), self._max_rows)
             yield self._checked(windows, new, part, {"r": first, "s": last}, want_pairs)
 
-    def rouse(self, rows: int) -> None:
-        """Work on so many rows is coming: the index may wake its threads."""
+    def acquire(self, rows: int) -> None:
+        """Announce work on `rows` rows, so that the index may wake its threads."""
         if self._index is not None:
-            self._index.rouse(rows)
+            self._index.acquire(rows)
 
-    def rest(self) -> None:
-        """No more work is coming in this call."""
+    def release(self) -> None:
+        """End the announced work: the index may release its threads."""
         if self._index is not None:
-            self._index.rest()
+            self._index.release()
 
     def _first_block(self, windows: dict[Side, Window]) -> int:
-        """How many tuples to begin with: so few that even meeting the whole window each would not be too much."""
+        """The size of the first block: small enough even if each tuple matches its entire window."""
         if not self._rechecks:
-            return self._most_rows
-        return min(self._most_rows, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
+            return self._max_rows
+        return min(self._max_rows, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
 
-    def _side_step(self, side: Side, new: Newcomers, part: slice) -> SideStep:
-        """Words of the newcomers' own key, and ranges of the other side's, computed for live tuples only."""
+    def _side_step(self, side: Side, new: NewTuples, part: slice) -> SideStep:
+        """Words of the new tuples' own key, and ranges of the other side's key, computed for live tuples only."""
         live = new.tuples.live[part]
         begin, end = new.begin[part], new.end[part]
         probes, n, first = self.plan.probes, len(live), new.first + part.start
@@ -190,16 +189,16 @@ class Matcher:
     def _step(
         self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
     ) -> tuple[Matches, Matches]:
-        """One step of the index; after a fault, the same step on the spare device."""
+        """Run one step of the index. After a fault, run it again on the spare device."""
         want = want_pairs or self._rechecks
         try:
             if self._index is None:
                 self._index = self._build(windows, old)
-            self._index.rouse(len(step.order))
+            self._index.acquire(len(step.order))
             try:
                 return self._index.step(step, want)
             finally:
-                self._index.rest()
+                self._index.release()
         except DeviceFault as fault:
             self.forget()
             if self._spare is None:
@@ -210,7 +209,7 @@ class Matcher:
             return self._step(windows, old, step, want_pairs)
 
     def _build(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
-        """An index that holds what is in the windows below positions `old`; building it counts for nothing."""
+        """Build an index of the windows' tuples below positions `old`. Building it does not change the counters."""
         before = self.device.counters()
         try:
             index = self._loaded(windows, old)
@@ -221,7 +220,7 @@ class Matcher:
         return index
 
     def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
-        index = load_index(self.index_name)(Setting(self.plan, self.device, self._rows, self._whole))
+        index = load_index(self.index_name)(IndexContext(self.plan, self.device, self._rows, self._static))
         for side, window in windows.items():
             held = max(old[side] - window.first, 0)
             live = window.live.view()[:held]
@@ -248,25 +247,25 @@ class Matcher:
     def _checked(
         self,
         windows: dict[Side, Window],
-        new: dict[Side, Newcomers],
+        new: dict[Side, NewTuples],
         part: dict[Side, slice],
         raw: dict[Side, Matches],
         want_pairs: bool,
-    ) -> Found:
-        """Drop the candidates that fail the comparisons the index could not settle; keep pairs only if wanted."""
+    ) -> PairBlock:
+        """Drop the candidates that fail the comparisons the index cannot decide. Keep pairs only if wanted."""
         counts: dict[Side, Positions] = {}
         partner: dict[Side, Positions] = {}
-        own: dict[Side, Positions | None] = {side: raw[side].newcomers for side in SIDES}
+        own_positions: dict[Side, Positions | None] = {side: raw[side].own_positions for side in SIDES}
         for side in SIDES:
-            counts[side], whom = raw[side].counts, raw[side].positions
+            counts[side], positions = raw[side].counts, raw[side].positions
             terms = self.plan.recheck_of(other(side))
-            if whom is not None and len(whom) and terms:
-                who = np.repeat(np.arange(part[side].start, part[side].stop), counts[side])
-                keep = self._true(terms, side, new[side].tuples, windows[other(side)], who, whom)
-                whom, own[side] = whom[keep], None
-                counts[side] = np.bincount(who[keep] - part[side].start, minlength=len(counts[side]))
-            partner[side] = whom if want_pairs and whom is not None else np.zeros(0, np.int64)
-        return Found({side: part[side].start for side in SIDES}, counts, partner, own)
+            if positions is not None and len(positions) and terms:
+                probe_tuple = np.repeat(np.arange(part[side].start, part[side].stop), counts[side])
+                keep = self._true(terms, side, new[side].tuples, windows[other(side)], probe_tuple, positions)
+                positions, own_positions[side] = positions[keep], None
+                counts[side] = np.bincount(probe_tuple[keep] - part[side].start, minlength=len(counts[side]))
+            partner[side] = positions if want_pairs and positions is not None else np.zeros(0, np.int64)
+        return PairBlock({side: part[side].start for side in SIDES}, counts, partner, own_positions)
 
     def _true(
         self,
@@ -274,24 +273,24 @@ class Matcher:
         side: Side,
         tuples: Tuples,
         window: Window,
-        who: Positions,
-        whom: Positions,
+        probe_tuple: Positions,
+        partner: Positions,
     ) -> npt.NDArray[np.bool_]:
-        columns: Columns = {(side, name): c[who] for name, c in tuples.columns.items()}
-        for name, values in window.columns_at(whom).items():
+        columns: Columns = {(side, name): c[probe_tuple] for name, c in tuples.columns.items()}
+        for name, values in window.columns_at(partner).items():
             columns[other(side), name] = values
-        return self.plan.matches(terms, columns, len(who))
+        return self.plan.matches(terms, columns, len(probe_tuple))
 
 
-def _next_block(size: int, candidates: int, most: int) -> int:
-    """More or fewer tuples than before, by how many candidates those had; `most` at most."""
+def _next_block(size: int, candidates: int, max_rows: int) -> int:
+    """The size of the next block, by the number of candidates of the last one; at most `max_rows`."""
     if candidates > STEP_CANDIDATES:
         return max(1, size * STEP_CANDIDATES // candidates)
-    return min(most, size * min(8, STEP_CANDIDATES // max(1, candidates)))
+    return min(max_rows, size * min(8, STEP_CANDIDATES // max(1, candidates)))
 
 
-def _next_part(new: dict[Side, Newcomers], order: npt.NDArray[np.uint8], taken: dict[Side, int]) -> dict[Side, slice]:
-    """Which of each side's newcomers the next tuples are."""
+def _next_part(new: dict[Side, NewTuples], order: npt.NDArray[np.uint8], taken: dict[Side, int]) -> dict[Side, slice]:
+    """Which of each side's new tuples are next."""
     if not len(new["s"].tuples):
         s = 0
     elif not len(new["r"].tuples):
@@ -302,7 +301,7 @@ def _next_part(new: dict[Side, Newcomers], order: npt.NDArray[np.uint8], taken: 
 
 
 def _ranges(searched: Probe, columns: Columns, types: Types, live: Mask) -> tuple[Array, Array]:
-    """Ranges of words to search, computed for live tuples only; the others' are empty."""
+    """Ranges of words to search, computed for live tuples only. Other tuples have empty ranges."""
     if all_true(live):
         return searched.word_ranges(columns, types, len(live))
     rows = np.flatnonzero(live)

@@ -1,6 +1,6 @@
-"""The kernels that put the pairs of a block in order: one pass over the tuples as they were taken.
+"""The kernels that order the pairs of a block, in one pass over the tuples in the order they were taken.
 
-Kernels because the same in NumPy takes a dozen passes over all pairs, as much time as finding them in a small window.
+In NumPy this takes a dozen passes over all pairs, as much time as finding them in a small window.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 from millrace.host.runtime.jit import kernel
 
 SLACK = 4
-"""Places behind the last pair that `repeat_numbers` may write to."""
+"""How many values after the last pair `repeat_numbers` may overwrite."""
 
 
 @kernel
 def repeat_numbers(counts: Any, first: int, out: Any) -> None:
-    """`first` as often as the first count says, then `first + 1`, …: four at once, since counts are mostly small."""
+    """Write `first` `counts[0]` times, `first + 1` `counts[1]` times, …; four at once, as most counts are small."""
     at = 0
     for i in range(counts.shape[0]):
         for k in range(SLACK):
@@ -29,7 +29,7 @@ def repeat_numbers(counts: Any, first: int, out: Any) -> None:
 def merge_pairs(
     order: Any, counts_r: Any, counts_s: Any, partners_r: Any, partners_s: Any, r: int, s: int, out_r: Any, out_s: Any
 ) -> None:
-    """Write each tuple's pairs behind those of the tuples before it; `r` and `s` are the first newcomers' positions."""
+    """Write the pairs of each tuple after those of earlier tuples. `r`, `s`: positions of the first new tuples."""
     i = j = a = b = at = 0
     for side in order:
         if side == 0:

@@ -1,4 +1,4 @@
-"""Puts the pairs of one call in order: by the later tuple, then by its partner, then the newcomer as r first."""
+"""Orders the pairs of one call: by the new tuple, then by its partner, then by role (the new tuple as r first)."""
 
 from __future__ import annotations
 
@@ -7,68 +7,70 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace.host.base.types import SIDES, Positions, Side, other
-from millrace.host.join.matcher import Found
+from millrace.host.join.matcher import PairBlock
 from millrace.host.join.pair_merger import SLACK, merge_pairs, repeat_numbers
-from millrace.host.stream.visible import Newcomers, Taken
+from millrace.host.stream.window_bounds import NewTuples, TakenTuples
 
 
-def pair_positions(taken: Taken, new: dict[Side, Newcomers], found: Sequence[Found]) -> dict[Side, Positions]:
-    """The positions of all pairs in the two windows. Blocks come in order; inside a block the two sides are merged."""
-    blocks = [_block(taken, new, one) for one in found]
-    if len(blocks) == 1:
-        return blocks[0]
-    return {side: np.concatenate([b[side] for b in blocks]) for side in SIDES}
+def pair_positions(
+    taken: TakenTuples, new: dict[Side, NewTuples], blocks: Sequence[PairBlock]
+) -> dict[Side, Positions]:
+    """The positions of all pairs in the two windows. Blocks are in order; inside a block the two sides are merged."""
+    ordered = [_ordered(taken, new, block) for block in blocks]
+    if len(ordered) == 1:
+        return ordered[0]
+    return {side: np.concatenate([pairs[side] for pairs in ordered]) for side in SIDES}
 
 
-def _block(taken: Taken, new: dict[Side, Newcomers], found: Found) -> dict[Side, Positions]:
+def _ordered(taken: TakenTuples, new: dict[Side, NewTuples], block: PairBlock) -> dict[Side, Positions]:
     if taken.only is not None:
-        return _one_sided(taken.only, new, found)
+        return _one_sided(taken.only, new, block)
     if not taken.self_join:
-        return _merged(taken, new, found)
-    newcomer = {side: found.newcomer(side) for side in SIDES}
-    own = {side: new[side].first + newcomer[side] for side in SIDES}
-    order = _self_join_order(found, newcomer)
+        return _merged(taken, new, block)
+    tuple_numbers = {side: block.tuple_numbers(side) for side in SIDES}
+    own_positions = {side: new[side].first + tuple_numbers[side] for side in SIDES}
+    order = _self_join_order(block, tuple_numbers)
     return {
-        "r": np.concatenate([own["r"], found.partner["s"]])[order],
-        "s": np.concatenate([found.partner["r"], own["s"]])[order],
+        "r": np.concatenate([own_positions["r"], block.partner["s"]])[order],
+        "s": np.concatenate([block.partner["r"], own_positions["s"]])[order],
     }
 
 
-def _one_sided(side: Side, new: dict[Side, Newcomers], found: Found) -> dict[Side, Positions]:
-    """The pairs of one side's tuples are in order as they are."""
-    partner, own = found.partner[side], found.own[side]
-    if own is not None:
-        return {side: own, other(side): partner}
-    newcomer = np.empty(len(partner) + SLACK, np.int64)
-    repeat_numbers(found.counts[side], new[side].first + found.first[side], newcomer)
-    return {side: newcomer[: len(partner)], other(side): partner}
+def _one_sided(side: Side, new: dict[Side, NewTuples], block: PairBlock) -> dict[Side, Positions]:
+    """The pairs of one side's tuples, which are in order already."""
+    partner, own_positions = block.partner[side], block.own_positions[side]
+    if own_positions is not None:
+        return {side: own_positions, other(side): partner}
+    tuple_numbers = np.empty(len(partner) + SLACK, np.int64)
+    repeat_numbers(block.counts[side], new[side].first + block.first[side], tuple_numbers)
+    return {side: tuple_numbers[: len(partner)], other(side): partner}
 
 
-def _merged(taken: Taken, new: dict[Side, Newcomers], found: Found) -> dict[Side, Positions]:
+def _merged(taken: TakenTuples, new: dict[Side, NewTuples], block: PairBlock) -> dict[Side, Positions]:
     """The pairs of two streams, tuple by tuple in the order they were taken."""
-    start = found.first["r"] + found.first["s"]
-    order = taken.order[start : start + len(found.counts["r"]) + len(found.counts["s"])]
-    first = {side: new[side].first + found.first[side] for side in SIDES}
-    pairs = len(found.partner["r"]) + len(found.partner["s"])
+    start = block.first["r"] + block.first["s"]
+    order = taken.order[start : start + len(block.counts["r"]) + len(block.counts["s"])]
+    first = {side: new[side].first + block.first[side] for side in SIDES}
+    pairs = len(block.partner["r"]) + len(block.partner["s"])
     merged = {side: np.empty(pairs, np.int64) for side in SIDES}
-    counts, partners = found.counts, found.partner
+    counts, partners = block.counts, block.partner
     merge_pairs(
         order, counts["r"], counts["s"], partners["r"], partners["s"], first["r"], first["s"], merged["r"], merged["s"]
     )
     return merged
 
 
-def _self_join_order(found: Found, newcomer: dict[Side, Positions]) -> Positions:
-    """By newcomer, then partner, then role: each newcomer has pairs as r and as s."""
-    who = np.concatenate([newcomer["r"], newcomer["s"]])
-    partner = np.concatenate([found.partner["r"], found.partner["s"]])
-    role = np.repeat([0, 1], [len(newcomer["r"]), len(newcomer["s"])])
-    return np.lexsort((role, partner, who))
+def _self_join_order(block: PairBlock, tuple_numbers: dict[Side, Positions]) -> Positions:
+    """By new tuple, then partner, then role: each new tuple has pairs as r and as s."""
+    probe_tuple = np.concatenate([tuple_numbers["r"], tuple_numbers["s"]])
+    partner = np.concatenate([block.partner["r"], block.partner["s"]])
+    role = np.repeat([0, 1], [len(tuple_numbers["r"]), len(tuple_numbers["s"])])
+    return np.lexsort((role, partner, probe_tuple))
 
 
-def counts_in_order(taken: Taken, found: Sequence[Found]) -> Positions:
+def counts_in_order(taken: TakenTuples, blocks: Sequence[PairBlock]) -> Positions:
     """For each tuple taken (in a self-join: each tuple once), how many pairs it completes."""
-    counts = {side: np.concatenate([f.counts[side] for f in found]) for side in SIDES}
+    counts = {side: np.concatenate([block.counts[side] for block in blocks]) for side in SIDES}
     if taken.only is not None:
         return counts[taken.only]
     if taken.self_join:

@@ -1,1 +1,1 @@
-"""Compiled code that several structures share: sorting, segments, gathering."""
+"""Kernels that several index structures share: sorting, segments, gathering."""

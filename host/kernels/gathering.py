@@ -1,9 +1,8 @@
-"""Gathers columns of fixed width by row number, on all threads, into reused memory (`runtime/result_memory.py`).
+"""Gathers fixed-width columns by row number, on all threads, into reused memory (`runtime/result_memory.py`).
 
-Arrow's own `take` serves every type; this serves the common ones, plain numbers and times without nulls in one piece,
-several times as fast: rows are asked of memory ahead of their turn, and the result's memory is not fresh. Columns of 64
-bits of a large table whose rows are wanted in no order are first laid beside each other, so that a row is one cache
-line to read and not one for each column.
+Arrow's `take` serves every type. These kernels serve the common ones (numbers and times without nulls, in one chunk)
+several times as fast: they prefetch rows and write to reused memory. If many rows of a large table are gathered in
+random order, its 64-bit columns are interleaved first: then a row costs one cache line, not one per column.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from millrace.host.runtime.result_memory import result_array
 from millrace.host.runtime.team import Team
 
 PLAIN_BITS = (8, 16, 32, 64)
-"""Widths of values that are gathered by our own kernels."""
+"""Widths of values that the kernels gather."""
 SLICE = 1 << 14
-"""About how many rows one thread gathers at a time."""
-LEAST_ROWS = 1 << 12
-"""Fewer rows are left to Arrow."""
+"""Rows per part of a job, about."""
+MIN_ROWS = 1 << 12
+"""Fewer rows are gathered by Arrow."""
 AHEAD = 24
-"""How many rows ahead memory is asked for."""
-LEAST_BESIDE = 1 << 21
-"""Rows of a table whose columns are laid beside each other at least: smaller ones stay in the cache as they are."""
-MOST_BESIDE = 8
-"""Columns beside each other at most: a cache line."""
+"""Prefetch distance in rows."""
+MIN_INTERLEAVED_ROWS = 1 << 21
+"""Smaller tables are not interleaved: their columns fit in the cache."""
+MAX_INTERLEAVED_COLUMNS = 8
+"""At most this many columns are interleaved: a cache line."""
 
 
 @inline
@@ -67,8 +66,8 @@ def _gather_64(given: int, part: int, parts: int) -> None:
 
 
 @share
-def _lay_beside(given: int, part: int, parts: int) -> None:
-    """Columns to rows."""
+def _interleave(given: int, part: int, parts: int) -> None:
+    """Interleave columns into rows."""
     columns, n, out = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0)
     for i in range(n * part // parts, n * (part + 1) // parts):
         for c in range(columns):
@@ -76,8 +75,8 @@ def _lay_beside(given: int, part: int, parts: int) -> None:
 
 
 @share
-def _gather_beside(given: int, part: int, parts: int) -> None:
-    """Rows to gathered columns."""
+def _gather_interleaved(given: int, part: int, parts: int) -> None:
+    """Gather interleaved rows into columns."""
     columns, n, rows, source = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0)
     stop = n * (part + 1) // parts
     for i in range(n * part // parts, stop):
@@ -91,29 +90,29 @@ _GATHER: dict[int, Share] = {8: _gather_8, 16: _gather_16, 32: _gather_32, 64: _
 
 
 class Gatherer:
-    """Gathers rows of one table, time and again; `scattered`: many rows will be wanted, in no order."""
+    """Gathers rows of one table, many times; `scattered`: many rows will be gathered, in random order."""
 
     def __init__(self, given: pa.Table, team: Team, scattered: bool = False) -> None:
-        """Nothing is gathered yet; whoever gathers rouses the team."""
+        """Prepare the columns; the caller of `gather` has acquired the team."""
         self._given, self._team = given, team
         self._plain = [plain_values(column) for column in given.columns]
         wide = [i for i, values in enumerate(self._plain) if values is not None and values.itemsize == 8]
-        large = scattered and given.num_rows >= LEAST_BESIDE and 1 < len(wide) <= MOST_BESIDE
-        self._beside: dict[int, int] = {column: at for at, column in enumerate(wide)} if large else {}
+        large = scattered and given.num_rows >= MIN_INTERLEAVED_ROWS and 1 < len(wide) <= MAX_INTERLEAVED_COLUMNS
+        self._interleaved: dict[int, int] = {column: at for at, column in enumerate(wide)} if large else {}
         self._rows: Array | None = None
 
     def gather(self, rows: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
-        """The columns at these rows, in their order (null: nothing)."""
-        if rows.null_count or len(rows) < LEAST_ROWS:
+        """Return the columns at these rows, in this order; a null row number gives null values."""
+        if rows.null_count or len(rows) < MIN_ROWS:
             return list(gather(self._given, rows).columns)
         numbers = rows.to_numpy()
-        beside = self._gather_beside(numbers) if self._beside else []
+        interleaved = self._gather_interleaved(numbers) if self._interleaved else []
         columns: list[pa.Array | pa.ChunkedArray] = []
         for i, (field, values) in enumerate(zip(self._given.schema, self._plain, strict=True)):
             if values is None:
                 columns.append(gather(self._given.select([i]), rows).column(0))
                 continue
-            out = beside[self._beside[i]] if i in self._beside else self._gather_one(values, numbers)
+            out = interleaved[self._interleaved[i]] if i in self._interleaved else self._gather_one(values, numbers)
             columns.append(pa.Array.from_buffers(field.type, len(rows), [None, pa.py_buffer(out)]))
         return columns
 
@@ -122,20 +121,20 @@ class Gatherer:
         self._team.run(_GATHER[8 * values.itemsize], table(values, rows, len(rows), out), -(-len(rows) // SLICE))
         return out
 
-    def _gather_beside(self, rows: Positions) -> list[Array]:
-        count, n = len(self._beside), len(rows)
+    def _gather_interleaved(self, rows: Positions) -> list[Array]:
+        count, n = len(self._interleaved), len(rows)
         if self._rows is None:
             size = self._given.num_rows
             self._rows = huge_array(size * count, np.int64)
-            columns = [values for i in self._beside if (values := self._plain[i]) is not None]
-            self._team.run(_lay_beside, table(count, size, self._rows, *columns), -(-size // SLICE))
+            columns = [values for i in self._interleaved if (values := self._plain[i]) is not None]
+            self._team.run(_interleave, table(count, size, self._rows, *columns), -(-size // SLICE))
         out = [result_array(n, np.int64) for _ in range(count)]
-        self._team.run(_gather_beside, table(count, n, rows, self._rows, *out), -(-n // SLICE))
+        self._team.run(_gather_interleaved, table(count, n, rows, self._rows, *out), -(-n // SLICE))
         return out
 
 
 def plain_values(column: pa.ChunkedArray) -> Array | None:
-    """A column's values as unsigned numbers of their width; nothing where they are not plain, or not in one piece."""
+    """Return a column's values as unsigned integers of their width; None if the kernels cannot gather it."""
     kind = column.type
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
     if not plain or column.num_chunks != 1 or column.null_count or kind.bit_width not in PLAIN_BITS:
@@ -146,7 +145,7 @@ def plain_values(column: pa.ChunkedArray) -> Array | None:
 
 
 def gather(table: pa.Table, rows: pa.Array) -> pa.Table:
-    """Rows by number, in pieces where one would hold more text than Arrow's 32-bit offsets can address."""
+    """Gather rows by number with Arrow; in several chunks if the text exceeds Arrow's 32-bit offsets."""
     try:
         return table.take(rows)
     except pa.ArrowInvalid as error:

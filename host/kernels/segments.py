@@ -1,4 +1,4 @@
-"""Sorting of a question's partners: short stretches of positions in memory, each put in ascending order by itself."""
+"""Sorts the matches of one probe in memory: a short segment of positions, in ascending order, on one thread."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from millrace.host.runtime.intrinsics import load_as, store_as
 from millrace.host.runtime.jit import inline
 
 SHORT = 24
-"""Stretches up to this long are sorted by insertion."""
+"""Segments up to this length are sorted by insertion."""
 STACK = 64
-"""Stretches set aside while sorting a long one: the longer of two is, so there are never more than bits in a length."""
+"""Capacity of the stack of quicksort: the longer part is pushed, so the depth is at most the bits of a length."""
 
 
 @inline
@@ -25,14 +25,14 @@ def _insert(where: int, begin: int, end: int) -> None:
 
 
 @inline
-def _middle(a: int, b: int, c: int) -> int:
+def _median(a: int, b: int, c: int) -> int:
     return max(min(a, b), min(max(a, b), c))
 
 
 @inline
-def _halve(where: int, begin: int, end: int) -> int:
-    """Smaller values to the left, larger to the right; where the right part begins, both parts being shorter."""
-    pivot = _middle(load_as(where, begin, 0), load_as(where, (begin + end) >> 1, 0), load_as(where, end - 1, 0))
+def _partition(where: int, begin: int, end: int) -> int:
+    """Partition a range around a pivot; return where the right part begins. Neither part is empty."""
+    pivot = _median(load_as(where, begin, 0), load_as(where, (begin + end) >> 1, 0), load_as(where, end - 1, 0))
     i, j = begin, end - 1
     while True:
         while load_as(where, i, 0) < pivot:
@@ -50,7 +50,7 @@ def _halve(where: int, begin: int, end: int) -> int:
 
 @inline
 def sort_segment(where: int, count: int) -> None:
-    """Sort `count` distinct int64 at an address, ascending."""
+    """Sort `count` distinct int64 at address `where` in ascending order (quicksort)."""
     if count <= SHORT:
         _insert(where, 0, count)
         return
@@ -69,7 +69,7 @@ def sort_segment(where: int, count: int) -> None:
             depth -= 1
             begin, end = begins[depth], ends[depth]
             continue
-        middle = _halve(where, begin, end)
+        middle = _partition(where, begin, end)
         if middle - begin < end - middle:
             begins[depth], ends[depth] = middle, end
             end = middle

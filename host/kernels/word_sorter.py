@@ -1,9 +1,9 @@
-"""Sorts a batch by its words: a radix sort in which each thread owns a range of values, so nothing is merged after.
+"""Sorts a batch by its words: a stable radix sort in which each thread sorts a range of values, so no merge is needed.
 
-A word's differing bits travel together with its number in one 64-bit key. Only the leading digits are sorted by radix,
-as many as tell most words apart; what is left is nearly in order and is put right by insertion. Data that this does not
-suit (many words alike in their leading digits) is sorted by all digits. Equal words keep their order. PanJoin's manager
-sorts each batch before it is inserted or probes (III-A, step 2). Limit: 2^31 words.
+A 64-bit key holds the bits in which words differ and the word's row number. Radix passes sort only the leading digits,
+enough to tell most words apart; insertion sort finishes the nearly sorted keys. If too many words have equal leading
+digits, radix passes sort all digits. PanJoin's manager sorts each batch before the batch is inserted or probes the
+index (III-A, step 2). Limit: 2^31 words.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from millrace.host.runtime.jit import inline, kernel, share
 from millrace.host.runtime.team import Team
 
 DIGIT = 8
-"""Bits sorted by in one pass: 256 streams of writes still fit a first-level cache."""
+"""Bits per radix pass: 256 write streams still fit in the L1 cache."""
 BUCKETS = 1 << DIGIT
-MOST_PASSES = 8
-LEAST_SHARED = 1 << 12
-"""Batches below this are sorted by one thread."""
-LEAST_RADIX = 48
-"""Batches below this are sorted by insertion alone."""
+MAX_PASSES = 8
+MIN_SHARED = 1 << 12
+"""Smaller batches are sorted by one thread."""
+MIN_RADIX = 48
+"""Smaller batches are sorted by insertion sort alone."""
 _SPARE_BITS = 7
-"""Leading bits sorted by beyond those that number the words: what makes collisions rare."""
+"""Leading bits to sort by, in addition to log2 of the batch size: makes collisions rare."""
 _MOVES = 4
-"""Insertion may move this many keys per word before it gives up."""
+"""Insertion sort gives up after this many moves per word."""
 _SAMPLE = 256
 _U64 = np.uint64
-# The arguments of a sort, by place. Numbers of 64 bits travel as they are.
+# The arguments of a sort, by index: 64-bit integers and addresses.
 _WORDS, _N, _MASK, _PIVOTS, _FIRSTS, _A, _B, _OUT, _ORDER, _HISTOGRAMS = range(10)
 _NUMBER_BITS, _KEPT, _DROPPED, _COMMON, _PASSES, _FAILED, _ARGUMENTS = range(10, 17)
 
 
 @kernel
 def _difference(words: Any) -> Any:
-    """The bits in which words differ from the first one."""
+    """Return the bits in which any word differs from the first one."""
     bits = words[0] ^ words[0]
     for i in range(words.shape[0]):
         bits |= words[i] ^ words[0]
@@ -47,20 +47,20 @@ def _difference(words: Any) -> Any:
 
 
 @inline
-def _is_mine(value: Any, low: Any, high: Any, last: Any) -> Any:
-    """Whether a value is in the half-open range of a part; the last part has no upper end."""
+def _in_part(value: Any, low: Any, high: Any, last: Any) -> Any:
+    """Return whether a value is in the half-open range of a part; the last part has no upper end."""
     return (value >= low) & ((value < high) | last)
 
 
 @inline
 def _count_part(given: int, part: int, parts: int, like: Any) -> None:
-    """How many words fall to each part."""
+    """Count the words of a part."""
     words, mask = load_as(given, _WORDS, 0), load_as(given, _MASK, _U64(0))
     pivots, last = load_as(given, _PIVOTS, 0), part == parts - 1
     low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
     total = 0
     for i in range(load_as(given, _N, 0)):
-        total += _is_mine(_U64(load_as(words, i, like)) & mask, low, high, last)
+        total += _in_part(_U64(load_as(words, i, like)) & mask, low, high, last)
     store_as(load_as(given, _FIRSTS, 0), part + 1, total)
 
 
@@ -76,7 +76,7 @@ def _count_part_64(given: int, part: int, parts: int) -> None:
 
 @inline
 def _collect(given: int, part: int, parts: int, keys: int, like: Any) -> None:
-    """The part's words as keys: the kept bits above, the word's number below."""
+    """Write the keys of a part: the kept bits of a word in the high bits, its row number in the low bits."""
     words, mask = load_as(given, _WORDS, 0), load_as(given, _MASK, _U64(0))
     pivots, last = load_as(given, _PIVOTS, 0), part == parts - 1
     low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
@@ -85,12 +85,12 @@ def _collect(given: int, part: int, parts: int, keys: int, like: Any) -> None:
     for i in range(load_as(given, _N, 0)):
         value = _U64(load_as(words, i, like)) & mask
         store_as(keys, at, ((value >> down) << up) | _U64(i))
-        at += _is_mine(value, low, high, last)
+        at += _in_part(value, low, high, last)
 
 
 @inline
-def _by_digits(a: int, b: int, count: int, histogram: int, first_bit: int, passes: int) -> int:
-    """Sort keys by digits from `first_bit` up, going to and fro between `a` and `b`; where they end up."""
+def _radix_passes(a: int, b: int, count: int, histogram: int, first_bit: int, passes: int) -> int:
+    """Sort keys by digits from `first_bit` up, alternating between `a` and `b`; return the buffer with the result."""
     for i in range(passes * BUCKETS):
         store_as(histogram, i, np.int32(0))
     for i in range(count):
@@ -99,16 +99,16 @@ def _by_digits(a: int, b: int, count: int, histogram: int, first_bit: int, passe
             digit = np.int64((key >> _U64(p * DIGIT)) & _U64(BUCKETS - 1)) + p * BUCKETS
             store_as(histogram, digit, np.int32(load_as(histogram, digit, np.int32(0)) + 1))
     for p in range(passes):
-        places = histogram + 4 * p * BUCKETS
-        if _to_places(places, count):
-            _scatter(a, b, count, places, _U64(first_bit + p * DIGIT))
+        offsets = histogram + 4 * p * BUCKETS
+        if _counts_to_offsets(offsets, count):
+            _scatter(a, b, count, offsets, _U64(first_bit + p * DIGIT))
             a, b = b, a
     return a
 
 
 @inline
-def _to_places(histogram: int, count: int) -> bool:
-    """Counts to first places; false where all keys are in one bucket, so that the pass can be left out."""
+def _counts_to_offsets(histogram: int, count: int) -> bool:
+    """Turn bucket counts into bucket offsets; return false if all keys are in one bucket (the pass can be skipped)."""
     at = 0
     for d in range(BUCKETS):
         n = load_as(histogram, d, np.int32(0))
@@ -120,18 +120,18 @@ def _to_places(histogram: int, count: int) -> bool:
 
 
 @inline
-def _scatter(a: int, b: int, count: int, places: int, shift: Any) -> None:
+def _scatter(a: int, b: int, count: int, offsets: int, shift: Any) -> None:
     for i in range(count):
         key = load_as(a, i, _U64(0))
         digit = np.int64((key >> shift) & _U64(BUCKETS - 1))
-        place = load_as(places, digit, np.int32(0))
-        store_as(places, digit, np.int32(place + 1))
-        store_as(b, place, key)
+        slot = load_as(offsets, digit, np.int32(0))
+        store_as(offsets, digit, np.int32(slot + 1))
+        store_as(b, slot, key)
 
 
 @inline
-def _put_right(keys: int, count: int) -> bool:
-    """Insertion sort of keys that are nearly in order; false, with nothing lost, where they are not."""
+def _finish_by_insertion(keys: int, count: int) -> bool:
+    """Sort nearly sorted keys by insertion; give up and return false if they are not (no key is lost)."""
     moves = _MOVES * count
     for i in range(1, count):
         key = load_as(keys, i, _U64(0))
@@ -147,8 +147,8 @@ def _put_right(keys: int, count: int) -> bool:
 
 
 @inline
-def _deliver(given: int, first: int, count: int, keys: int, like: Any) -> None:
-    """Keys to words and numbers. Where bits were dropped, words alike in the others may still be out of order."""
+def _write_result(given: int, first: int, count: int, keys: int, like: Any) -> None:
+    """Write words and row numbers. If bits were dropped, sort words with equal kept bits by insertion."""
     words, out, order = load_as(given, _WORDS, 0), load_as(given, _OUT, 0), load_as(given, _ORDER, 0)
     up, common = load_as(given, _NUMBER_BITS, _U64(0)), load_as(given, _COMMON, _U64(0))
     numbers = (_U64(1) << up) - _U64(1)
@@ -179,16 +179,16 @@ def _sort_part(given: int, part: int, parts: int, like: Any) -> None:
     firsts = load_as(given, _FIRSTS, 0)
     first = load_as(firsts, part, 0)
     count = load_as(firsts, part + 1, 0) - first
-    # Every part has one more place than words: `_collect` writes before it knows whether the word is its own.
+    # Each part has one more slot than words: `_collect` writes a key before it knows whether it belongs to the part.
     a, b = load_as(given, _A, 0) + 8 * (first + part), load_as(given, _B, 0) + 8 * (first + part)
-    histogram = load_as(given, _HISTOGRAMS, 0) + 4 * part * MOST_PASSES * BUCKETS
+    histogram = load_as(given, _HISTOGRAMS, 0) + 4 * part * MAX_PASSES * BUCKETS
     low_bit, kept, passes = load_as(given, _NUMBER_BITS, 0), load_as(given, _KEPT, 0), load_as(given, _PASSES, 0)
     _collect(given, part, parts, a, like)
-    every = (kept + DIGIT - 1) // DIGIT
-    keys = _by_digits(a, b, count, histogram, low_bit + max(kept - passes * DIGIT, 0), passes)
-    if passes < every and not _put_right(keys, count):
-        keys = _by_digits(keys, a if keys == b else b, count, histogram, low_bit, every)
-    _deliver(given, first, count, keys, like)
+    all_digits = (kept + DIGIT - 1) // DIGIT
+    keys = _radix_passes(a, b, count, histogram, low_bit + max(kept - passes * DIGIT, 0), passes)
+    if passes < all_digits and not _finish_by_insertion(keys, count):
+        keys = _radix_passes(keys, a if keys == b else b, count, histogram, low_bit, all_digits)
+    _write_result(given, first, count, keys, like)
 
 
 @share
@@ -203,7 +203,7 @@ def _sort_part_64(given: int, part: int, parts: int) -> None:
 
 @kernel
 def _insertion(words: Any, out: Any, order: Any) -> None:
-    """A few words, one by one."""
+    """Sort a small batch by insertion."""
     for i in range(words.shape[0]):
         word = words[i]
         at = i
@@ -216,14 +216,14 @@ def _insertion(words: Any, out: Any, order: Any) -> None:
 
 
 def sort_words(words: Array, team: Team) -> tuple[Array, npt.NDArray[np.uint32]]:
-    """The words in ascending order, and the number each had before; equal words keep their order.
+    """Return the words in ascending order, and the row number of each; equal words keep their order.
 
     Both arrays come from the team's arena.
     """
     n = len(words)
     words = np.ascontiguousarray(words)
     out, order = team.arena.take(n, words.dtype), team.arena.take(n, np.uint32)
-    if n < LEAST_RADIX:
+    if n < MIN_RADIX:
         _insertion(words, out, order)
     elif not _radix(words, out, order, team):
         order[:] = np.argsort(words, kind="stable")
@@ -232,16 +232,16 @@ def sort_words(words: Array, team: Team) -> tuple[Array, npt.NDArray[np.uint32]]
 
 
 def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
-    """Sort into `out` and `order`; false where the data does not suit."""
+    """Sort into `out` and `order`; return false if too many words have equal kept bits."""
     n, wide = len(words), words.dtype == np.uint64
     bits, number_bits = max(int(_difference(words)).bit_length(), 1), (n - 1).bit_length()
     kept = min(bits, 64 - number_bits)
     leading = -(-(number_bits + _SPARE_BITS) // DIGIT)
     mask = (1 << bits) - 1
-    parts = team.threads if n >= LEAST_SHARED else 1
+    parts = team.threads if n >= MIN_SHARED else 1
     pivots, firsts = _pivots(words, mask, parts), np.zeros(parts + 1, np.int64)
     a, b = team.arena.take(n + parts, np.uint64), team.arena.take(n + parts, np.uint64)
-    histograms = team.arena.take(parts * MOST_PASSES * BUCKETS, np.int32)
+    histograms = team.arena.take(parts * MAX_PASSES * BUCKETS, np.int32)
     failed = np.zeros(1, np.int64)
     given = np.array(
         [
@@ -261,7 +261,7 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
 
 
 def _pivots(words: Array, mask: int, parts: int) -> npt.NDArray[np.uint64]:
-    """Lower ends of the parts' ranges, from a sample; one more than there are parts."""
+    """Return the lower ends of the parts' ranges, from a sample; has one entry more than there are parts."""
     pivots = np.zeros(parts + 1, np.uint64)
     if parts > 1:
         sample = np.sort(words[:: max(len(words) // _SAMPLE, 1)].astype(np.uint64) & np.uint64(mask))

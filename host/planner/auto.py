@@ -16,9 +16,9 @@ from math import log2
 
 from millrace.host.base.types import SIDES, Array, Mask, Side, other
 from millrace.host.base.words import all_true
-from millrace.host.join.contract import Matches, Setting, SideStep, Step
+from millrace.host.join.contract import IndexContext, Matches, SideStep, Step
 from millrace.host.join.panjoin.index import LOAD_ROWS, PanJoinIndex, structure_class
-from millrace.host.join.panjoin.subwindow import Questions, Site, Structure
+from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext
 from millrace.host.planner import calibration
 from millrace.host.planner.calibration import Costs
 from millrace.host.planner.replay import Recording, able, rehearse
@@ -52,12 +52,12 @@ class Seen:
     batch: float = 0.0
     asked: float = 0.0
     partners: float = 2.0
-    wandering: float = 0.0
+    drift: float = 0.0
 
     @property
     def wanders(self) -> bool:
         """Whether keys leave the range of those before."""
-        return self.wandering > WANDERING
+        return self.drift > WANDERING
 
     def put(self, batch: int) -> None:
         """So many tuples were put in."""
@@ -109,7 +109,7 @@ class Strategy:
         costs = took or {name: self.expected(name, seen) for name in able(seen.wanders)}
         why = f"batches of {seen.batch:.0f}, {seen.partners:.1f} partners a tuple"
         if seen.wanders:
-            why += f", {seen.wandering:.0%} of the keys beyond those before (no rap)"
+            why += f", {seen.drift:.0%} of the keys beyond those before (no rap)"
         ranked = sorted(costs, key=lambda name: costs[name])
         best, share = ranked[0], SWITCH if took or present else UNSURE
         present = present or ("bisort" if not took else None)
@@ -124,9 +124,9 @@ class AutoIndex(PanJoinIndex):
 
     structure = "auto"
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, context: IndexContext) -> None:
         """Nothing seen yet."""
-        super().__init__(setting)
+        super().__init__(context)
         self._seen: dict[Side, Seen] = {side: Seen() for side in SIDES}
         self._recordings: dict[Side, Recording | None] = dict.fromkeys(SIDES)
         self._records = False
@@ -136,20 +136,20 @@ class AutoIndex(PanJoinIndex):
         self._reason = ""
         self._worked = self._rehearsed = 0
 
-    def _next(self, side: Side, before: Structure | None, site: Site, first: int) -> Structure:
-        if self.setting.whole:
+    def _next(self, side: Side, before: Structure | None, context: StructureContext, first: int) -> Structure:
+        if self.context.static:
             name, self._reason = "bisort", "bisort for whole tables: put in order once, asked in large batches"
         else:
-            self._rehearse(side, site)
+            self._rehearse(side, context)
             present = None if before is None else before.name
-            name, self._reason = self._strategy.choose(self._seen[side], site.capacity, present)
+            name, self._reason = self._strategy.choose(self._seen[side], context.capacity, present)
         if before is not None and before.name == name:
-            return before.successor(site, first)
-        return structure_class(name)(site, first)
+            return before.successor(context, first)
+        return structure_class(name)(context, first)
 
-    def _rehearse(self, side: Side, site: Site) -> None:
+    def _rehearse(self, side: Side, context: StructureContext) -> None:
         """A subwindow is to begin: measure what was recorded before, if need be."""
-        way, recording = self._strategy.way(self._seen[side], site.capacity), self._recordings[side]
+        way, recording = self._strategy.way(self._seen[side], context.capacity), self._recordings[side]
         if recording is None or recording.short:
             return
         self._recordings[side] = None
@@ -175,13 +175,13 @@ class AutoIndex(PanJoinIndex):
                 self._recordings[side] = Recording(self._words[side])
                 self._records = True
 
-    def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
+    def _take(self, side: Side, part: SideStep, step: Step) -> RangeProbes | None:
         asked = super()._take(side, part, step)
         if self._records:
             self._record(side, part, asked)
         return asked
 
-    def _record(self, side: Side, part: SideStep, asked: Questions | None) -> None:
+    def _record(self, side: Side, part: SideStep, asked: RangeProbes | None) -> None:
         """Tuples of a side came in, and asked the other side's window."""
         own, others = self._recordings[side], self._recordings[other(side)]
         if own is not None and len(part.words):
@@ -191,7 +191,7 @@ class AutoIndex(PanJoinIndex):
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
         """Look at large steps, and now and then at a small one, before and after it is made."""
-        if self.setting.whole:
+        if self.context.static:
             return super().step(step, want_positions)
         small = len(step.order) < SMALL
         if small:
@@ -218,7 +218,7 @@ class AutoIndex(PanJoinIndex):
                 asked = self._seen[other(side)]
                 partners = matches.counts.sum() if matches.positions is None else len(matches.positions)
                 asked.ask(size, float(partners) / size)
-                asked.wandering = self._chains[other(side)].wandering
+                asked.drift = self._chains[other(side)].drift
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Put in earlier tuples; nothing is known yet of how they will be asked for."""

@@ -20,7 +20,15 @@ import numpy as np
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.join.panjoin.index import STRUCTURES, structure_class
 from millrace.host.join.panjoin.match_collector import find_partners
-from millrace.host.join.panjoin.subwindow import PAD, Batch, Intervals, Questions, Site, Structure, roomy
+from millrace.host.join.panjoin.subwindow import (
+    ID_PADDING,
+    InsertBatch,
+    RangeProbes,
+    Structure,
+    StructureContext,
+    VisibleIntervals,
+    padded,
+)
 from millrace.host.runtime.jit import cache_dir
 
 CAPACITY = 1 << 15
@@ -131,13 +139,13 @@ def _insert_time(name: str, device: CpuDevice, size: int) -> float:
 
 def _filled(name: str, device: CpuDevice, rows: int, size: int) -> tuple[Structure, int]:
     """A subwindow filled in batches of a size, and how long that took."""
-    device.team.rouse()
+    device.team.acquire()
     rng = np.random.default_rng(rows + size)
-    structure = structure_class(name)(Site(np.dtype(np.uint64), CAPACITY, device, device.team), 0)
+    structure = structure_class(name)(StructureContext(np.dtype(np.uint64), CAPACITY, device, device.team), 0)
     took = 0
     for first in range(0, rows, size):
         words = np.sort(rng.integers(0, _DOMAIN, size, dtype=np.uint64))
-        batch = Batch(roomy(words), np.arange(first, first + size + PAD, dtype=np.uint32)[:size])
+        batch = InsertBatch(padded(words), np.arange(first, first + size + ID_PADDING, dtype=np.uint32)[:size])
         start = time.perf_counter_ns()
         structure.insert(batch)
         took += time.perf_counter_ns() - start
@@ -152,15 +160,15 @@ def _probe_time(structure: Structure, size: int, partners: int) -> float:
     rng = np.random.default_rng(size)
     low = np.sort(rng.integers(0, _DOMAIN - 1, size, dtype=np.uint64))
     high = low + np.uint64(_DOMAIN // CAPACITY * partners)
-    who = np.arange(size, dtype=np.uint32)
-    asked = Questions(low, high, who, True, who)
-    every = Intervals(np.zeros(1, np.int64), np.full(1, CAPACITY))
+    probe_tuple = np.arange(size, dtype=np.uint32)
+    asked = RangeProbes(low, high, probe_tuple, True, probe_tuple)
+    every = VisibleIntervals(np.zeros(1, np.int64), np.full(1, CAPACITY))
     times = []
     for _ in range(_REPEATS):
-        structure.site.team.rouse()
+        structure.context.team.acquire()
         start = time.perf_counter_ns()
         records = structure.probe(asked, None, want=True)
-        find_partners(size, asked, records, every, 0, structure.site.team)
+        find_partners(size, asked, records, every, 0, structure.context.team)
         times.append(time.perf_counter_ns() - start)
         for one in records:
             one.release()

@@ -21,8 +21,8 @@ from millrace.host.base.types import Array
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.join.panjoin import match_collector
 from millrace.host.join.panjoin.chain import Chain
-from millrace.host.join.panjoin.index import LEAST_SHARED, LOAD_ROWS, STRUCTURES, structure_class
-from millrace.host.join.panjoin.subwindow import Intervals, Questions, Site, Structure
+from millrace.host.join.panjoin.index import LOAD_ROWS, MIN_SHARED_ROWS, STRUCTURES, structure_class
+from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.team import Team
 
@@ -48,7 +48,7 @@ class Recording:
 
     word: np.dtype[np.unsignedinteger]
     batches: list[Array] = field(default_factory=list)
-    asked: deque[tuple[int, Questions]] = field(default_factory=deque)
+    asked: deque[tuple[int, RangeProbes]] = field(default_factory=deque)
     tuples: int = 0
     askers: int = 0
     times: int = 0
@@ -63,13 +63,17 @@ class Recording:
             self.batches.append(words.copy())
             self.tuples += len(words)
 
-    def ask(self, askers: int, asked: Questions) -> None:
+    def ask(self, askers: int, asked: RangeProbes) -> None:
         """These were asked; their arrays are the arena's, and are used again."""
         if self.full:
             return
         self.askers, self.times = self.askers + askers, self.times + 1
         kept = replace(
-            asked, low=asked.low.copy(), high=asked.high.copy(), who=asked.who.copy(), slot=asked.slot.copy()
+            asked,
+            low=asked.low.copy(),
+            high=asked.high.copy(),
+            probe_tuple=asked.probe_tuple.copy(),
+            slot=asked.slot.copy(),
         )
         self.asked.append((askers, kept))
         self._kept += askers
@@ -138,13 +142,13 @@ class _Stage:
         device = CpuDevice(team=team)  # its own, so that what is counted of the join's device is the join's work
 
         def begin(before: Structure | None, first: int, capacity: int) -> Structure:
-            site = Site(recording.word, capacity, device, team)
-            return structure_class(name)(site, first) if before is None else before.successor(site, first)
+            context = StructureContext(recording.word, capacity, device, team)
+            return structure_class(name)(context, first) if before is None else before.successor(context, first)
 
         rows = recording.tuples
         self.chain = Chain(begin, 2 * rows, team.arena)
         self._recording, self._team, self._want = recording, team, want
-        self._reach = Intervals(np.full(1, rows // 2), np.full(1, 4 * rows))
+        self._reach = VisibleIntervals(np.full(1, rows // 2), np.full(1, 4 * rows))
         self._at = 0
         for words in held:
             for start in range(0, len(words), LOAD_ROWS):
@@ -156,8 +160,8 @@ class _Stage:
         `number`: of the first batch, counted from the end of the recording, as are its questions.
         """
         recording, inserting, probing, put, asked = self._recording, 0, 0, 0, 0
-        if recording.batch >= LEAST_SHARED:
-            self._team.rouse()  # as a push does: helpers may have gone to sleep while a structure was made
+        if recording.batch >= MIN_SHARED_ROWS:
+            self._team.acquire()  # as a push does: helpers may have gone to sleep while a structure was made
         for at, words in enumerate(batches, number):
             askers, questions = recording.asked[at % len(recording.asked)]
             start = time.perf_counter_ns()
@@ -173,7 +177,7 @@ class _Stage:
         self.chain.append(self._at, len(words), *sort_words(words, self._team))
         self._at += len(words)
 
-    def _ask(self, askers: int, asked: Questions) -> None:
+    def _ask(self, askers: int, asked: RangeProbes) -> None:
         records = self.chain.probe(asked, self._reach, self._want)
         if self._want:
             match_collector.find_partners(askers, asked, records, self._reach, 0, self._team)
@@ -181,7 +185,7 @@ class _Stage:
             match_collector.count_partners(askers, asked, records, self._reach, self._team)
         for one in records:
             one.release()
-        self.chain.tidy()
+        self.chain.maintain()
 
 
 def _held(batches: list[Array], clocked: int, wanders: bool) -> list[Array]:

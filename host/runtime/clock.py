@@ -1,7 +1,7 @@
-"""The clock that a pipeline runs by: what time it is, threads, and the one way in which they wait for each other.
+"""The clock of a pipeline: the time, threads, and how threads wait for each other.
 
-`WALL` is the real one. The pipeline takes its clock as an argument so that tests can run the very same code in virtual
-time (`device/virtual_clock.py`), where a device's speeds are set, nothing sleeps and every run is the same.
+`WALL` is real time. The pipeline takes its clock as an argument, so that tests can run the same code in virtual time
+(`device/virtual_clock.py`): with fixed device speeds, without sleeping, and with the same result in every run.
 """
 
 from __future__ import annotations
@@ -17,62 +17,62 @@ class Worker(Protocol):
     """A started thread."""
 
     def join(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the thread has ended."""
 
 
 class Monitor(AbstractContextManager["bool"], Protocol):
-    """A lock that threads wait under until something holds; `threading.Condition` is one."""
+    """A lock with a condition to wait for, like `threading.Condition`."""
 
     def wait_for(self, predicate: Callable[[], bool]) -> bool:
-        """Let go of the lock until the predicate is true."""
+        """Free the lock until the predicate is true."""
 
     def notify_all(self) -> None:
-        """Others may look at their predicates again."""
+        """Make all waiting threads check their predicates again."""
 
 
 class Clock(Protocol):
     """Time and threads."""
 
     def now(self) -> int:
-        """Nanoseconds, from any beginning."""
+        """Return the time in nanoseconds since an arbitrary origin."""
 
     def sleep_until(self, when: int) -> None:
-        """Return when it is that time or later."""
+        """Return at that time or later."""
 
     def start(self, work: Callable[[], None], name: str) -> Worker:
-        """Start a thread. It must not raise."""
+        """Start a thread; `work` must not raise."""
 
     def monitor(self) -> Monitor:
-        """A monitor for threads of this clock."""
+        """Return a monitor for threads of this clock."""
 
     def lock(self) -> AbstractContextManager[object]:
-        """A lock that may be held while time passes."""
+        """Return a lock that may be held while time passes."""
 
 
 class WallClock:
     """Real time, real threads."""
 
     def now(self) -> int:
-        """What the system's steady clock says."""
+        """Return the system's monotonic clock."""
         return time.perf_counter_ns()
 
     def sleep_until(self, when: int) -> None:
-        """Sleep; a system's timer may be late."""
+        """Sleep; the system's timer may be late."""
         while (left := when - self.now()) > 0:
             time.sleep(left / 1e9)
 
     def start(self, work: Callable[[], None], name: str) -> Worker:
-        """A thread that does not keep the process alive: after a second Ctrl-C nobody joins it."""
+        """Start a daemon thread: after a second Ctrl-C no thread joins it, and the process must still end."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread
 
     def monitor(self) -> Monitor:
-        """Python's own."""
+        """Return a `threading.Condition`."""
         return threading.Condition()
 
     def lock(self) -> AbstractContextManager[object]:
-        """Python's own."""
+        """Return a `threading.Lock`."""
         return threading.Lock()
 
 

@@ -1,10 +1,10 @@
-"""Work that no signal breaks off in the middle: Ctrl-C comes before it begins, or after it has ended.
+"""Runs a critical section that a signal (SIGINT) cannot interrupt: it runs completely or not at all.
 
-Python runs signal handlers in the main thread alone, between any two of its steps. So what must be done wholly or not
-at all is done by another thread, and the main thread waits. The work says when its preparations are over: an interrupt
-that comes before is raised at once, and nothing is changed; one that comes later is raised when the work has ended.
-Threads other than the main one, which no signal reaches, do the work themselves; so does the main one where no thread
-can be started. Limit: only what is done inside is safe, so locks that it needs must be taken inside.
+Python runs signal handlers in the main thread only, between any two bytecodes. So another thread runs the section, and
+the main thread waits. The section calls `begin` after its preparations: an earlier interrupt is raised at once, and
+nothing is changed; a later one is raised after the section has ended. Threads other than the main one receive no
+signals and run the section themselves; so does the main thread if no thread can be started.
+Limit: only code inside the section is safe, so it must take the locks that it needs itself.
 """
 
 from __future__ import annotations
@@ -17,55 +17,55 @@ T = TypeVar("T")
 
 
 class Abandoned(Exception):
-    """The change must not begin: whoever wanted it was interrupted. It never leaves this module's thread."""
+    """Raised by `begin` if the caller was interrupted before; it never leaves the thread of the section."""
 
 
 Begin = Callable[[], None]
-"""To be called once, when the change begins."""
+"""To be called once, right before the first change."""
 
 
-def unbroken(work: Callable[[Begin], T]) -> T:
-    """Run work to its end, which calls `begin` before it changes anything; an interrupt is raised before or after."""
+def critical_section(work: Callable[[Begin], T]) -> T:
+    """Run `work`, which calls `begin` before its first change; an interrupt is raised before that or at the end."""
     if threading.current_thread() is not threading.main_thread():
-        return work(_nothing)
-    job = _Job(work)
-    worker = threading.Thread(target=job.run, name="millrace-change", daemon=True)
+        return work(_no_interrupt)
+    section = _CriticalSection(work)
+    worker = threading.Thread(target=section.run, name="millrace-change", daemon=True)
     interrupt: BaseException | None = None
-    while not job.ended.is_set():
+    while not section.ended.is_set():
         try:
             if worker.ident is None:
                 try:
                     worker.start()
-                except RuntimeError:  # no more threads here, as when the interpreter ends
-                    return work(_nothing)
-            job.ended.wait()
+                except RuntimeError:  # no thread can be started, as at the end of the interpreter
+                    return work(_no_interrupt)
+            section.ended.wait()
         except BaseException as error:
-            if job.claim():
+            if section.claim():
                 raise
             interrupt = error
     if interrupt is not None:
         raise interrupt
-    return job.result()
+    return section.result()
 
 
-class _Job(Generic[T]):
-    """Work in another thread, and who may decide whether its change begins."""
+class _CriticalSection(Generic[T]):
+    """One section that runs in another thread. Whichever side claims it first decides whether it begins."""
 
     def __init__(self, work: Callable[[Begin], T]) -> None:
-        """Not begun yet."""
-        self._work, self._turn = work, threading.Lock()
-        self._found: list[T] = []
+        """A section that is not started yet."""
+        self._work, self._claimed = work, threading.Lock()
+        self._result: list[T] = []
         self._error: BaseException | None = None
         self.ended = threading.Event()
 
     def claim(self) -> bool:
-        """Whether nobody else has: the change begins, or never will."""
-        return self._turn.acquire(blocking=False)
+        """Return whether this claim is the first: that of `begin` continues the section, an interrupt abandons it."""
+        return self._claimed.acquire(blocking=False)
 
     def run(self) -> None:
-        """The thread's work."""
+        """Run the section; the target of the thread."""
         try:
-            self._found.append(self._work(self._begin))
+            self._result.append(self._work(self._begin))
         except BaseException as error:
             self._error = error
         self.ended.set()
@@ -75,11 +75,11 @@ class _Job(Generic[T]):
             raise Abandoned
 
     def result(self) -> T:
-        """What came of it."""
+        """Return the result of the section, or raise its error."""
         if self._error is not None:
             raise self._error
-        return self._found[0]
+        return self._result[0]
 
 
-def _nothing() -> None:
-    """Nobody can interrupt."""
+def _no_interrupt() -> None:
+    """The `begin` of a section that no interrupt can abandon."""

@@ -1,7 +1,7 @@
-"""Large arrays that stay: memory straight from the system, in huge pages where those are to be had.
+"""Large, long-lived arrays: memory from `mmap`, in huge pages where the system provides them.
 
-A random read in a large array looks its page up first; with pages of 2 MiB those entries stay in the processor's own
-caches (thesis, appendix A, section 4). The memory is private: a forked child has its own copy once it writes.
+A random read in a large array needs a TLB lookup; with pages of 2 MiB the entries stay in the TLB (thesis, appendix A,
+section 4). The mapping is private: a forked child gets its own copy when it writes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRIVATE: int = getattr(mmap_module, "MAP_PRIVATE", 0) | getattr(mmap_module, "M
 
 
 def huge_array(size: int, dtype: np.dtype[Any] | type) -> Array:
-    """An array of zeros that begins at a huge page, or at a page if it is smaller than one."""
+    """Return a zeroed array, aligned to a huge page, or to a page if it is smaller than a huge page."""
     kind = np.dtype(dtype)
     length = size * kind.itemsize
     if length < _HUGE:

@@ -1,7 +1,7 @@
-"""Memory by address, for kernels: typed loads and stores, prefetch, and the atomics that threads meet by.
+"""Intrinsics for kernels that access memory by address: typed loads and stores, prefetch, SIMD compares and atomics.
 
-Words are of 32 or 64 bits. A kernel that serves both is written once and takes a `like` argument, a zero of the word
-type, whose type picks the width of every `load_as`. The caller keeps the arrays alive and in bounds.
+Words have 32 or 64 bits. A kernel for both is written once and takes an argument `like`, a zero of the word type: its
+type selects the width of every `load_as`. Limit: nothing is checked; the caller keeps the arrays alive and in bounds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from millrace.host.base.types import Array
 from millrace.host.runtime.jit import element, inline, kernel
 
 LANES = 8
-"""Words that are compared at once: a cache line of 64-bit words."""
+"""Words compared at once: a cache line of 64-bit words."""
 LINE_BITS = 512
 _WORD = ir.IntType(64)
-helpers: Any = cgutils  # Numba tells no type checker of its types
+codegen: Any = cgutils  # Numba has no types for type checkers
 
 
 @kernel
@@ -32,17 +32,17 @@ def _address(array: Any) -> int:
 
 
 def address(array: Array) -> int:
-    """Where a contiguous array's elements are: by a kernel, since NumPy itself takes five times as long to tell."""
+    """Return the address of a contiguous array's data; a kernel, because NumPy takes five times as long."""
     return _address(array)
 
 
 def table(*entries: int | Array) -> Array:
-    """The arguments of a share (`team.py`): numbers as they are, arrays by address."""
+    """Pack the arguments of a share (`team.py`): integers by value, arrays by address."""
     return np.array([e if isinstance(e, int) else address(e) for e in entries], np.int64)
 
 
 def _load_as(typing_context: Any, where: Any, index: Any, like: Any) -> Any:
-    """The element of the type of `like` at `where[index]`."""
+    """Load the element `where[index]` of an array with the type of `like`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(element(builder, arguments, context.get_value_type(like)))
@@ -51,7 +51,7 @@ def _load_as(typing_context: Any, where: Any, index: Any, like: Any) -> Any:
 
 
 def _load_id(typing_context: Any, where: Any, index: Any) -> Any:
-    """The 32-bit number at `where[index]`, as an integer."""
+    """Load the uint32 at `where[index]`, as an int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.zext(builder.load(element(builder, arguments, ir.IntType(32))), _WORD)
@@ -60,7 +60,7 @@ def _load_id(typing_context: Any, where: Any, index: Any) -> Any:
 
 
 def _store_as(typing_context: Any, where: Any, index: Any, value: Any) -> Any:
-    """Put a value at `where[index]`, an array of its type."""
+    """Store a value at `where[index]` of an array of its type."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store(arguments[2], element(builder, arguments, context.get_value_type(value)))
@@ -70,7 +70,7 @@ def _store_as(typing_context: Any, where: Any, index: Any, value: Any) -> Any:
 
 
 def _prefetching(nearness: int) -> Any:
-    """An intrinsic: ask for the cache line at an address, for the nearest cache (3) or the next (2), and go on."""
+    """Make an intrinsic that prefetches the cache line at an address into the L1 (3) or L2 cache (2)."""
 
     def prefetching(typing_context: Any, where: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -87,20 +87,20 @@ def _prefetching(nearness: int) -> Any:
 
 
 def _stack_words(typing_context: Any, count: Any) -> Any:
-    """The address of so many words of 64 bits, a number known when compiled, on the stack of the kernel."""
+    """Allocate `count` 64-bit words on the stack of the kernel and return their address; `count` is a literal."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        words = helpers.alloca_once(builder, ir.ArrayType(_WORD, count.literal_value))
+        words = codegen.alloca_once(builder, ir.ArrayType(_WORD, count.literal_value))
         return builder.ptrtoint(words, _WORD)
 
     return types.int64(count), generate
 
 
 def _touch(typing_context: Any, where: Any) -> Any:
-    """Read the 32-bit number at an address for its cache line alone: unlike a prefetch, never left undone."""
+    """Load the cache line at an address by reading 32 bits: unlike a prefetch, the processor never drops it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # An atomic read is one that the compiler may not leave out; to the processor it is like any other.
+        # The compiler may not remove an atomic load; for the processor it is an ordinary load.
         builder.load_atomic(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()), "monotonic", 4)
         return context.get_dummy_value()
 
@@ -108,17 +108,17 @@ def _touch(typing_context: Any, where: Any) -> Any:
 
 
 def _copy_ids(typing_context: Any, source: Any, base: Any, to: Any, count: Any) -> Any:
-    """Write up to four 32-bit numbers, `base` added to each, as int64: four are read, but only `count` written."""
+    """Write `count` (at most 4) uint32 as int64, `base` added to each; always reads four."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, flags = ir.VectorType(ir.IntType(32), 4), ir.VectorType(ir.IntType(1), 4)
         wide = ir.VectorType(_WORD, 4)
-        base, count = (_same(builder, arguments[i], wide) for i in (1, 3))
+        base, count = (_broadcast(builder, arguments[i], wide) for i in (1, 3))
         ids = builder.load(builder.inttoptr(arguments[0], number.as_pointer()), align=4)
         values = builder.add(builder.zext(ids, wide), base)
         wanted = builder.icmp_signed("<", ir.Constant(wide, [0, 1, 2, 3]), count)
         kind = ir.FunctionType(ir.VoidType(), [wide, wide.as_pointer(), ir.IntType(32), flags])
-        store = helpers.get_or_insert_function(builder.module, kind, "llvm.masked.store.v4i64.p0v4i64")
+        store = codegen.get_or_insert_function(builder.module, kind, "llvm.masked.store.v4i64.p0v4i64")
         builder.call(store, [values, builder.inttoptr(arguments[2], wide.as_pointer()), ir.IntType(32)(8), wanted])
         return context.get_dummy_value()
 
@@ -126,12 +126,12 @@ def _copy_ids(typing_context: Any, source: Any, base: Any, to: Any, count: Any) 
 
 
 def _widen_ids(typing_context: Any, source: Any, base: Any, to: Any) -> Any:
-    """Write four 32-bit numbers, `base` added to each, as int64."""
+    """Write four uint32 as int64, `base` added to each."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, wide = ir.VectorType(ir.IntType(32), 4), ir.VectorType(_WORD, 4)
         ids = builder.load(builder.inttoptr(arguments[0], number.as_pointer()), align=4)
-        values = builder.add(builder.zext(ids, wide), _same(builder, arguments[1], wide))
+        values = builder.add(builder.zext(ids, wide), _broadcast(builder, arguments[1], wide))
         builder.store(values, builder.inttoptr(arguments[2], wide.as_pointer()), align=8)
         return context.get_dummy_value()
 
@@ -139,7 +139,7 @@ def _widen_ids(typing_context: Any, source: Any, base: Any, to: Any) -> Any:
 
 
 def _move_line(typing_context: Any, source: Any, to: Any) -> Any:
-    """Copy eight words of 64 bits."""
+    """Copy a cache line: eight 64-bit words."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         line = ir.VectorType(_WORD, 8).as_pointer()
@@ -151,18 +151,18 @@ def _move_line(typing_context: Any, source: Any, to: Any) -> Any:
 
 
 def _inside(typing_context: Any, where: Any, low: Any, high: Any) -> Any:
-    """Which of the `LANES` words at an address lie in a closed range, as bits."""
+    """Return a bit mask of which of the `LANES` words at an address are in a closed range."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(low)
-        many = ir.VectorType(word, min(LANES, _vector_bits() // word.width))
-        least, most = _same(builder, arguments[1], many), _same(builder, arguments[2], many)
+        vector = ir.VectorType(word, min(LANES, _vector_bits() // word.width))
+        lower, upper = _broadcast(builder, arguments[1], vector), _broadcast(builder, arguments[2], vector)
         found = _WORD(0)
-        for at in range(0, LANES, many.count):
-            place = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
-            words = builder.load(builder.bitcast(place, many.as_pointer()), align=word.width // 8)
-            flags = builder.and_(builder.icmp_unsigned(">=", words, least), builder.icmp_unsigned("<=", words, most))
-            bits = builder.zext(builder.bitcast(flags, ir.IntType(many.count)), _WORD)
+        for at in range(0, LANES, vector.count):
+            pointer = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
+            words = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=word.width // 8)
+            flags = builder.and_(builder.icmp_unsigned(">=", words, lower), builder.icmp_unsigned("<=", words, upper))
+            bits = builder.zext(builder.bitcast(flags, ir.IntType(vector.count)), _WORD)
             found = builder.or_(found, builder.shl(bits, _WORD(at)))
         return found
 
@@ -170,7 +170,7 @@ def _inside(typing_context: Any, where: Any, low: Any, high: Any) -> Any:
 
 
 def _bits(typing_context: Any, word: Any) -> Any:
-    """How many bits of a word are set."""
+    """Count the set bits of a word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -179,7 +179,7 @@ def _bits(typing_context: Any, word: Any) -> Any:
 
 
 def _lowest_bit(typing_context: Any, word: Any) -> Any:
-    """The number of the lowest bit that is set; 64 where none is."""
+    """Return the number of the lowest set bit; 64 if none is set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(0))
@@ -187,58 +187,59 @@ def _lowest_bit(typing_context: Any, word: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-def _same(builder: Any, value: Any, many: Any) -> Any:
-    """A vector of one value."""
-    one = builder.insert_element(ir.Constant(many, ir.Undefined), value, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), many.count), [0] * many.count))
+def _broadcast(builder: Any, value: Any, vector: Any) -> Any:
+    """Broadcast a value to all lanes of a vector."""
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, one, lanes)
 
 
 @cache
 def _vector_bits() -> int:
-    """The widest comparison that this processor makes in one instruction: pieces beyond that are put together badly."""
+    """Return the widest vector that this processor compares in one instruction: LLVM splits wider ones badly."""
     return LINE_BITS if get_host_cpu_features().get("avx512bw") else LINE_BITS // 2
 
 
 def _move_bytes(typing_context: Any, to: Any, source: Any, size: Any) -> Any:
-    """Copy bytes from one address to another; both may overlap."""
+    """Copy `size` bytes; the ranges may overlap."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
-        to_place, from_place = (builder.inttoptr(argument, byte) for argument in arguments[:2])
-        helpers.raw_memmove(builder, to_place, from_place, arguments[2], 1)
+        target, origin = (builder.inttoptr(argument, byte) for argument in arguments[:2])
+        codegen.raw_memmove(builder, target, origin, arguments[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
 
 
 def _fill_bytes(typing_context: Any, to: Any, size: Any) -> Any:
-    """Set all bits of so many bytes: the largest word, over and over."""
+    """Set all bits of `size` bytes: fills an array with the largest word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        helpers.memset(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()), arguments[1], 0xFF)
+        codegen.memset(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()), arguments[1], 0xFF)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
 
 
 def _leading(comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
-    """An intrinsic: how many of the first words at an address come before one that is `comparison` a bound.
+    """Make an intrinsic that counts the words at an address before the first one that is `comparison` a bound.
 
-    It looks at a `fixed` number of words, or at a line of them (8 of 64 bits, 16 of 32) or a part of a line.
+    It compares a `fixed` number of words, or a cache line (8 words of 64 bits, 16 of 32 bits), or `1 / parts` of it.
     """
 
     def leading(typing_context: Any, where: Any, bound: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             word = context.get_value_type(bound)
             lanes = fixed or LINE_BITS // word.width // parts
-            many = ir.VectorType(word, min(lanes, _vector_bits() // word.width))
-            same = _same(builder, arguments[1], many)
-            # A bit beyond the lanes stands for the word that would come next.
+            vector = ir.VectorType(word, min(lanes, _vector_bits() // word.width))
+            bound_lanes = _broadcast(builder, arguments[1], vector)
+            # A bit beyond the last lane ends the count if no word matches.
             wide = _WORD(1 << lanes)
-            for at in range(0, lanes, many.count):
-                place = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
-                words = builder.load(builder.bitcast(place, many.as_pointer()), align=word.width // 8)
-                bits = builder.bitcast(builder.icmp_unsigned(comparison, words, same), ir.IntType(many.count))
+            for at in range(0, lanes, vector.count):
+                pointer = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
+                words = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=word.width // 8)
+                bits = builder.bitcast(builder.icmp_unsigned(comparison, words, bound_lanes), ir.IntType(vector.count))
                 wide = builder.or_(wide, builder.shl(builder.zext(bits, _WORD), _WORD(at)))
             return builder.cttz(wide, ir.IntType(1)(1))
 
@@ -248,7 +249,7 @@ def _leading(comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
 
 
 def _atomic_load(typing_context: Any, where: Any) -> Any:
-    """An int64 that another thread may be changing, and all that it wrote before."""
+    """Load an int64 with acquire semantics."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "acquire", 8)
@@ -257,7 +258,7 @@ def _atomic_load(typing_context: Any, where: Any) -> Any:
 
 
 def _atomic_store(typing_context: Any, where: Any, value: Any) -> Any:
-    """Show an int64, and all that was written before it, to other threads."""
+    """Store an int64 with release semantics."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
@@ -267,7 +268,7 @@ def _atomic_store(typing_context: Any, where: Any, value: Any) -> Any:
 
 
 def _atomic_add(typing_context: Any, where: Any, value: Any) -> Any:
-    """Add to an int64; what it was before."""
+    """Add to an int64 atomically; returns its value before."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -277,7 +278,7 @@ def _atomic_add(typing_context: Any, where: Any, value: Any) -> Any:
 
 
 def _atomic_swap_if(typing_context: Any, where: Any, expected: Any, value: Any) -> Any:
-    """Replace an int64 if it is as expected; whether it was."""
+    """Compare and swap an int64; returns whether it had the expected value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -298,7 +299,7 @@ def _call_share(typing_context: Any, function: Any, arguments: Any, part: Any, p
 
 
 def _call_read(typing_context: Any, function: Any, file: Any, where: Any, size: Any) -> Any:
-    """Call C's `read` by its address: wait until there is something to read."""
+    """Call C's `read` by its address: blocks until there is something to read."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
@@ -342,5 +343,5 @@ call_read: Callable[[int, int, int, int], int] = cast(Any, intrinsic(_call_read)
 
 @inline
 def size_of(like: Any) -> int:
-    """Bytes of a word."""
+    """Return the bytes of a word of the type of `like`."""
     return 4 if type(like)(~type(like)(0)) == 0xFFFFFFFF else 8

@@ -1,9 +1,9 @@
-"""`@kernel`: Numba compilation with a disk cache that notices every change.
+"""`@kernel`: Numba compilation with a disk cache that is invalidated by every change of a kernel file.
 
-Numba's cache looks only at the file a function stands in; a kernel that calls one in another file would keep the old
-machine code. The cache folder is therefore named by a hash of all files with kernels and of the versions in use, and
-kernels take constants and helpers from such files only.
-`MILLRACE_CACHE_DIR` moves it (default: `millrace` in the user's cache folder).
+Numba's cache checks only the file that defines a function: a kernel that calls a function of another file would keep
+the old machine code. So the name of the cache folder contains a hash of all files with kernels and of the compiler
+versions. Limit: kernels must take constants and functions from such files only.
+`MILLRACE_CACHE_DIR` moves the cache (default: `millrace` in the user's cache folder).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from numba.core import types
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
-config: Any = numba_config  # its settings are made at run time, so no type checker knows them
+config: Any = numba_config  # its attributes are created at run time, unknown to type checkers
 _lock = threading.Lock()
 _SHARE = types.void(types.int64, types.int64, types.int64)
 
 
 def kernel(function: F) -> F:
-    """Compile on first call, without the GIL, and keep the machine code on disk."""
+    """Compile a function on first call, to run without the GIL; the machine code is cached on disk."""
     return cast(F, _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function))
 
 
 def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
-    """Decorate with the cache in our own folder."""
+    """Apply a Numba decorator with the cache in our own folder."""
     with _lock:
         before = config.CACHE_DIR
-        # Numba picks a function's cache folder when it is decorated; the setting is put back at once for others.
+        # Numba reads the cache folder when it decorates a function; the old value is restored at once for other users.
         config.CACHE_DIR = str(cache_dir())
         try:
             return decorate(function)
@@ -50,18 +50,18 @@ def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
 class Share:
     """A kernel `(arguments, part, parts)` that a team of threads runs by address (`team.py`).
 
-    It does its part of the work and raises nothing. Compiled when its address is first asked for.
+    A call does part number `part` of `parts` and raises nothing. It is compiled on the first use of `address`.
     """
 
     def __init__(self, function: Callable[[int, int, int], None]) -> None:
-        """Compile nothing yet."""
+        """Wrap a function; nothing is compiled yet."""
         self._function = function
         self._lock = threading.Lock()
         self._compiled: Any = None
 
     @property
     def address(self) -> int:
-        """Where the machine code is."""
+        """The address of the machine code."""
         if self._compiled is None:
             with self._lock:
                 self._compiled = self._compiled or _cached(numba.cfunc(_SHARE, cache=True), self._function)
@@ -70,19 +70,19 @@ class Share:
 
 
 def share(function: Callable[[int, int, int], None]) -> Share:
-    """Make a `Share` of a function."""
+    """Decorate a function as a `Share`."""
     return Share(function)
 
 
 def inline(function: F) -> F:
-    """A helper compiled into the kernels that call it."""
+    """Decorate a function that is inlined into the kernels that call it."""
     compiled: Any = numba.njit(nogil=True, forceinline=True, boundscheck=False)(function)
     return cast(F, compiled)
 
 
 @cache
 def cache_dir() -> Path:
-    """The folder for this version of the kernels, made if needed; a temporary one where the home is read-only."""
+    """Return the cache folder of this version of the kernels; a temporary folder if it cannot be written to."""
     base = os.environ.get("MILLRACE_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     path = (Path(base) if base else Path(home) / "millrace") / f"numba-{source_hash()}"
@@ -96,7 +96,7 @@ def cache_dir() -> Path:
 
 @cache
 def source_hash() -> str:
-    """A hash of every file in `host/`, sub-packages included, that holds kernels, and of the compiler's versions."""
+    """Return a hash of every file with kernels below `host/`, and of the compiler versions."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
     host = Path(__file__).parents[1]
     for path in sorted(host.rglob("*.py")):
@@ -107,12 +107,12 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-# Kernels that work on memory by address: an array as an argument of every helper would be counted in and out at each
-# call, and its index checked for being negative at each access. The caller keeps the arrays alive and in bounds.
+# Kernels access memory by address: an array argument would cost reference counting in each call, and a check for a
+# negative index in each access. The caller keeps the arrays alive and the indexes in bounds.
 
 
 def _load(typing_context: Any, address: Any, index: Any) -> Any:
-    """The int64 at `address + 8 * index`."""
+    """Load the int64 at `address + 8 * index`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(element(builder, arguments, ir.IntType(64)))
@@ -121,7 +121,7 @@ def _load(typing_context: Any, address: Any, index: Any) -> Any:
 
 
 def _store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
-    """Put an int64 at `address + 8 * index`."""
+    """Store an int64 at `address + 8 * index`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store(arguments[2], element(builder, arguments, ir.IntType(64)))
@@ -131,7 +131,7 @@ def _store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
 
 
 def _load_byte(typing_context: Any, address: Any, index: Any) -> Any:
-    """The byte at `address + index`, as an integer."""
+    """Load the byte at `address + index`, as an integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.zext(builder.load(element(builder, arguments, ir.IntType(8))), ir.IntType(64))
@@ -140,7 +140,7 @@ def _load_byte(typing_context: Any, address: Any, index: Any) -> Any:
 
 
 def element(builder: Any, arguments: Any, kind: Any) -> Any:
-    """The pointer to element `arguments[1]` of the array of `kind` at address `arguments[0]`."""
+    """Return a pointer to element `arguments[1]` of the array of `kind` at address `arguments[0]`."""
     return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
 
 

@@ -1,4 +1,4 @@
-"""Vector code for kernels that make result columns: four numbers sorted at once, lines written past the caches."""
+"""SIMD intrinsics for kernels that write result columns: sort four numbers, stream cache lines past the cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _FOUR, _EIGHT = ir.VectorType(_WORD, 4), ir.VectorType(_WORD, LINE)
 
 
 def _swapped(builder: Any, v: Any, partner: Sequence[int], upper: Sequence[bool]) -> Any:
-    """Compare each lane with its partner; the lanes marked as upper keep the larger of the two."""
-    places = ir.Constant(ir.VectorType(ir.IntType(32), 4), list(partner))
-    other = builder.shuffle_vector(v, v, places)
+    """Compare each lane with its partner lane; lanes marked in `upper` keep the larger value, others the smaller."""
+    shuffle = ir.Constant(ir.VectorType(ir.IntType(32), 4), list(partner))
+    other = builder.shuffle_vector(v, v, shuffle)
     less = builder.icmp_signed("<", v, other)
     low, high = builder.select(less, v, other), builder.select(less, other, v)
     return builder.select(ir.Constant(ir.VectorType(ir.IntType(1), 4), [int(one) for one in upper]), high, low)
 
 
 def _store_sorted(typing_context: Any, to: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """Write four int64 in ascending order: without a branch, whatever the compiler thinks of one."""
+    """Write four int64 in ascending order, without branches (a sorting network)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         v: Any = ir.Constant(_FOUR, ir.Undefined)
@@ -42,7 +42,7 @@ def _store_sorted(typing_context: Any, to: Any, a: Any, b: Any, c: Any, d: Any) 
 
 
 def _stream_line(typing_context: Any, source: Any, to: Any) -> Any:
-    """Copy a cache line to an aligned address, past the caches: nothing is read there, and nothing is kept."""
+    """Copy a cache line to an aligned address with a non-temporal store: the target is not loaded into the cache."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         line = builder.load(builder.inttoptr(arguments[0], _EIGHT.as_pointer()), align=8)
@@ -53,8 +53,8 @@ def _stream_line(typing_context: Any, source: Any, to: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-def _settle_streams(typing_context: Any) -> Any:
-    """Wait until streamed lines are where every thread sees them."""
+def _fence_streams(typing_context: Any) -> Any:
+    """Fence: wait until streamed lines are visible to all threads."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
@@ -65,4 +65,4 @@ def _settle_streams(typing_context: Any) -> Any:
 
 store_sorted: Callable[[int, int, int, int, int], None] = cast(Any, intrinsic(_store_sorted))
 stream_line: Callable[[int, int], None] = cast(Any, intrinsic(_stream_line))
-settle_streams: Callable[[], None] = cast(Any, intrinsic(_settle_streams))
+fence_streams: Callable[[], None] = cast(Any, intrinsic(_fence_streams))

@@ -1,7 +1,7 @@
-"""The runtime's own threads, made when first used and anew in a forked child.
+"""A thread pool for tasks of the host, created on first use and again in a forked child.
 
-Kernels release the GIL, so plain threads run them side by side. Numba's own `parallel=True` is not used: its thread
-layers abort on concurrent callers and die after a fork.
+Kernels release the GIL, so Python threads run them in parallel. Numba's `parallel=True` is not used: its threading
+layers abort on concurrent callers and do not survive a fork.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _lock = threading.Lock()
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def size() -> int:
-    """The threads of the pool: one per core, and at least two, so that hand-over is always exercised."""
+    """Return the number of threads in the pool: one per core, and at least two, so that every machine tests sharing."""
     return max(cores(), 2)
 
 
 def submit(task: Callable[[], T]) -> Future[T]:
-    """Run one task on the pool."""
+    """Start one task on the pool."""
     return _pool().submit(task)
 
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    """Run tasks side by side and wait for all; the first error is raised after all have ended.
+    """Run tasks in parallel and wait for all; the first error is raised after all have ended.
 
-    The caller's thread works too: it does the first task and then whatever no other thread has begun. So a single
-    task costs no hand-over, and a task on the pool may itself call `run` however busy the pool is.
+    The calling thread runs the first task, and then each task that no other thread has started. So a single task needs
+    no other thread, and a task on the pool may itself call `run` without deadlock, even if all threads are busy.
     """
     others = [submit(task) for task in tasks[1:]]
     results: list[T] = []
@@ -64,7 +64,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _renew_lock() -> None:
-    """A fork may have happened while another thread held the lock: the child gets a fresh one."""
+    """Give a forked child a new lock: another thread may have held the old one during the fork."""
     global _lock
     _lock = threading.Lock()
 

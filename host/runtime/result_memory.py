@@ -1,8 +1,8 @@
-"""Memory for results, which users hold as long as they like: when a table is let go, its memory serves the next one.
+"""Memory for results: when the user drops a result table, its memory is reused for the next one.
 
-Fresh memory costs a page fault for every page, often more than the work of filling it. Arrow keeps a NumPy array as
-long as anything uses its memory; when the last user has gone, the block goes back on the shelf. A block is never on the
-shelf and in use at once, so no result ever changes.
+New memory costs a page fault per page, often more than the work of filling it. Arrow holds a reference to the NumPy
+array as long as anything uses its memory; when the last reference is gone, the block joins the free list. A block is
+never in the free list and in use at once, so no result ever changes.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.arena import class_of
+from millrace.host.runtime.arena import size_class
 from millrace.host.runtime.huge_pages import huge_array
 
-LEAST = 1 << 16
-"""Bytes below which memory is Python's own business."""
-MOST_KEPT = 1 << 27
-"""Bytes kept on the shelf at most."""
-_shelf: dict[int, list[Array]] = {}
+MIN_BYTES = 1 << 16
+"""Smaller results are plain NumPy arrays."""
+MAX_KEPT = 1 << 27
+"""The most bytes in the free list."""
+_free_blocks: dict[int, list[Array]] = {}
 
 
 def result_array(size: int, dtype: np.dtype[Any] | type) -> Array:
-    """An array of `size` elements, not initialised, whose memory comes back when nobody uses it any more."""
+    """Return an uninitialised array of `size` elements, whose memory is reused when its last reference is gone."""
     kind = np.dtype(dtype)
     length = size * kind.itemsize
-    if length < LEAST:
+    if length < MIN_BYTES:
         return np.empty(size, kind)
-    block = _block(class_of(length))
-    # A new array over the block: whatever is made of the result keeps this one alive, and its end is the end of all.
+    block = _block(size_class(length))
+    # A new array over the block: every view of the result keeps it alive, so its end means that the block is unused.
     lease = np.frombuffer(block.data, np.uint8)
-    weakref.finalize(lease, _put_back, block).atexit = False
+    weakref.finalize(lease, _recycle, block).atexit = False
     return lease[:length].view(kind)
 
 
 def _block(length: int) -> Array:
     try:
-        return _shelf[length].pop()
+        return _free_blocks[length].pop()
     except (KeyError, IndexError):
         return huge_array(length, np.uint8)
 
 
-def _put_back(block: Array) -> None:
-    # Any thread may let a result go at any moment: each line here is one step of Python, or harmless if it is late.
-    kept = sum(length * len(blocks) for length, blocks in list(_shelf.items()))
-    if kept + block.nbytes <= MOST_KEPT:
-        _shelf.setdefault(block.nbytes, []).append(block)
+def _recycle(block: Array) -> None:
+    # Any thread may drop a result at any time. Each line is atomic, or a stale value does no harm.
+    kept = sum(length * len(blocks) for length, blocks in list(_free_blocks.items()))
+    if kept + block.nbytes <= MAX_KEPT:
+        _free_blocks.setdefault(block.nbytes, []).append(block)

@@ -1,9 +1,8 @@
-"""A gate: many may be inside to read, or one alone to change something. Whoever waits to change goes first.
+"""A readers-writer lock and a mutex that survive a fork. Waiting writers take precedence over new readers.
 
-So a reader sees everything as it was before a change or after it. Readers may not enter a second time while they are
-inside. A forked child finds the gate open: whoever was inside is not there. But where somebody was inside to change
-something, what is behind the gate is half changed, and nobody is there to go on: then it stays shut in the child.
-`Turns` is a lock that a forked child finds free, whoever held it.
+The read lock is not re-entrant. A forked child gets both locks free, since the threads that held them do not exist
+there. But if a writer held the readers-writer lock during the fork, the protected data is half changed in the child:
+there `read`, `write` and `check` raise a `StateError` from then on.
 """
 
 from __future__ import annotations
@@ -17,99 +16,99 @@ from weakref import WeakSet
 from millrace.host.base.errors import StateError
 
 
-class Turns:
-    """A lock: whoever takes it is alone until it is done."""
+class ForkSafeLock:
+    """A mutex that is free in a forked child, even if a thread of the parent held it."""
 
     def __init__(self) -> None:
-        """Nobody has it."""
-        self.inherit()
+        """A free lock."""
+        self.reset_after_fork()
         _all.add(self)
 
-    def inherit(self) -> None:
-        """In a child that was forked just now."""
+    def reset_after_fork(self) -> None:
+        """Free the lock; called in a child right after the fork."""
         self._lock = threading.Lock()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Alone."""
+    def held(self) -> Iterator[None]:
+        """Hold the lock."""
         with self._lock:
             yield
 
 
-class Gate:
-    """One gate, for the threads of a process."""
+class ReadWriteLock:
+    """Many readers or one writer, among the threads of a process."""
 
     def __init__(self) -> None:
-        """Nobody is inside."""
-        self._shut = False
-        self._open()
+        """A free lock."""
+        self._half_changed = False
+        self._reset()
         _all.add(self)
 
-    def _open(self) -> None:
-        self._turn = threading.Condition()
+    def _reset(self) -> None:
+        self._condition = threading.Condition()
         self._readers = 0
         self._waiting = 0
-        self._changing = False
+        self._writing = False
 
-    def inherit(self) -> None:
-        """In a child that was forked just now."""
-        self._shut = self._shut or self._changing
-        self._open()
+    def reset_after_fork(self) -> None:
+        """Free the lock; called in a child right after the fork."""
+        self._half_changed = self._half_changed or self._writing
+        self._reset()
 
     def check(self) -> None:
-        """A `StateError` where the gate is shut for ever."""
-        if self._shut:
+        """Raise a `StateError` if a writer was active during the fork that made this process."""
+        if self._half_changed:
             raise StateError(
-                "this process was forked while another thread was changing the index, whose copy here is half changed: "
-                "make or open an index in this process, or fork when no update is under way"
+                "this process was forked while another thread was changing the index, so its copy is half changed: "
+                "make or open an index in this process, or fork when no update is running"
             )
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """Inside together with other readers."""
+        """Hold the lock together with other readers."""
         self.check()
-        turn = self._turn
-        with turn:
-            turn.wait_for(lambda: not self._changing and not self._waiting)
+        condition = self._condition
+        with condition:
+            condition.wait_for(lambda: not self._writing and not self._waiting)
             self._readers += 1
         try:
             yield
         finally:
-            if turn is self._turn:  # else the reader has forked, and is in the child: it was let out
-                with turn:
+            if condition is self._condition:  # else a reader has forked, and this is the child: its lock was reset
+                with condition:
                     self._readers -= 1
                     if not self._readers:
-                        turn.notify_all()
+                        condition.notify_all()
 
     @contextmanager
-    def change(self) -> Iterator[None]:
-        """Inside alone."""
+    def write(self) -> Iterator[None]:
+        """Hold the lock alone."""
         self.check()
-        turn = self._turn
-        with turn:
+        condition = self._condition
+        with condition:
             self._waiting += 1
             try:
-                turn.wait_for(lambda: not self._changing and not self._readers)
-                self._changing = True
+                condition.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = True
             finally:
                 self._waiting -= 1
         try:
             yield
         finally:
-            if turn is self._turn:
-                with turn:
-                    self._changing = False
-                    turn.notify_all()
+            if condition is self._condition:
+                with condition:
+                    self._writing = False
+                    condition.notify_all()
 
 
-_all: WeakSet[Gate | Turns] = WeakSet()
+_all: WeakSet[ReadWriteLock | ForkSafeLock] = WeakSet()
 
 
-def _inherit() -> None:
-    """Before the child does anything else, so that no thread of it is at a gate yet."""
+def _reset_after_fork() -> None:
+    """Reset all locks in a forked child, before any thread of it can use one."""
     for one in list(_all):
-        one.inherit()
+        one.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_inherit)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,12 +1,12 @@
-"""A team of threads that work on one call's kernels without going back to Python in between.
+"""Runs kernels on a team of threads: the caller and the helper threads of the process, which stay in compiled code.
 
-Waking a thread takes about as long as a whole kernel does on a small batch (0.1 ms on a virtual machine), and taking
-Python's lock can take much longer; a push runs a dozen kernels. So a process has one *crew* of helper threads, which
-never leave compiled code: they look for work in a control block, and sleep in a pipe when none comes for long. A team
-that is roused has the crew for itself until it rests; another thread's team works alone meanwhile. A job is a `share`
-(`jit.py`) cut in parts; whoever is there claims the next part, so a helper that comes late or not at all
-costs nothing but its help. A job may also be posted for the helpers while the caller goes back to Python, even out of
-the library; whoever needs it finishes it, and so does whoever wants the crew for the next job.
+Waking a thread takes about as long as a kernel on a small batch (0.1 ms on a virtual machine), taking the GIL can take
+much longer, and a push runs a dozen kernels. So the helper threads poll a control block for jobs, and sleep in a pipe
+read after a long idle time. A process has one set of helper threads. A team owns it from `acquire` to `release`; the
+team of another thread runs its jobs alone meanwhile. A job is a `share` (`jit.py`), cut in parts. Each thread claims
+the next part, so no job waits for a helper that is late. A job may also be posted: helpers run it in the background
+while the caller returns to Python, even out of the library. Whichever thread needs its result, or posts the next job,
+finishes it first. Limit: `MAX_PARTS` parts per job.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from millrace.host.runtime.intrinsics import (
 )
 from millrace.host.runtime.jit import Share, inline, kernel
 
-MOST_PARTS = 1 << 15
-_CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _PARTS, _ASLEEP, _NOTHING, _BLOCK = (64 * i for i in range(9))
-"""The control block's words, each in a cache line of its own."""
-_PATIENCE = 1 << 23
-"""Looks at the control block before an idle helper goes to sleep: about twenty milliseconds.
+MAX_PARTS = 1 << 15
+_CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _PARTS, _ASLEEP, _SCRATCH, _BLOCK = (64 * i for i in range(9))
+"""Byte offsets of the words of the control block, each in a cache line of its own; `_BLOCK` is its size."""
+_SPINS_BEFORE_SLEEP = 1 << 23
+"""Polls of the control block before an idle helper goes to sleep: about 20 ms.
 
-Long on purpose, as in other runtimes: a processor that has gone to sleep may take milliseconds to come back, more
-than a whole push, and a stream's next push is near.
+Long on purpose, as in other runtimes: waking a sleeping core may take milliseconds, longer than a push, and the next
+push of a stream usually follows soon.
 """
 
-# The claim word is one: the job's number, and the parts from `low` to `high` that nobody has claimed. So a helper that
-# looks at an old job can never claim a part of a new one. The leader takes parts from the low end, helpers from the
-# high end: in job after job each then works on the same end of the data, which is still in its cache.
+# One atomic word holds the job's number and the range `low` to `high` of unclaimed parts. So a helper that has read an
+# old job can never claim a part of a new one. The caller claims parts from the low end, helpers from the high end: in
+# successive jobs each thread works on the same end of the data, which is still in its cache.
 
 
 @inline
-def _work_off(control: int, number: int) -> None:
-    """Work on a job with whoever else is there, until all of it is done; nothing if that is so long since."""
+def _execute(control: int, number: int) -> None:
+    """Execute unclaimed parts of a job, then wait until all are done; returns at once if a later job is posted."""
     while True:
         claim = atomic_load(control + _CLAIM)
         low, high = claim & 0xFFFF, (claim >> 16) & 0xFFFF
@@ -66,10 +66,10 @@ def _work_off(control: int, number: int) -> None:
 
 
 @inline
-def _put_up(control: int, function: int, arguments: int, parts: int) -> int:
-    """Post a job once the one before is done; its number."""
+def _publish(control: int, function: int, arguments: int, parts: int) -> int:
+    """Finish the job before, then post a job; returns its number."""
     number = atomic_load(control + _CLAIM) >> 32
-    _work_off(control, number)
+    _execute(control, number)
     atomic_store(control + _FUNCTION, function)
     atomic_store(control + _ARGUMENTS, arguments)
     atomic_store(control + _PARTS, parts)
@@ -79,33 +79,33 @@ def _put_up(control: int, function: int, arguments: int, parts: int) -> int:
 
 
 @kernel
-def _lead(control: int, function: int, arguments: int, parts: int) -> None:
-    """Post a job, work on it with whoever else is there, and return when all of it is done."""
-    _work_off(control, _put_up(control, function, arguments, parts))
+def _run_shared(control: int, function: int, arguments: int, parts: int) -> None:
+    """Post a job, execute it together with the helpers, and return when all parts are done."""
+    _execute(control, _publish(control, function, arguments, parts))
 
 
 @kernel
 def _post(control: int, function: int, arguments: int, parts: int) -> int:
-    """Post a job for the helpers and go on; its number."""
-    return _put_up(control, function, arguments, parts)
+    """Post a job for the helpers and return its number at once."""
+    return _publish(control, function, arguments, parts)
 
 
 @kernel
 def _finish(control: int, number: int) -> None:
-    """Return when all of a job is done."""
-    _work_off(control, number)
+    """Execute what is left of a job and return when all parts are done."""
+    _execute(control, number)
 
 
 @kernel
-def _alone(function: int, arguments: int, parts: int) -> None:
-    """All parts of a job, one after the other."""
+def _run_serial(function: int, arguments: int, parts: int) -> None:
+    """Execute all parts of a job in order, without helpers."""
     for part in range(parts):
         call_share(function, arguments, part, parts)
 
 
 @kernel
-def _follow(control: int, number: int, read: int, pipe: int) -> None:
-    """Work on every job that is posted, for ever; asleep while there are none."""
+def _helper_loop(control: int, number: int, read: int, pipe: int) -> None:
+    """The loop of a helper thread: execute parts of every posted job; sleep after a long idle time. Never returns."""
     idle = 0
     while True:
         claim = atomic_load(control + _CLAIM)
@@ -117,136 +117,137 @@ def _follow(control: int, number: int, read: int, pipe: int) -> None:
                 call_share(function, arguments, high - 1, atomic_load(control + _PARTS))
                 atomic_add(control + _DONE, 1)
             idle = 0
-        elif idle < _PATIENCE:
+        elif idle < _SPINS_BEFORE_SLEEP:
             idle += 1
         else:
             atomic_add(control + _ASLEEP, 1)
-            call_read(read, pipe, control + _NOTHING, 1)
+            call_read(read, pipe, control + _SCRATCH, 1)
             atomic_add(control + _ASLEEP, -1)
             idle = 0
 
 
-class Crew:
-    """The helper threads of a process, one less than it has cores (but at least one, so that sharing is exercised)."""
+class HelperThreads:
+    """The helper threads of a process: one per core but one, and at least one, so that every machine tests sharing."""
 
     def __init__(self) -> None:
-        """Start them; they go to sleep at once."""
+        """Start the threads; they have no job yet."""
         self.size = pool.size() - 1
         self.lock = threading.Lock()
         self.control = np.zeros(_BLOCK // 8, np.int64)
         self.posted: tuple[Array, ...] = ()
-        """What a job that nobody waits for may still use."""
-        # Never given back: helpers may still look at it while the interpreter takes everything else down.
+        """Arrays that a posted job may still use; held until the job is done."""
+        # Never freed: helpers may still read it while the interpreter shuts down.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.control))
-        self._sleepers, self._alarm = os.pipe()
-        os.set_blocking(self._alarm, False)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
         read = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value
         for number in range(self.size):
-            given = (address(self.control), number, read, self._sleepers)
-            # Daemons: they hold nothing that must be given back, and must not keep the process alive.
-            threading.Thread(target=_follow, args=given, name=f"millrace-{number}", daemon=True).start()
+            given = (address(self.control), number, read, self._wake_read)
+            # Daemons: they hold no resources, and must not keep the process alive.
+            threading.Thread(target=_helper_loop, args=given, name=f"millrace-{number}", daemon=True).start()
         atexit.register(self._end, os.getpid())
 
     def _end(self, pid: int) -> None:
-        """Finish what is posted while its memory is still there: helpers do not notice the end of the interpreter."""
+        """Finish the posted job before its memory is freed: helpers do not notice the end of the interpreter."""
         if os.getpid() == pid:
             _finish(address(self.control), int(self.control[_CLAIM // 8]) >> 32)
 
-    def rouse(self, helpers: int) -> None:
-        """Let so many helpers work, and wake those that sleep."""
-        self.control[_ALLOWED // 8] = helpers
+    def wake(self, count: int) -> None:
+        """Allow `count` helpers to take parts, and wake all that sleep."""
+        self.control[_ALLOWED // 8] = count
         asleep = int(self.control[_ASLEEP // 8])
         if asleep:
             try:
-                os.write(self._alarm, bytes(asleep))
-            except BlockingIOError:  # thousands of alarms that nobody has heard: nobody will miss this one
+                os.write(self._wake_write, bytes(asleep))
+            except BlockingIOError:  # the pipe is full of unread wake-ups: one more changes nothing
                 return
 
 
-_crews: dict[int, Crew] = {}
+_by_process: dict[int, HelperThreads] = {}
 _starting = threading.Lock()
 
 
-def _crew() -> Crew:
-    """This process's crew; a forked child starts its own."""
+def _helper_threads() -> HelperThreads:
+    """Return the helper threads of this process; a forked child starts its own."""
     pid = os.getpid()
-    if pid not in _crews:
+    if pid not in _by_process:
         with _starting:
-            if pid not in _crews:
-                _crews.clear()
-                _crews[pid] = Crew()
-    return _crews[pid]
+            if pid not in _by_process:
+                _by_process.clear()
+                _by_process[pid] = HelperThreads()
+    return _by_process[pid]
 
 
 class Team:
     """The caller's thread and up to `threads - 1` helpers."""
 
     def __init__(self, threads: int, arena: Arena | None = None) -> None:
-        """Nobody is roused yet."""
+        """A team without helpers; `acquire` takes them."""
         self.threads = threads
         self.arena = arena or Arena()
-        self._crew: Crew | None = None
+        self._helpers: HelperThreads | None = None
         self._pid = 0
 
-    def rouse(self) -> None:
-        """Take the crew, if nobody else has it, and wake it, without waiting for it."""
+    def acquire(self) -> None:
+        """Take the helper threads unless another team has them, and wake them; does not wait for them."""
         if self.threads < 2:
             return
-        if self._crew is not None and self._pid != os.getpid():
-            self._crew = None  # the parent's, which is not here
-        if self._crew is None:
-            crew = _crew()
-            if not crew.lock.acquire(blocking=False):
+        if self._helpers is not None and self._pid != os.getpid():
+            self._helpers = None  # they belong to the parent process
+        if self._helpers is None:
+            helpers = _helper_threads()
+            if not helpers.lock.acquire(blocking=False):
                 return
-            self._crew, self._pid = crew, os.getpid()
-        self._crew.rouse(self.threads - 1)
+            self._helpers, self._pid = helpers, os.getpid()
+        self._helpers.wake(self.threads - 1)
 
-    def rest(self) -> None:
-        """Give the crew back."""
-        crew, self._crew = self._crew, None
-        if crew is not None and self._pid == os.getpid():
-            crew.lock.release()
+    def release(self) -> None:
+        """Return the helper threads, so that other teams can take them."""
+        helpers, self._helpers = self._helpers, None
+        if helpers is not None and self._pid == os.getpid():
+            helpers.lock.release()
 
-    def disband(self) -> None:
-        """Give crew and memory back; whoever works on has neither from here."""
-        self.rest()
+    def close(self) -> None:
+        """Release the helper threads, and leave the arena to its next user; the team gets an empty one."""
+        self.release()
         self.arena.leave()
         self.arena = Arena()
 
     def run(self, share: Share, arguments: Array, parts: int = 0) -> None:
-        """Run a share in parts (by default a few per thread) and wait until all are done."""
-        parts = min(parts or (4 * self.threads if self.threads > 1 else 1), MOST_PARTS)
-        if self._crew is None or parts == 1:
-            _alone(share.address, address(arguments), parts)
+        """Run a share in `parts` parts (default: four per thread) and wait until all are done."""
+        parts = min(parts or (4 * self.threads if self.threads > 1 else 1), MAX_PARTS)
+        if self._helpers is None or parts == 1:
+            _run_serial(share.address, address(arguments), parts)
         else:
-            _lead(address(self._crew.control), share.address, address(arguments), parts)
-            self._crew.posted = ()
+            _run_shared(address(self._helpers.control), share.address, address(arguments), parts)
+            self._helpers.posted = ()
 
     def post(self, share: Share, arguments: Array, parts: int, used: Sequence[Array]) -> Callable[[], None]:
-        """Have the crew begin a share, which raises nothing and can be done twice; call what is returned to finish it.
+        """Start a share on the helper threads and return at once; call the returned function to finish it.
 
-        `used`: all arrays that are read or written, so that they stay even if nobody ever finishes it.
+        A share raises nothing, and running it twice must do no harm. `used`: all arrays that it reads or writes; they
+        are kept alive even if the caller never finishes it.
         """
-        crew, pid, parts = self._crew, os.getpid(), min(parts, MOST_PARTS)
-        if crew is None:
+        helpers, pid, parts = self._helpers, os.getpid(), min(parts, MAX_PARTS)
+        if helpers is None:
             self.run(share, arguments, parts)
             return lambda: None
-        # Kept before it is posted, together with what the job before may still use: an interrupt may come in between.
-        crew.posted = (arguments, *used, *crew.posted)
-        number = _post(address(crew.control), share.address, address(arguments), parts)
-        crew.posted = (arguments, *used)
+        # Held before posting, together with the arrays of the job before: an interrupt may come at any line.
+        helpers.posted = (arguments, *used, *helpers.posted)
+        number = _post(address(helpers.control), share.address, address(arguments), parts)
+        helpers.posted = (arguments, *used)
 
         def finish() -> None:
             if os.getpid() == pid:
-                _finish(address(crew.control), number)
-            else:  # a fork: whoever worked on it is not here
-                _alone(share.address, address(arguments), parts)
+                _finish(address(helpers.control), number)
+            else:  # a forked child has no helpers that work on it
+                _run_serial(share.address, address(arguments), parts)
 
         return finish
 
 
 def _renew_lock() -> None:
-    """A fork may have happened while another thread held the lock: the child gets a fresh one."""
+    """Give a forked child a new lock: another thread may have held the old one during the fork."""
     global _starting
     _starting = threading.Lock()
 

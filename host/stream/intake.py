@@ -1,7 +1,7 @@
-"""Takes one side's tables in: looks its columns up, checks their types, and makes `Tuples` of rows.
+"""Reads one side's input tables: finds the columns, checks their types, and converts rows to `Tuples`.
 
-An intake needs the schema of its own side only, so rows can be taken in while the other side is still unknown. What
-depends on both sides (comparing r's columns with s's) is checked by `millrace.host.expr.plan.bind`.
+An intake needs only the schema of its own side, so a side can be read before the schema of the other side is known.
+`bind` in `expr/plan.py` checks what depends on both sides (comparisons of r's columns with s's).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import Array, Longs, Mask, Side
-from millrace.host.base.words import KeyType, both, every, key_type, native, repeated
+from millrace.host.base.words import KeyType, key_type, mask_and, native, repeated, true_mask
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
 from millrace.host.expr import evaluate as ev
@@ -23,7 +23,7 @@ from millrace.host.expr.plan import column_type
 
 @dataclass(frozen=True)
 class Intake:
-    """What one side's tables look like and how they are read. `keys`: columns of terms that relate both sides."""
+    """Schema, types and filters of one side. `keys`: the columns of terms that relate both sides."""
 
     side: Side
     schema: pa.Schema
@@ -33,22 +33,22 @@ class Intake:
     time: tuple[str, KeyType] | None
 
     def read(self, table: pa.Table, seq: Longs, source: int | Array, scale: TimeScale) -> Reading:
-        """Tuples of all rows, and which of them have no null key and no null time."""
+        """Convert all rows to tuples, with masks of the rows that have no null key and no null time."""
         rows = table.num_rows
-        live = known_keys = every(rows)
+        live = known_keys = true_mask(rows)
         columns: dict[str, Array] = {}
         for (_, name), kind in self.types.items():
             columns[name], valid = native(table.column(name), kind)
-            live = both(live, valid)
+            live = mask_and(live, valid)
             if name in self.keys:
-                known_keys = both(known_keys, valid)
+                known_keys = mask_and(known_keys, valid)
         live = self._filtered(columns, live)
         time, known = self._times(table, scale)
         sources = repeated(source, rows, np.int32) if isinstance(source, int) else source
         return Reading(Tuples(seq, sources, time, live, columns, table), known_keys, known)
 
     def _filtered(self, columns: dict[str, Array], live: Mask) -> Mask:
-        """One-sided terms, evaluated only where no operand is null."""
+        """Apply the one-sided terms, only to rows without a null operand."""
         if not self.filters:
             return live
         usable = np.flatnonzero(live)
@@ -62,7 +62,7 @@ class Intake:
 
     def _times(self, table: pa.Table, scale: TimeScale) -> tuple[Longs, Mask]:
         if self.time is None:
-            return repeated(0, table.num_rows), every(table.num_rows)
+            return repeated(0, table.num_rows), true_mask(table.num_rows)
         name, kind = self.time
         values, known = native(table.column(name), kind)
         return scale.times(values, kind, f"{self.side}.{name}"), known
@@ -70,7 +70,7 @@ class Intake:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a table turned out to hold, row by row."""
+    """The rows of one table as tuples, and masks of the rows without a null key or a null time."""
 
     tuples: Tuples
     known_keys: Mask
@@ -78,7 +78,7 @@ class Reading:
 
 
 def make_intake(side: Side, condition: Condition, schema: pa.Schema, time: str | None) -> Intake:
-    """Look up the columns that the condition and the time argument name, and check what concerns this side alone."""
+    """Find the columns that the condition and the time argument name, and check what concerns only this side."""
     types = {(side, name): column_type(side, name, schema) for name in condition.columns(side)}
     single = len(condition.bands) == 1
     filters = tuple(t for t in condition.comparisons() if single and sides_of(t) == {side})

@@ -1,6 +1,6 @@
-// Proves bisort_boundary in both modes: each bound is what it should be, none lost or doubled, in order; and it goes on.
+// Proves bisort_boundary in both modes: each bound is correct, none is lost or duplicated, in order; and there is no deadlock.
 //
-// Any one bound (`nth`) of either stream is followed.
+// The proof follows an arbitrary bound (`nth`) of each stream.
 
 `default_nettype none
 
@@ -73,7 +73,7 @@ module bisort_boundary_proof #(
         .clk(clk), .rst(rst), .tdata(m_high_tdata), .tkeep(m_high_tkeep), .tlast(m_high_tlast), .tvalid(m_high_tvalid),
         .tready(m_high_tready));
 
-    // What the bounds of the key at the input should be, in numbers that cannot overflow.
+    // The expected bounds of the key at the input, in numbers that cannot overflow.
     wire [KEY_W+1:0] lowest = {2'b0, low_tdata} >= {2'b0, least} + {2'b0, below} ? {2'b0, low_tdata} - {2'b0, below} : {2'b0, least};
     wire [KEY_W+1:0] sum = {2'b0, low_tdata} + {2'b0, above};
     wire [KEY_W+1:0] highest = sum <= {2'b0, most} ? sum : {2'b0, most};
@@ -100,7 +100,7 @@ module bisort_boundary_proof #(
         end
     end
 
-    // Of an empty beat the bound does not count.
+    // The bound of an empty beat is ignored.
     wire low_same = low_want_reg[1] ? {m_low_tdata, m_low_tkeep, m_low_tlast} == low_want_reg : {m_low_tkeep, m_low_tlast} == low_want_reg[1:0];
     wire high_same = high_want_reg[1] ? {m_high_tdata, m_high_tkeep, m_high_tlast} == high_want_reg : {m_high_tkeep, m_high_tlast} == high_want_reg[1:0];
 

@@ -1,7 +1,7 @@
-// Proves bisort_indexer: the stream passes unchanged; samples are those at multiples of the step, none lost or doubled, in order, each
-// stream's samples end with its own tlast; and it goes on.
+// Proves bisort_indexer: the stream passes unchanged; samples are those at multiples of the step, none lost or duplicated, in order; each
+// stream's samples end with their own tlast; and there is no deadlock.
 //
-// Any one beat (`nth`) and any one sample (`sample` of stream `which`) are followed. Steps are 2 and 4 here, `first` is below 8.
+// The proof follows an arbitrary beat (`nth`) and an arbitrary sample (`sample` of stream `which`). Steps are 2 and 4, `first` is below 8.
 
 `default_nettype none
 
@@ -63,8 +63,8 @@ module bisort_indexer_proof #(
     stream_rules #(.WIDTH(KEY_W)) i_rules (
         .clk(clk), .rst(rst), .tdata(i_tdata), .tkeep(i_tkeep), .tlast(i_tlast), .tvalid(i_tvalid), .tready(i_tready));
 
-    // What a beat's sample should be.
-    reg [2:0] place_reg;    // of the next tuple, modulo 8
+    // The expected sample of a beat.
+    reg [2:0] place_reg;    // position of the next tuple, modulo 8
     wire [2:0] mask = step_log2 == 5'd1 ? 3'd1 : 3'd3;
     reg [KEY_W-1:0] key;
     reg sampled;

@@ -1,7 +1,7 @@
-// Proves bisort_merger: of two ascending streams it makes one ascending stream with the same tuples, merge after merge, and goes on.
+// Proves bisort_merger: merges two ascending streams into one ascending stream with the same tuples, merge after merge, without deadlock.
 //
-// In any one merge (`which`) any one tuple (`watched`) that comes once is followed from the inputs to the output. Keys and ids are
-// narrow, because the unit only compares and moves them.
+// The proof follows an arbitrary tuple (`watched`) that occurs once, in an arbitrary merge (`which`), from the inputs to the output. Keys
+// and ids are narrow, because the unit only compares and moves them.
 
 `default_nettype none
 
@@ -61,7 +61,7 @@ module bisort_merger_proof #(
     (* anyconst *) reg [TUPLE_W-1:0] watched;
     (* anyconst *) reg [1:0] which;
 
-    // Lanes of a beat that hold it.
+    // Lanes of a beat that contain the tuple.
     function [W-1:0] hits;
         input [W*TUPLE_W-1:0] data;
         input [W-1:0] keep;
@@ -70,8 +70,8 @@ module bisort_merger_proof #(
         for (i = 0; i < W; i = i + 1) hits[i] = keep[i] && data[i*TUPLE_W +: TUPLE_W] == wanted;
     endfunction
 
-    reg [1:0] a_merge_reg, b_merge_reg, m_merge_reg;    // merges that have ended, by the stream
-    reg in_reg, out_reg;                                // the tuple has come, has gone
+    reg [1:0] a_merge_reg, b_merge_reg, m_merge_reg;    // finished merges per stream
+    reg in_reg, out_reg;                                // the tuple has entered, has left
     wire a_take = a_tvalid && a_tready;
     wire b_take = b_tvalid && b_tready;
     wire give = m_tvalid && m_tready;
@@ -82,7 +82,7 @@ module bisort_merger_proof #(
     };
     wire [W-1:0] out_hits = hits(m_tdata, m_tkeep, watched) & {W{here}};
 
-    // The tuple comes once, and there are three merges at most.
+    // The tuple occurs once, and there are at most three merges.
     always @* assume ((in_hits & (in_hits - 1'b1)) == 0 && !(in_reg && |in_hits));
     always @* assume (!(a_merge_reg == 2'd3 && a_tvalid) && !(b_merge_reg == 2'd3 && b_tvalid));
 
@@ -109,8 +109,8 @@ module bisort_merger_proof #(
         second_merge: cover (give && m_tlast && m_merge_reg == 2'd1 && which == 2'd1 && out_reg);
     end
 
-    // With all inputs offered and the output taken something moves; and what has wholly come goes out.
-    // Several lanes load two new heads one after the other.
+    // If all inputs are offered and the output is ready, data move; and a completely received merge is output.
+    // With several lanes, two new heads are loaded one after the other.
     patience #(.MOST(W > 1 ? 5 : 4)) moving (
         .clk(clk), .rst(rst), .waiting(a_tvalid && b_tvalid && m_tready && !a_tready && !b_tready && !m_tvalid));
     patience #(.MOST((W > 1 ? 5 : 4) + $clog2(W))) ending (

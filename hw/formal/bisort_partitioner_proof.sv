@@ -1,7 +1,7 @@
-// Proves bisort_partitioner: each bound comes out once, in order, with the partition that a plain count over the samples gives; an
-// index that comes later, or is dropped, changes nothing for bounds on their way; and it goes on.
+// Proves bisort_partitioner: each bound is output once, in order, with the partition that a plain count over the samples gives; loading or
+// dropping an index does not affect bounds in flight; and there is no deadlock.
 //
-// Any one bound (`nth`) is followed. The index has up to four samples, and may be replaced and dropped at any time.
+// The proof follows an arbitrary bound (`nth`). The index has up to four samples, and may be replaced and dropped at any time.
 
 `default_nettype none
 
@@ -69,7 +69,7 @@ module bisort_partitioner_proof #(
     stream_rules #(.WIDTH(LEVELS + 1), .ASCENDING(0)) user_rules (
         .clk(clk), .rst(rst), .tdata(m_tuser), .tkeep(1'b1), .tlast(m_tlast), .tvalid(m_tvalid), .tready(m_tready));
 
-    // The index as it came, and how many of its samples are before the bound at the input.
+    // The index as received, and how many of its samples precede the bound at the input.
     reg [DEPTH*KEY_W-1:0] index_reg;
     reg [2:0] samples_reg, before;
     reg begun_reg, loaded_reg;

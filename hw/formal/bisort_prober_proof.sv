@@ -1,8 +1,8 @@
-// Proves bisort_prober: each bound gets the position that a plain count over the run gives, once and in order; each partition is asked
-// for once per stream; no word is left over behind a stream's last position; and it goes on.
+// Proves bisort_prober: each bound gets the position that a plain count over the run gives, once and in order; each partition is requested
+// once per stream; no word is left over after a stream's last position; and there is no deadlock.
 //
-// The run has up to four words in partitions of two, and any values that ascend. Any one bound (`nth`) is followed. The memory
-// answers in order, after any time.
+// The run has up to four ascending words of any value, in partitions of two. The proof follows an arbitrary bound (`nth`). The memory
+// responds in order, after any time.
 
 `default_nettype none
 
@@ -38,7 +38,7 @@ module bisort_prober_proof #(
         for (i = 1; i < SIZE; i = i + 1) assume (run[(i-1)*KEY_W +: KEY_W] <= run[i*KEY_W +: KEY_W]);
     end
 
-    // The bound's position, and its partition as bisort_partitioner gives it.
+    // The bound's position, and its partition as bisort_partitioner outputs it.
     reg [2:0] position;
     reg [1:0] samples;
 
@@ -96,7 +96,7 @@ module bisort_prober_proof #(
     stream_rules #(.WIDTH(32)) m_rules (
         .clk(clk), .rst(rst), .tdata(m_tdata), .tkeep(m_tkeep), .tlast(m_tlast), .tvalid(m_tvalid), .tready(m_tready));
 
-    // The memory: partitions asked for, and how many words of the first have been sent.
+    // The memory: requested partitions, and how many words of the first have been sent.
     reg [QUEUE-1:0] asked_reg, asked;
     reg [2:0] waiting_reg;
     reg [1:0] sent_reg;
@@ -156,7 +156,7 @@ module bisort_prober_proof #(
         end
     end
 
-    // A request belongs to the bound that was taken last: no further one is taken while it waits.
+    // A request belongs to the bound that was accepted last: no further bound is accepted while it waits.
     reg [4:0] taken_stream_reg, asked_stream_reg;
     always @(posedge clk) begin
         if (take) taken_stream_reg <= in_streams_reg;

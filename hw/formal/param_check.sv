@@ -1,4 +1,4 @@
-// Stands in for hw/rtl/param_check.sv in proofs, whose keys and ids have fewer bits than a build may have.
+// Replaces hw/rtl/param_check.sv in proofs, whose keys and ids have fewer bits than hw/rtl allows.
 
 `default_nettype none
 

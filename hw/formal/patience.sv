@@ -1,4 +1,4 @@
-// No deadlock: `waiting` is never high for more than MOST cycles on end.
+// No deadlock: `waiting` is never high for more than MOST consecutive cycles.
 
 `default_nettype none
 

@@ -1,4 +1,4 @@
-// Every proof begins with one cycle of reset, and has no other; what a register holds before it is anything.
+// Every proof begins with one cycle of reset and has no other; registers have arbitrary values before it.
 
 `default_nettype none
 

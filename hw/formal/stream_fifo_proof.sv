@@ -1,6 +1,6 @@
-// Proves stream_fifo: words come out as they went in, none lost or doubled, in order; `count` is what is inside; it goes on.
+// Proves stream_fifo: words are output as they were input, none lost or duplicated, in order; `count` is the number inside; no deadlock.
 //
-// One word, any one (`nth`), is followed from the input to the output. Bound: as many cycles as the proof is run for.
+// The proof follows an arbitrary word (`nth`) from the input to the output. Bound: the number of cycles of the proof.
 
 `default_nettype none
 

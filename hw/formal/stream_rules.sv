@@ -1,7 +1,7 @@
-// What every stream keeps to, as assumptions about inputs (ASSUME = 1) or assertions about outputs (ASSUME = 0).
+// The rules of every stream, as assumptions about inputs (ASSUME = 1) or assertions about outputs (ASSUME = 0).
 //
-// stable: what is offered and not taken stays as it is. shape: kept lanes begin at lane 0, beats but the last are full, an empty beat
-// is a stream of its own. order (ASCENDING = 1): elements of a stream ascend.
+// stable: an offered beat stays unchanged until it is accepted. shape: kept lanes begin at lane 0, all beats but the last are full, an
+// empty beat is a separate stream. order (ASCENDING = 1): the elements of a stream ascend.
 
 `default_nettype none
 

@@ -5,7 +5,7 @@
     >>> mr.join(r, s, on="abs(r.x - s.x) <= 5").to_pydict()
     {'r_seq': [0, 1], 's_seq': [0, 1], 'r_x': [1, 20], 's_x': [3, 18]}
 
-Names are loaded when first used: `import millrace` alone loads no compiler, parser, device or thread.
+Public names load on first use: `import millrace` alone loads no compiler, parser or device and starts no thread.
 """
 
 from __future__ import annotations

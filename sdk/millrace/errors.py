@@ -1,4 +1,4 @@
-"""The errors of the public API: `mr.MillraceError` and its kinds (defined in `base/errors.py`)."""
+"""The errors of the public API: `mr.MillraceError` and its subclasses (defined in `base/errors.py`)."""
 
 from millrace.host.base.errors import (
     ArgumentError,

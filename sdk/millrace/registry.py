@@ -1,8 +1,8 @@
-"""Which devices there are, why one cannot be used, and opening one by name.
+"""Lists devices, says why one cannot be used, and opens one by name.
 
-A backend is a module with `probe() -> list[DeviceInfo]` and `open_device(name, threads) -> Device`. Known backends
-stand in the table below; third parties add theirs through the entry-point group `millrace.devices`. Nothing is
-imported, let alone opened, before it is asked for.
+A backend is a module with `probe() -> list[DeviceInfo]` and `open_device(name, threads) -> Device`. `BACKENDS` lists
+the known ones; third parties add theirs through the entry-point group `millrace.devices`. A backend is imported only
+when it is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol, cast
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import Device, DeviceInfo
 from millrace.host.join.contract import INDEXES, runs_on
-from millrace.ingest.checks import whole
+from millrace.ingest.checks import integer_at_least
 
 BACKENDS: dict[str, str] = {
     "cpu": "millrace.host.device.cpu",
@@ -28,12 +28,12 @@ BACKENDS: dict[str, str] = {
     "null": "millrace.host.device.null",
 }
 ENTRY_POINTS = "millrace.devices"
-_AUTOMATIC = (("cuda", "cuda"), ("opencl", "opencl-gpu"), ("cpu", "cpu"))
-"""The backends and kinds of device that `auto` may take, best first: no simulator, loopback board or OpenCL CPU."""
+_AUTO_ORDER = (("cuda", "cuda"), ("opencl", "opencl-gpu"), ("cpu", "cpu"))
+"""The backends and device kinds that `auto` may choose, best first: no simulator, loopback board or OpenCL CPU."""
 
 
 class Backend(Protocol):
-    """What a backend module offers."""
+    """The functions of a backend module."""
 
     def probe(self) -> list[DeviceInfo]:
         """The devices of this kind, available or not."""
@@ -43,7 +43,7 @@ class Backend(Protocol):
 
 
 def devices() -> list[DeviceInfo]:
-    """All known devices; those that cannot be used say why.
+    """All known devices; `detail` says why one cannot be used.
 
     >>> import millrace as mr
     >>> [d.name for d in mr.devices() if d.available and d.kind == "cpu"]
@@ -63,9 +63,9 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
     'cpu'
     """
     if threads is not None:
-        threads = whole("threads", threads, 1)
+        threads = integer_at_least("threads", threads, 1)
     if isinstance(name, str) and name == "auto":
-        return _automatic(threads, lambda opened: True)
+        return _open_best(threads, lambda opened: True)
     family = check_name(name)
     backend = _backend(family)
     if backend is None:
@@ -77,61 +77,61 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
 
 
 def device_for(indexes: Sequence[str], name: str, threads: int | None) -> tuple[str, Device]:
-    """Open a device that can run one of the indexes, best first, and tell which; `auto` picks among all that can."""
+    """Open a device that can run one of the indexes, best first; return that index too. `auto` tries all devices."""
     if name == "auto":
-        opened = _automatic(threads, lambda one: _first(indexes, one) is not None)
+        opened = _open_best(threads, lambda one: _first(indexes, one) is not None)
     else:
         opened = device(name, threads)
     index = _first(indexes, opened)
     if index is not None:
         return index, opened
     opened.close()
-    can = dict.fromkeys(n for i, n in join_pairs() if i in indexes)
+    capable = dict.fromkeys(n for i, n in join_pairs() if i in indexes)
     which = f"index {indexes[0]!r}" if len(indexes) == 1 else f"any of the indexes {', '.join(indexes)}"
-    raise DeviceUnavailable(f"device {name!r} cannot run {which}; it runs on {', '.join(can)}")
+    raise DeviceUnavailable(f"device {name!r} cannot run {which}; it runs on {', '.join(capable)}")
 
 
 def device_with(unit: str, what: str, name: str, threads: int | None) -> Device:
-    """Open a device that offers a unit, which `what` needs; `auto` picks among all that do."""
+    """Open a device that has the unit that `what` needs; `auto` tries all devices."""
     if name == "auto":
-        return _automatic(threads, lambda one: unit in one.units)
+        return _open_best(threads, lambda one: unit in one.units)
     opened = device(name, threads)
     if unit in opened.units:
         return opened
     opened.close()
-    can = ", ".join(info.name for info in devices() if info.available and _offers(info.name, unit))
-    raise DeviceUnavailable(f"device {name!r} cannot run {what} (it has no unit {unit}); those that can are {can}")
+    capable = ", ".join(info.name for info in devices() if info.available and _offers(info.name, unit))
+    raise DeviceUnavailable(f"device {name!r} cannot run {what} (it has no unit {unit}); those that can are {capable}")
 
 
 def _offers(name: str, unit: str) -> bool:
-    """Whether a device has a unit; one that does not open has none."""
+    """Whether a device has a unit; a device that does not open has none."""
     try:
         opened = device(name)
-    except Exception:  # `devices()` is where its reason is told
+    except Exception:  # `devices()` reports the reason
         return False
     opened.close()
     return unit in opened.units
 
 
 def _first(indexes: Sequence[str], opened: Device) -> str | None:
-    """The first index that a device can run."""
+    """The first of the indexes that a device can run."""
     return next((index for index in indexes if runs_on(index, opened)), None)
 
 
-def _automatic(threads: int | None, suits: Callable[[Device], bool]) -> Device:
-    """The best device that is there and suits; third parties' devices are taken by name only."""
-    for family, kind in _AUTOMATIC:
+def _open_best(threads: int | None, suits: Callable[[Device], bool]) -> Device:
+    """Open the best available device that suits; third parties' devices are opened by name only."""
+    for family, kind in _AUTO_ORDER:
         for info in _probe(family):
             if info.available and info.kind == kind:
                 opened = device(info.name, threads)
                 if suits(opened):
                     return opened
                 opened.close()
-    raise DeviceUnavailable(f"no device here can run this; {_usable()} (see `millrace devices`)")
+    raise DeviceUnavailable(f"no device of this machine can run this; {_usable()} (see `millrace devices`)")
 
 
 def join_pairs() -> list[tuple[str, str]]:
-    """Every (index, device) that can run a join here and now."""
+    """Every (index, device) that can run a join on this machine."""
     pairs = []
     for info in devices():
         if info.available and info.kind != "null":
@@ -142,7 +142,7 @@ def join_pairs() -> list[tuple[str, str]]:
 def _indexes_on(name: str) -> list[str]:
     try:
         opened = device(name)
-    except Exception:  # a device that does not open runs nothing; `devices()` is where its reason is told
+    except Exception:  # a device that does not open runs nothing; `devices()` reports the reason
         return []
     able = [index for index in INDEXES if runs_on(index, opened)]
     opened.close()
@@ -150,7 +150,7 @@ def _indexes_on(name: str) -> list[str]:
 
 
 def check_name(name: Any) -> str:
-    """The family of a device name, or an `ArgumentError` that lists those there are."""
+    """The family of a device name; raises an `ArgumentError` that lists the known ones."""
     family = name.partition(":")[0] if isinstance(name, str) else ""
     if family not in BACKENDS and family not in _plugins():
         raise ArgumentError(f"device={name!r} is unknown; known are auto, {', '.join([*BACKENDS, *_plugins()])}")
@@ -158,16 +158,16 @@ def check_name(name: Any) -> str:
 
 
 def _plugins() -> dict[str, EntryPoint]:
-    """Third parties' backends, by name; ours go first where names clash."""
+    """Third parties' backends, by name; a built-in backend wins if names clash."""
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS) if entry.name not in BACKENDS}
 
 
 def _backend(family: str) -> Backend | None:
-    """The module behind a family; nothing where this version of millrace does not have it."""
+    """The module of a family; None if this version of millrace does not have it."""
     if family not in BACKENDS:
         try:
             return cast(Backend, _plugins()[family].load())
-        except Exception as error:  # whatever a third party's module raises
+        except Exception as error:  # a third party's module may raise anything
             raise DeviceUnavailable(
                 f"the backend of device {family!r} cannot be loaded: {type(error).__name__}: {error}; reinstall the "
                 f"package that brings it"
@@ -182,7 +182,7 @@ def _probe(family: str) -> list[DeviceInfo]:
         return backend.probe() if backend else [DeviceInfo(family, family, False, _missing(family))]
     except DeviceUnavailable as error:
         return [DeviceInfo(family, family, False, str(error))]
-    except Exception as error:  # a third party's fault must not hide the other devices
+    except Exception as error:  # a third party's error must not hide the other devices
         return [DeviceInfo(family, family, False, f"its backend failed: {type(error).__name__}: {error}")]
 
 

@@ -1,8 +1,8 @@
-"""`mr.join`: two whole tables, joined on any condition of order.
+"""`mr.join`: joins two tables on any order condition.
 
-Where it can, r's rows look their partners up directly (`direct_join.py`). Else it is the engine of the window
-join: s fills a window, r's rows search it in blocks (`table_probe.py`). Rows come ordered by r's row number, then
-s's. (The module is not called `join`, so that `mr.join` is always the function.)
+If possible, it looks up the partners of r's rows directly (`join_parts/direct_join.py`). Otherwise it uses the engine
+of the window join: s fills a window, and r's rows search it in blocks (`join_parts/table_probe.py`). The output is
+ordered by r's row number, then s's. (The module is not called `join`, so that `mr.join` is always the function.)
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from millrace.join_parts import output as out
 from millrace.join_parts.direct_join import DirectBlock, direct_blocks
 from millrace.join_parts.table_probe import Partners, TableProbe
 
-LEAST_CHUNK = 1 << 16
-"""Rows of a chunk of the result at least, on the average; smaller ones are put together."""
+MIN_CHUNK_ROWS = 1 << 16
+"""Minimum average rows per chunk of the result; if chunks are smaller, they are combined."""
 
 
 def join(
@@ -52,9 +52,9 @@ def join(
     >>> mr.join(r, s, on="r.power < s.power", how="anti").to_pydict()
     {'r_seq': [1], 'r_power': [9]}
 
-    `how`: `"inner"`, `"left"` (r rows without a partner too, with nulls), `"semi"` or `"anti"` (r rows with, or
-    without, a partner). `output`: `"pairs"`, `"seqs"` (no payload) or `"count"` (`r_seq` and how many s rows it
-    meets, for the r rows that `how` keeps).
+    `how`: `"inner"`, `"left"` (also r rows without a partner, with nulls), `"semi"` or `"anti"` (r rows with, or
+    without, a partner). `output`: `"pairs"`, `"seqs"` (no payload) or `"count"` (`r_seq` and its number of partners,
+    for the r rows that `how` keeps).
     """
     condition = parse_condition(on)
     choice("how", how, HOWS)
@@ -65,7 +65,7 @@ def join(
     schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
     result = _Result(schema, tables, how, output, Team(engine.threads or pool.cores()))
-    bind(condition, schemas)  # a bad column or type is told before any device is opened
+    bind(condition, schemas)  # reports a bad column or type before any device is opened
     opened = engine.open()
     direct = None
     try:
@@ -83,15 +83,15 @@ def join(
         blocks = [result.block(found) for found in probe.blocks(tables["r"], want_pairs=result.wants_pairs)]
     finally:
         probe.close()
-    if probe.fell_back is not None:  # said here, since there are no stats to look at
+    if probe.fell_back is not None:  # a warning, because the result has no stats
         warnings.warn(f"mr.join fell back, {probe.fell_back}", RuntimeWarning, stacklevel=2)
     return _joined(blocks) if blocks else schema.empty_table()
 
 
 def _joined(blocks: list[pa.Table]) -> pa.Table:
     """One table: a chunk for each block, unless those would be small."""
-    whole = pa.concat_tables(blocks)
-    return whole if whole.num_rows >= LEAST_CHUNK * len(blocks) else whole.combine_chunks()
+    table = pa.concat_tables(blocks)
+    return table if table.num_rows >= MIN_CHUNK_ROWS * len(blocks) else table.combine_chunks()
 
 
 def _schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:
@@ -105,7 +105,7 @@ def _schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:
 
 @dataclass(frozen=True)
 class _Result:
-    """Makes the output of what was found, a block of r rows at a time."""
+    """Builds the output from the partners found, one block of r rows at a time."""
 
     schema: pa.Schema
     tables: dict[Side, pa.Table]
@@ -115,12 +115,12 @@ class _Result:
 
     @cached_property
     def _gatherers(self) -> tuple[Gatherer, Gatherer]:
-        """Of r, whose rows come in order, and of s, whose rows come in none."""
+        """The gatherer of r, whose rows are requested in order, and that of s, whose rows are not."""
         return Gatherer(self.tables["r"], self.team), Gatherer(self.tables["s"], self.team, scattered=True)
 
     @property
     def wants_pairs(self) -> bool:
-        """Whether partners are needed, and not only how many each row has."""
+        """Whether the partners are needed, not only their number per row."""
         return self.how in ("inner", "left") and self.output != "count"
 
     def block(self, found: Partners) -> pa.Table:
@@ -129,32 +129,32 @@ class _Result:
             return self._of_rows(found)
         r, s = pa.array(found.rows), pa.array(found.partners)
         if self.how == "left":
-            r, s = with_lonely(found)
+            r, s = with_unmatched(found)
         return pa.Table.from_arrays([r, s, *self._payload(r, s)], schema=self.schema)
 
     def direct_block(self, found: DirectBlock) -> pa.Table:
-        """The output of a block whose payload is there for the most part."""
+        """The output of a block that already has most of its payload."""
         columns: list[pa.Array | pa.ChunkedArray] = [found.rows, found.partners]
         if self.output == "pairs":
             columns += [*self._completed("r", found.rows, found), *self._completed("s", found.partners, found)]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _completed(self, side: Side, rows: pa.Array, found: DirectBlock) -> list[pa.Array | pa.ChunkedArray]:
-        """All columns of a side: those that were found, and the others at these rows."""
+        """All columns of a side: those in the block, and the others gathered at these rows."""
         numbers = range(self.tables[side].num_columns)
         missing = [i for i in numbers if (side, i) not in found.columns]
         others: list[pa.Array | pa.ChunkedArray] = []
         if missing:
-            self.team.rouse()
+            self.team.acquire()
             try:
                 others = Gatherer(self.tables[side].select(missing), self.team).gather(rows)
             finally:
-                self.team.rest()
+                self.team.release()
         more = dict(zip(missing, others, strict=True))
         return [found.columns[side, i] if (side, i) in found.columns else more[i] for i in numbers]
 
     def _of_rows(self, found: Partners) -> pa.Table:
-        """One row for each row of r that is kept."""
+        """One row for each row of r that `how` keeps."""
         counts = found.counts
         kept = {"semi": counts > 0, "anti": counts == 0}.get(self.how, np.ones(len(counts), np.bool_))
         at = np.flatnonzero(kept)
@@ -167,20 +167,20 @@ class _Result:
     def _payload(self, r: pa.Array, s: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
         if self.output != "pairs":
             return []
-        self.team.rouse()
+        self.team.acquire()
         try:
             own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
             return [*own, *partners]
         finally:
-            self.team.rest()
+            self.team.release()
 
 
-def with_lonely(found: Partners) -> tuple[pa.Array, pa.Array]:
-    """Pairs and, in their places, r rows that have no partner: s is null there."""
+def with_unmatched(found: Partners) -> tuple[pa.Array, pa.Array]:
+    """All pairs, and r rows without a partner in row order, with a null as s."""
     counts = found.counts
     rows = np.repeat(np.arange(len(counts)), np.maximum(counts, 1))
-    lonely = (counts == 0)[rows]
+    unmatched = (counts == 0)[rows]
     rows += found.first
     partners = np.zeros(len(rows), np.int64)
-    partners[~lonely] = found.partners
-    return pa.array(rows), pc.if_else(pa.array(lonely), pa.scalar(None, pa.int64()), pa.array(partners))
+    partners[~unmatched] = found.partners
+    return pa.array(rows), pc.if_else(pa.array(unmatched), pa.scalar(None, pa.int64()), pa.array(partners))

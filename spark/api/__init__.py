@@ -1,1 +1,1 @@
-"""What users call: `ms.lookup`, `ms.join`, `ms.window_join`, `ms.explain` and `ms.splits`."""
+"""The public functions: `ms.lookup`, `ms.join`, `ms.window_join`, `ms.explain` and `ms.splits`."""

@@ -1,4 +1,4 @@
-"""`ms.explain`: the strategy that a call would take, and why, as text; the arguments are the call's own."""
+"""`ms.explain`: the strategy that a call would use, and why, as text; it takes the arguments of that call."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from millrace.spark.api.join import ask
+from millrace.spark.api.join import join_request
 from millrace.spark.api.lookup import plan_lookup
 from millrace.spark.api.window_join import read_call
 from millrace.spark.plan.strategy import choose
 
 
 def explain(*arguments: Any, **named: Any) -> str:
-    """What a call would do: two frames mean `ms.join`, with `window=` too `ms.window_join`, one means `ms.lookup`."""
+    """What a call would do: two frames mean `ms.join`, or `ms.window_join` with `window=`; one means `ms.lookup`."""
     second = arguments[1] if len(arguments) > 1 else named.get("s")
     if not isinstance(second, DataFrame):
         return plan_lookup(*arguments, **named)
@@ -31,6 +31,6 @@ def _join(
     strategy: str = "auto",
     metrics: Any = None,
 ) -> str:
-    question = ask(r, s, on, how, splits, strategy)
-    about = f"{how} join on {question.outline.text} ({question.outline.kind})"
-    return f"{about}\n{choose(question).describe()}\n  device: {device}"
+    request = join_request(r, s, on, how, splits, strategy)
+    about = f"{how} join on {request.condition.text} ({request.condition.kind})"
+    return f"{about}\n{choose(request).describe()}\n  device: {device}"

@@ -1,8 +1,8 @@
-"""`ms.lookup`: a column of values looked up in an ordered index, on batch and streaming frames.
+"""`ms.lookup`: looks up a column of keys in an ordered index, for batch and streaming frames.
 
-The index is saved once; every Python worker maps the file, so its pages are in memory once per machine. Only the key
+The index is saved once; every Python worker maps the file, so a machine holds its pages in memory once. Only the key
 column travels to Python and only the values travel back (an Arrow UDF): the other columns stay in the JVM. Several
-lookups in one call go through Python in one pass. HB+-Tree: the thesis's appendix A.
+lookups in one call need one pass through Python. HB+-Tree: the thesis's appendix A.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 import millrace as mr
 from millrace.errors import ArgumentError
-from millrace.spark.cluster.files import Shipped, new_path, shipped
+from millrace.spark.cluster.files import SharedFile, new_path, shared_file
 from millrace.spark.cluster.metrics import Metrics, watched
-from millrace.spark.cluster.resources import asked_of
-from millrace.spark.cluster.task import Asked, Place, at_work, place_of
+from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.task import DeviceRequest, TaskDevice, device_lock, task_device
 from millrace.spark.cluster.workers import deliver, describe_remote
 from millrace.spark.plan import columns as cl
 
 Index = mr.OrderedIndex | str | os.PathLike[str]
-MOST_OPEN = 16
+MAX_OPEN = 16
 """Indexes that a worker keeps open at once."""
-_opened: dict[tuple[int, Shipped, str, str | None], mr.OrderedIndex] = {}
+_opened: dict[tuple[int, SharedFile, str, str | None], mr.OrderedIndex] = {}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Step:
 
     into: str
     key: str
-    file: Shipped
+    file: SharedFile
     values: pa.DataType
     spark_values: ty.DataType
 
@@ -56,13 +56,13 @@ def lookup(
     fallback: str | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
-    """The frame with the index's values of `key` in a new column `into`, null where a key is null or absent.
+    """The frame with a new column `into`: the index's values for `key`, null for null and absent keys.
 
     `index`: an `mr.OrderedIndex`, or the path of a saved one; or, for several in one pass, a mapping from new columns
-    to pairs `(index, key column)`. An index is saved when the call is made: later changes are not seen.
+    to pairs `(index, key column)`. The call saves the index: later changes to it have no effect.
     """
     frame = cl.check_frame(df, "df")
-    asked = asked_of(frame.sparkSession, device, fallback)
+    device_request = read_device_request(frame.sparkSession, device, fallback)
     wanted = _wanted(index, key, into)
     cl.check_new(frame, wanted)
     steps = [_prepare(frame, name, *pair) for name, pair in wanted.items()]
@@ -70,13 +70,13 @@ def lookup(
         metrics.start()
     counts = {f"{step.into}_null_keys": fn.count_if(fn.expr(cl.unusable(frame.schema, [step.key]))) for step in steps}
     seen = watched(frame, {"rows": fn.count(fn.lit(1)), **counts}, "lookup", metrics)
-    return seen.withColumns({step.into: _udf(step, asked)(cl.column(step.key)) for step in steps})
+    return seen.withColumns({step.into: _udf(step, device_request)(cl.column(step.key)) for step in steps})
 
 
 def plan_lookup(
     df: DataFrame, index: Any, key: str | None = None, into: str = "value", device: str = "auto", **_: Any
 ) -> str:
-    """What `lookup` would do, for `ms.explain`."""
+    """The text of `ms.explain` for a lookup."""
     frame = cl.check_frame(df, "df")
     lines = [f"lookup in {'a stream' if frame.isStreaming else 'a batch frame'}: one pass through Python, keys only"]
     for name, (one, column) in _wanted(index, key, into).items():
@@ -87,7 +87,7 @@ def plan_lookup(
 
 
 def _wanted(index: Any, key: Any, into: Any) -> dict[str, tuple[Index, str]]:
-    """New columns, each with an index and the name of its key column."""
+    """The new columns, each with an index and the name of its key column."""
     if not isinstance(index, Mapping):
         if key is None:
             raise ArgumentError("key is missing: name the column that holds the keys, such as key='k'")
@@ -107,16 +107,16 @@ def _wanted(index: Any, key: Any, into: Any) -> dict[str, tuple[Index, str]]:
 def _prepare(frame: DataFrame, into: str, index: Any, key: Any) -> Step:
     """Check one lookup against the frame's types, and make the index's file known to the workers."""
     field = cl.check_column(frame, key, f"the key of {into!r}")
-    asked = cl.arrow_schema(ty.StructType([field]), f"column {key}").field(0).type
+    key_type = cl.arrow_schema(ty.StructType([field]), f"column {key}").field(0).type
     spark = frame.sparkSession
     if isinstance(index, mr.OrderedIndex):
-        values = _check_key(index, asked, key)
+        values = _check_key(index, key_type, key)
         path = new_path(".index")
         index.save(path)
-        file = shipped(path)
+        file = shared_file(path)
         deliver(spark, file)
     elif isinstance(index, str | os.PathLike):
-        file, values = _prepare_path(frame, Path(index), asked, key)
+        file, values = _prepare_path(frame, Path(index), key_type, key)
     else:
         raise ArgumentError(
             f"the index of {into!r} is a {type(index).__name__}; allowed are an mr.OrderedIndex and the path of a "
@@ -125,69 +125,69 @@ def _prepare(frame: DataFrame, into: str, index: Any, key: Any) -> Step:
     return Step(into, key, file, values, cl.spark_type(values, f"the index of {into!r}: its values"))
 
 
-def _prepare_path(frame: DataFrame, path: Path, asked: pa.DataType, key: str) -> tuple[Shipped, pa.DataType]:
-    """An index by its path: opened here or, where only workers see it, there."""
+def _prepare_path(frame: DataFrame, path: Path, key_type: pa.DataType, key: str) -> tuple[SharedFile, pa.DataType]:
+    """An index by its path: opened on the driver or, if only workers see it, described by a worker."""
     if path.exists():
-        file = shipped(path)
-        values = _check_key(_opened_here(file), asked, key)
+        file = shared_file(path)
+        values = _check_key(_open_on_driver(file), key_type, key)
         deliver(frame.sparkSession, file)
         return file, values
-    told = describe_remote(frame.sparkSession, str(path))
-    kinds = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(told["schema"])))
+    found = describe_remote(frame.sparkSession, str(path))
+    kinds = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(found["schema"])))
     keys, values = (pa.nulls(0, kinds.field(name).type) for name in ("key", "value"))
-    alike = mr.OrderedIndex(keys, values, device="cpu")  # the same types, so the same rules
-    return Shipped(str(path), told["size"], told["head"]), _check_key(alike, asked, key)
+    same_types = mr.OrderedIndex(keys, values, device="cpu")  # so the same rules apply
+    return SharedFile(str(path), found["size"], found["head"]), _check_key(same_types, key_type, key)
 
 
-@lru_cache(maxsize=MOST_OPEN)
-def _opened_here(file: Shipped) -> mr.OrderedIndex:
-    """The index of a file: its checksums are read once, not at every call."""
+@lru_cache(maxsize=MAX_OPEN)
+def _open_on_driver(file: SharedFile) -> mr.OrderedIndex:
+    """The index of a file, cached so that its checksums are read only once."""
     return mr.OrderedIndex.open(file.path, device="cpu")
 
 
-def _check_key(index: mr.OrderedIndex, asked: pa.DataType, key: str) -> pa.DataType:
-    """The type of the index's values; a key type that does not fit is a `KeyTypeError`, by the index's own rules."""
+def _check_key(index: mr.OrderedIndex, key_type: pa.DataType, key: str) -> pa.DataType:
+    """The type of the index's values; a key type that the index does not accept is a `KeyTypeError`."""
     try:
-        return index.lookup(pa.nulls(0, asked)).type
+        return index.lookup(pa.nulls(0, key_type)).type
     except mr.KeyTypeError as error:
         raise mr.KeyTypeError(
-            f"column {key} of type {asked} does not fit an index with {index.stats['key_type']} keys: {error}"
+            f"column {key} of type {key_type} does not fit an index with {index.stats['key_type']} keys: {error}"
         ) from error
 
 
-def _udf(step: Step, asked: Asked) -> Callable[..., Any]:
+def _udf(step: Step, device_request: DeviceRequest) -> Callable[..., Any]:
     """The function that workers run for one column."""
     exact = cl.arrow_type(step.spark_values)
     file = step.file
 
     def look_up(keys: pa.Array) -> pa.Array:
-        found = find(file, asked, keys)
+        found = find(file, device_request, keys)
         return found if found.type == exact else found.cast(exact)
 
     made: Callable[..., Any] = arrow_udf(look_up, returnType=step.spark_values)  # type: ignore[call-overload]
     return made
 
 
-def find(file: Shipped, asked: Asked, keys: pa.Array) -> pa.Array:
-    """The values of some keys, by this process's own index; one on a card is closed before the card is given back."""
-    place = place_of(asked)
-    if not place.card:
-        return _index(file, place, asked.fallback).lookup(keys)
-    with at_work(place), closing(_open(file, place, asked.fallback)) as index:
+def find(file: SharedFile, device_request: DeviceRequest, keys: pa.Array) -> pa.Array:
+    """Look up keys in this process's index; an index on a card is closed before the card is unlocked."""
+    device = task_device(device_request)
+    if not device.card:
+        return _index(file, device, device_request.fallback).lookup(keys)
+    with device_lock(device), closing(_open(file, device, device_request.fallback)) as index:
         return index.lookup(keys)
 
 
-def _open(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex:
-    return mr.OrderedIndex.open(file.locate(), place.device, place.threads, fallback)
+def _open(file: SharedFile, device: TaskDevice, fallback: str | None) -> mr.OrderedIndex:
+    return mr.OrderedIndex.open(file.locate(), device.name, device.threads, fallback)
 
 
-def _index(file: Shipped, place: Place, fallback: str | None) -> mr.OrderedIndex:
-    """Opened in this process, after the fork; the few used last stay open for the tasks that come."""
-    key = (os.getpid(), file, place.device, fallback)
+def _index(file: SharedFile, device: TaskDevice, fallback: str | None) -> mr.OrderedIndex:
+    """The index, opened in this process after the fork; the last `MAX_OPEN` used stay open for later tasks."""
+    key = (os.getpid(), file, device.name, fallback)
     index = _opened.pop(key, None)
     if index is None:
-        index = _open(file, place, fallback)
+        index = _open(file, device, fallback)
     _opened[key] = index
-    while len(_opened) > MOST_OPEN:
+    while len(_opened) > MAX_OPEN:
         del _opened[next(iter(_opened))]
     return index

@@ -1,11 +1,11 @@
-"""Whose turn it is on a card: locks between the processes of one machine.
+"""Locks that share a card between the processes of one machine.
 
-Spark hands out addresses of cards, but each local worker counts from 0 for itself, so two executors may hold the same
-card. A card therefore has lock files, one for each task that may use it at once (`slots`), which the system unlocks
-when their process ends, however it ends. With several slots a task may take only its share of the card's memory:
-`MILLRACE_DEVICE_SHARE` tells the GPU devices, opened after the fork, how much that is. `MILLRACE_LOCK_DIR` moves the
-locks (default: `millrace-locks` in the system's temporary folder). Limit: processes that use a card without a lock
-are not seen.
+Spark assigns card addresses, but each local worker counts from 0, so two executors may get the same card. A card
+therefore has lock files, one for each task that may use it at once (`slots`). The operating system releases a lock when
+its process ends for any reason. With several slots a task may use only its share of the card's memory:
+`MILLRACE_DEVICE_SHARE` passes that share to the GPU devices, which are opened after the fork. `MILLRACE_LOCK_DIR` sets
+the folder of the locks (default: `millrace-locks` in the system's temporary folder). Limit: processes that use a card
+without a lock are not detected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WAIT_SECONDS = 0.02
 
 @contextmanager
 def card_lock(card: str, slots: int = 1) -> Iterator[None]:
-    """Hold a slot of a card; waits until one is free."""
+    """Hold a slot of a card; wait until one is free."""
     handle = _take(card, slots)
     before = os.environ.get(SHARE)
     if slots > 1:
@@ -41,7 +41,7 @@ def card_lock(card: str, slots: int = 1) -> Iterator[None]:
 
 
 def _take(card: str, slots: int) -> int:
-    """The first slot that is free, as an open file that is locked."""
+    """Lock the first free slot; return its open file."""
     names = [lock_folder() / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', card)}.{slot}" for slot in range(slots)]
     handles = [_open(name) for name in names]
     while True:
@@ -58,19 +58,19 @@ def _take(card: str, slots: int) -> int:
 
 
 def _open(path: Path) -> int:
-    """A lock's file, which every user may open; in a shared folder Linux lets only its owner open it with `O_CREAT`."""
+    """Open a lock file for every user; in a sticky folder Linux lets only the owner open it with `O_CREAT`."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         with suppress(FileNotFoundError):
             return os.open(path, flags)
-        with suppress(FileExistsError):  # another process was faster
+        with suppress(FileExistsError):  # another process created it first
             handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-            os.fchmod(handle, 0o666)  # whatever the user's mask says
+            os.fchmod(handle, 0o666)  # regardless of the umask
             return handle
 
 
 def lock_folder() -> Path:
-    """Where locks are, one folder for all users of a machine; one that is there already is left as it is."""
+    """The folder of the locks, shared by all users of a machine; an existing one keeps its permissions."""
     path = Path(os.environ.get("MILLRACE_LOCK_DIR") or Path(tempfile.gettempdir()) / "millrace-locks")
     with suppress(FileExistsError):
         path.mkdir(parents=True)

@@ -1,8 +1,9 @@
-"""Tells Spark which cards a machine has: `python -m millrace.spark.cluster.discovery gpu|fpga`, run by scripts here.
+"""Lists a machine's cards for Spark: `python -m millrace.spark.cluster.discovery gpu|fpga`, run by the scripts here.
 
 Spark starts `discover_gpu.sh` or `discover_fpga.sh` on every executor (`spark.executor.resource.gpu.discoveryScript`)
-and reads one line of JSON. An address is what stands behind the colon of a device's name: `cuda:1` is address 1,
-`fpga:pynq-z2` address `pynq-z2`. CUDA's numbers go first: a card that both CUDA and OpenCL see would count twice.
+and reads one line of JSON. An address is the part of a device's name after the colon: `cuda:1` has address 1,
+`fpga:pynq-z2` has address `pynq-z2`. OpenCL's cards are listed only if CUDA has none: a card that
+both APIs see would count twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _KINDS: dict[str, tuple[Callable[[str], bool], ...]] = {
 
 
 def addresses(resource: str) -> list[str]:
-    """The cards of a kind that can be used here, by address."""
+    """The addresses of the usable cards of a kind."""
     if resource not in _KINDS:
         raise ArgumentError(f"resource {resource!r} is unknown; allowed are {', '.join(_KINDS)}")
     usable = [info for info in devices() if info.available and ":" in info.name]
@@ -33,7 +34,7 @@ def addresses(resource: str) -> list[str]:
 
 
 def main() -> None:
-    """Print what Spark reads."""
+    """Print the line of JSON that Spark reads."""
     resource = sys.argv[1] if len(sys.argv) > 1 else ""
     sys.stdout.write(json.dumps({"name": resource, "addresses": addresses(resource)}) + "\n")
 

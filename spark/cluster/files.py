@@ -1,8 +1,8 @@
 """Files that every worker reads: an index or a table, saved once by the driver and memory-mapped by each worker.
 
-A worker first looks at the path itself, for local mode and shared file systems; where it is not there, among the files
-that Spark brought (`addArtifacts`). Which of the two is asked for is found by asking the workers (`workers.py`). Files
-that we make live in a folder of the driver's process and go with it.
+A worker first tries the path itself (local mode, shared file systems), then the files that Spark copied to it
+(`addArtifacts`). `workers.py` finds out whether a copy is needed. Files that this module creates are in a folder of the
+driver's process, which is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _HEAD_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Shipped:
-    """A file by its path on the driver; its size and first bytes tell it from another that had or gets the same name.
+class SharedFile:
+    """A file by its path on the driver; size and first bytes detect another file of the same name.
 
-    An index's first bytes hold the checksum of its header, and that holds those of all its parts.
+    An index's first bytes hold the checksum of its header, which holds the checksums of all its parts.
     """
 
     path: str
@@ -38,27 +38,27 @@ class Shipped:
 
     @property
     def name(self) -> str:
-        """What Spark calls it where it brought it."""
+        """The name of the copy that Spark makes."""
         return Path(self.path).name
 
     def visible(self) -> str | None:
-        """Where this process sees the file, if it does."""
+        """The path at which this process sees the file, or None."""
         if self._is_at(Path(self.path)):
             return self.path
         try:
-            brought = Path(SparkFiles.get(self.name))
-        except Exception:  # outside of a task there is no such folder, and pyspark says so in several ways
+            copied = Path(SparkFiles.get(self.name))
+        except Exception:  # outside of a task pyspark has no such folder and raises several types
             return None
-        return str(brought) if self._is_at(brought) else None
+        return str(copied) if self._is_at(copied) else None
 
     def locate(self) -> str:
-        """The same, for a task that needs it."""
+        """The same, but a missing file is a `StateError`."""
         found = self.visible()
         if found is None:
             raise StateError(
                 f"this worker cannot see {self.path} ({self.size:,} bytes) as it was when the call was made, and Spark "
-                f"has not brought it: put it on a file system that all workers share and make the call again if it was "
-                f"saved anew, or give the index itself instead of its path"
+                f"has not copied it: put it on a file system that all workers share; if it was saved again, repeat the "
+                f"call; or pass the index itself instead of its path"
             )
         return found
 
@@ -74,41 +74,41 @@ def _size_and_head(path: Path) -> tuple[int, str]:
         return os.fstat(file.fileno()).st_size, file.read(_HEAD_BYTES).hex()
 
 
-def shipped(path: str | Path) -> Shipped:
-    """A file that this process sees."""
-    whole = Path(path).absolute()
+def shared_file(path: str | Path) -> SharedFile:
+    """Describe a file that this process sees."""
+    absolute = Path(path).absolute()
     try:
-        return Shipped(str(whole), *_size_and_head(whole))
+        return SharedFile(str(absolute), *_size_and_head(absolute))
     except OSError as error:
-        raise ArgumentError(f"cannot open {whole}: {error.strerror}; give a file that can be read") from error
+        raise ArgumentError(f"cannot open {absolute}: {error.strerror}; name a file that can be read") from error
 
 
 @cache
 def folder() -> Path:
-    """Where this process keeps what it makes for workers."""
+    """The folder for files that this process makes for workers."""
     made = Path(tempfile.mkdtemp(prefix="millrace-spark-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
 
 def new_path(ending: str) -> Path:
-    """A name that no other file has."""
+    """A unique path in that folder."""
     return folder() / f"{uuid.uuid4().hex}{ending}"
 
 
-def save_table(table: pa.Table) -> Shipped:
-    """A table as one batch in an Arrow IPC file."""
+def save_table(table: pa.Table) -> SharedFile:
+    """Save a table as one batch in an Arrow IPC file."""
     path = new_path(".arrow")
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
         file.write_table(table.combine_chunks(), max_chunksize=max(1, table.num_rows))
-    return shipped(path)
+    return shared_file(path)
 
 
-def map_table(file: Shipped) -> pa.Table:
-    """That table, mapped: its columns lie in the system's cache, once for all workers of a machine."""
+def map_table(file: SharedFile) -> pa.Table:
+    """Memory-map a saved table; all workers of a machine share its pages."""
     return pa.ipc.open_file(pa.memory_map(file.locate())).read_all()
 
 
-def bring(spark: SparkSession, file: Shipped) -> None:
-    """Have Spark copy a file to every worker, now and later."""
+def copy_to_workers(spark: SparkSession, file: SharedFile) -> None:
+    """Let Spark copy a file to every worker, including those that start later."""
     spark.addArtifacts(file.path, file=True)

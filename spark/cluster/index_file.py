@@ -1,4 +1,4 @@
-"""What the driver must know of an index file that only workers see: its types, its size and how it begins."""
+"""Describes an index file that only workers see, for the driver: its types, its size and its first bytes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import pyarrow as pa
 
 import millrace as mr
-from millrace.spark.cluster.files import shipped
+from millrace.spark.cluster.files import shared_file
 
 
 def describe_index(path: str) -> dict[str, Any]:
-    """What the driver must know of an index that only workers see."""
+    """The file's size, first bytes and the Arrow schema of key and value."""
     index = mr.OrderedIndex.open(path, device="cpu", threads=1)
     values = index.lookup(pa.nulls(0)).type
     schema = pa.schema([pa.field("key", _key_type(index)), pa.field("value", values)])
-    file = shipped(path)
+    file = shared_file(path)
     return {"size": file.size, "head": file.head, "schema": schema.serialize().to_pybytes().hex()}
 
 
 def _key_type(index: mr.OrderedIndex) -> pa.DataType:
-    """An Arrow type of the index's keys, from its name."""
+    """The Arrow type of the index's keys, from its name in the stats."""
     name = index.stats["key_type"]
     if name.startswith("timestamp["):
         unit, _, zone = name.removeprefix("timestamp[").removesuffix("]").partition(", tz=")

@@ -1,10 +1,10 @@
-"""What a call counted, by Spark's observed metrics: rows, rows that cannot match, and what devices did.
+"""Counts of a call, by Spark's observed metrics: rows, rows that cannot match, and the work of the devices.
 
 Streaming calls always observe their input: the counts are in the query's progress (`observedMetrics`, under names
-that begin with `millrace`). To count in a batch action, give a `Metrics` to the call and read it afterwards; it also
-counts what the devices did, by a column that tasks fill and that is gone before the user sees the rows. Spark updates
-observed metrics row by row, about as slowly as it does anything, so a batch call without a `Metrics` counts nothing.
-They tell of the first action that ends; a limit may stop an action early. The names of counts are in `docs/spark.md`.
+that begin with `millrace`). To count in a batch action, pass a `Metrics` to the call and read it after the action. It
+also counts the work of the devices, through a column that tasks fill and that is removed from the result. Spark updates
+observed metrics row by row, which is slow, so a batch call without a `Metrics` counts nothing. The counts are those of
+the first action that ends; a limit may stop an action early. `docs/spark.md` lists the names of the counts.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from pyspark.sql import types as ty
 
 _numbers = itertools.count()
 TASK_FIELDS = ("tasks", "asked", "held", "pairs", "device_rows", "device_cycles", "device_ns", "fallbacks")
-"""What a task tells of its device, as 64-bit integers; see `work.tally`."""
+"""The counts that a task reports, as 64-bit integers; see `tally` in `exec/join_rows.py`."""
 TASK_COLUMN = "__millrace_task"
 TASK_TYPE = ty.StructType([ty.StructField(name, ty.LongType()) for name in TASK_FIELDS])
 
 
 class Metrics:
-    """Counts of one call, to be read after the action: `m = Metrics(); ms.join(..., metrics=m).count(); m.get`."""
+    """Counts of one call, read after the action: `m = Metrics(); ms.join(..., metrics=m).count(); m.get`."""
 
     def __init__(self) -> None:
-        """Nothing counted yet."""
+        """All counts are still unknown."""
         self._observed: list[Any] = []
         self._known: dict[str, int] = {}
         self._used = False
 
     def start(self) -> None:
-        """One object counts one call."""
+        """Begin a call; one object counts one call."""
         from millrace.errors import ArgumentError
 
         if self._used:
-            raise ArgumentError("this Metrics was given to a call already: make a new one for each call")
+            raise ArgumentError("this Metrics was already passed to a call: make a new one for each call")
         self._used = True
 
     @property
@@ -49,17 +49,17 @@ class Metrics:
         return found
 
     def know(self, counts: dict[str, int]) -> None:
-        """Counts that were known on the driver."""
+        """Add counts that the driver knows."""
         self._known |= counts
 
     def watch(self, frame: DataFrame, counts: dict[str, Column]) -> DataFrame:
-        """The frame, observed."""
+        """The frame with an observation of `counts`."""
         self._observed.append(_observation(frame))
         return _observe(frame, self._observed[-1], counts)
 
 
 def _observation(frame: DataFrame) -> Any:
-    """Classic and Connect have a class each."""
+    """A new observation; Classic and Connect have separate classes."""
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         from pyspark.sql.connect.observation import Observation as ConnectObservation
 
@@ -68,7 +68,7 @@ def _observation(frame: DataFrame) -> Any:
 
 
 def watched(frame: DataFrame, counts: dict[str, Column], call: str, metrics: Metrics | None) -> DataFrame:
-    """The frame, observed for whoever asked; a stream always, for its progress."""
+    """The frame with an observation: always for a stream, for a batch frame only with `metrics`."""
     if frame.isStreaming:
         return _observe(frame, f"millrace_{call}_{next(_numbers)}", counts)
     return frame if metrics is None else metrics.watch(frame, counts)
@@ -79,10 +79,10 @@ def _observe(frame: DataFrame, observation: Any, counts: dict[str, Column]) -> D
 
 
 def input_counts(side: str, unusable: str) -> dict[str, Column]:
-    """Rows, and rows that cannot match, of an input."""
+    """For an input: the rows, and the rows that cannot match."""
     return {f"{side}_rows": fn.count(fn.lit(1)), f"{side}_null_keys": fn.count_if(fn.expr(unusable))}
 
 
 def task_counts() -> dict[str, Column]:
-    """Sums over what tasks told."""
+    """Sums of the counts that tasks report."""
     return {name: fn.sum(fn.col(f"{TASK_COLUMN}.{name}")) for name in TASK_FIELDS}

@@ -1,4 +1,4 @@
-"""A local Spark session for the demo, the bench and the examples: quiet, with this Python in its workers."""
+"""A local Spark session for the demo, the bench and the examples: little logging, and workers that run this Python."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from millrace.errors import DeviceUnavailable
 
 
 def local_session(master: str = "local[2]", log: Path | None = None, **settings: str) -> SparkSession:
-    """A session; dots in a setting's name are written as two underscores.
+    """Start or get a session; write dots in a setting's name as two underscores.
 
-    `log`: a file for what a Java process that is started here, and the Python workers below it, would write to stderr.
+    `log`: a file for the stderr of the Java process that this call starts, and of its Python workers.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    here = str(Path(millrace.__file__).parents[1])
+    package = str(Path(millrace.__file__).parents[1])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if here not in paths:  # workers find the millrace that this process has, installed or not
-        os.environ["PYTHONPATH"] = os.pathsep.join([here, *(p for p in paths if p)])
-    given = {
+    if package not in paths:  # workers find the same millrace as this process, installed or not
+        os.environ["PYTHONPATH"] = os.pathsep.join([package, *(p for p in paths if p)])
+    conf = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
@@ -37,18 +37,18 @@ def local_session(master: str = "local[2]", log: Path | None = None, **settings:
         **{name.replace("__", "."): value for name, value in settings.items()},
     }
     builder = SparkSession.builder.master(master).appName("millrace")
-    for name, value in given.items():
+    for name, value in conf.items():
         builder = builder.config(name, value)
     try:
         with _errors_to(log):
             return builder.getOrCreate()
-    except Exception as error:  # pyspark raises whatever Java's absence makes
+    except Exception as error:  # pyspark raises various types if Java is missing
         raise DeviceUnavailable(f"Spark does not start ({error}): it needs Java 17; see `millrace doctor`") from error
 
 
 @contextmanager
 def _errors_to(log: Path | None) -> Iterator[None]:
-    """Processes that are started meanwhile write to a file what they would write to stderr; this one is as before."""
+    """Redirect the stderr of processes that start inside this context to a file; restore it for this process after."""
     if log is None:
         yield
         return

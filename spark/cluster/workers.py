@@ -1,8 +1,8 @@
-"""Asks the workers, once per session and file, what could make a job fail later: their millrace, and what they see.
+"""Checks the workers once per session and file, to find early what would make a job fail later: version and files.
 
-A tiny job runs on as many tasks as the session has by default; what it finds wrong is raised on the driver at once. It
-cannot reach executors that come later, so every task checks again for itself (`task.py`). The function that is sent is
-made here, inside another: so it travels by value, and tells of a worker that has no millrace at all.
+A small job runs on as many tasks as the session has by default; problems are raised on the driver at once. The job
+cannot check executors that start later, so every task checks again for itself (`task.py`). The function for the
+workers is defined inside another function, so that Spark sends it by value: it also works on a worker without millrace.
 """
 
 from __future__ import annotations
@@ -18,113 +18,115 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.errors import ArgumentError, MillraceError, StateError
-from millrace.spark.cluster.files import Shipped, bring
+from millrace.spark.cluster.files import SharedFile, copy_to_workers
 
-_MOST_TASKS = 1 << 10
+_MAX_TASKS = 1 << 10
 _known: weakref.WeakKeyDictionary[SparkSession, Workers] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Workers:
-    """What is known of a session's workers: how many tasks it runs by default."""
+    """A session's workers: how many tasks it runs by default."""
 
     tasks: int
 
 
-def _question(path: str | None, known: tuple[int, str] | None) -> Callable[[Iterator[pa.RecordBatch]], Any]:
-    """The function that workers run: one line of JSON each. A file of which nothing is `known` is described."""
+def _worker_check(path: str | None, known: tuple[int, str] | None) -> Callable[[Iterator[pa.RecordBatch]], Any]:
+    """The function that workers run; it returns one line of JSON. Without `known` it describes the index `path`."""
 
-    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import json as _json
         import os as _os
         import socket as _socket
 
         import pyarrow as _pa
 
-        told = {"host": _socket.gethostname(), "pid": _os.getpid()}
+        report = {"host": _socket.gethostname(), "pid": _os.getpid()}
         try:
             import millrace as _millrace
 
-            told["version"] = _millrace.__version__
+            report["version"] = _millrace.__version__
             if path is not None:
-                from millrace.spark.cluster.files import Shipped as _Shipped
+                from millrace.spark.cluster.files import SharedFile as _SharedFile
 
                 if known is not None:
-                    told["sees"] = _Shipped(path, *known).visible() is not None
+                    report["sees"] = _SharedFile(path, *known).visible() is not None
                 elif _os.path.exists(path):
                     from millrace.spark.cluster.index_file import describe_index as _describe
 
-                    told["index"] = _describe(path)
+                    report["index"] = _describe(path)
         except Exception as error:
-            told["error"] = f"{type(error).__name__}: {error}"
+            report["error"] = f"{type(error).__name__}: {error}"
         for _ in batches:
             pass
-        yield _pa.record_batch([_pa.array([_json.dumps(told)])], names=["told"])
+        yield _pa.record_batch([_pa.array([_json.dumps(report)])], names=["report"])
 
-    return answer
-
-
-def _ask(spark: SparkSession, path: str | None, known: tuple[int, str] | None = None) -> list[dict[str, Any]]:
-    """What each task's worker says."""
-    asked = spark.range(_MOST_TASKS).mapInArrow(_question(path, known), "told string")
-    return [json.loads(row.told) for row in asked.collect()]
+    return check
 
 
-def _check_versions(answers: list[dict[str, Any]]) -> None:
-    for told in answers:
-        found = told.get("version")
+def _collect_reports(
+    spark: SparkSession, path: str | None, known: tuple[int, str] | None = None
+) -> list[dict[str, Any]]:
+    """One report of each task's worker."""
+    checked = spark.range(_MAX_TASKS).mapInArrow(_worker_check(path, known), "report string")
+    return [json.loads(row.report) for row in checked.collect()]
+
+
+def _check_versions(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        found = report.get("version")
         if found != mr.__version__:
-            what = f"has millrace {found}" if found else f"cannot import millrace ({told.get('error')})"
+            what = f"has millrace {found}" if found else f"cannot import millrace ({report.get('error')})"
             raise StateError(
-                f"the worker on {told['host']} {what}, this driver has {mr.__version__}: install the same version for "
-                f"spark.pyspark.python on every worker"
+                f"the worker on {report['host']} {what}, this driver has {mr.__version__}: install the same version "
+                f"for spark.pyspark.python on every worker"
             )
-        if "error" in told:
-            raise StateError(f"the worker on {told['host']} cannot use millrace: {told['error']}")
+        if "error" in report:
+            raise StateError(f"the worker on {report['host']} cannot use millrace: {report['error']}")
 
 
 def check_workers(spark: SparkSession) -> Workers:
-    """Raise a `StateError` if a worker's millrace is not the driver's; asked once per session."""
+    """Raise a `StateError` if a worker has another version of millrace; runs once per session."""
     if spark not in _known:
-        answers = _ask(spark, None)
-        _check_versions(answers)
-        _known[spark] = Workers(len(answers))
+        reports = _collect_reports(spark, None)
+        _check_versions(reports)
+        _known[spark] = Workers(len(reports))
     return _known[spark]
 
 
-def deliver(spark: SparkSession, file: Shipped) -> None:
-    """Make sure that workers can read a file, by having Spark copy it where they do not see it."""
+def deliver(spark: SparkSession, file: SharedFile) -> None:
+    """Make sure that workers can read a file; Spark copies it if they do not see it."""
     check_workers(spark)
     if str(spark.conf.get("spark.master", "") or "").startswith("local["):
-        return  # workers are this machine's
+        return  # all workers run on this machine
     known = file.size, file.head
-    if all(told.get("sees") for told in _ask(spark, file.path, known)):
+    if all(report.get("sees") for report in _collect_reports(spark, file.path, known)):
         return
-    bring(spark, file)
-    answers = _ask(spark, file.path, known)
-    blind = sorted({told["host"] for told in answers if not told.get("sees")})
-    if blind:
+    copy_to_workers(spark, file)
+    reports = _collect_reports(spark, file.path, known)
+    hosts = sorted({report["host"] for report in reports if not report.get("sees")})
+    if hosts:
         raise StateError(
-            f"workers on {', '.join(blind)} can neither see {file.path} nor get it from Spark: put it on a file system "
+            f"workers on {', '.join(hosts)} can neither see {file.path} nor get it from Spark: put it on a file system "
             f"that all workers share"
         )
 
 
 def describe_remote(spark: SparkSession, path: str) -> dict[str, Any]:
-    """What workers say of an index file that only they see."""
+    """The workers' description of an index file that only they see."""
     check_workers(spark)
-    answers = _ask(spark, path)
-    for told in answers:
-        if "error" in told:
-            raise _as_error(told)
-        if "index" not in told:
+    reports = _collect_reports(spark, path)
+    for report in reports:
+        if "error" in report:
+            raise _as_error(report)
+        if "index" not in report:
             raise ArgumentError(
-                f"index {path!r}: neither the driver nor the worker on {told['host']} has such a file: put it on a "
-                f"file system that all workers share, or give the index itself instead of its path"
+                f"index {path!r}: neither the driver nor the worker on {report['host']} has such a file: put it on a "
+                f"file system that all workers share, or pass the index itself instead of its path"
             )
-    found: dict[str, Any] = answers[0]["index"]
+    found: dict[str, Any] = reports[0]["index"]
     return found
 
 
-def _as_error(told: dict[str, Any]) -> MillraceError:
-    return StateError(f"the worker on {told['host']} cannot open the index: {told['error']}")
+def _as_error(report: dict[str, Any]) -> MillraceError:
+    return StateError(f"the worker on {report['host']} cannot open the index: {report['error']}")

@@ -1,1 +1,1 @@
-"""How batch joins run: broadcast or shuffle, and what each task does with its rows."""
+"""Runs batch joins: broadcast or shuffle, and the work of each task."""

@@ -1,8 +1,8 @@
-"""What join tasks do with rows: ask a held table, and make the rows that `how` wants of what was found.
+"""What join tasks do with rows: search the held table for partners, and build the rows that `how` wants.
 
-Both ways to spread a join end here. A `Job` says everything about it and travels to the tasks; the columns of the
-condition go to `TableProbe`, which knows only row numbers; payload is gathered once, from where it lies. Batches of
-rows are put together before they are asked with, since an index is fastest on many at once.
+Broadcast and shuffle joins both use this module. A `JoinJob` describes the join and is sent to the tasks. Only the
+columns of the condition go to `TableProbe`, which returns row numbers; payload is gathered once, from the input tables.
+Small batches are merged before the search, because an index is fastest with many rows at once.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import pyarrow as pa
 
 from millrace.join_parts.table_probe import Partners, TableProbe
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_FIELDS
-from millrace.spark.cluster.task import Asked, Place
-from millrace.table_join import with_lonely
+from millrace.spark.cluster.task import DeviceRequest, TaskDevice
+from millrace.table_join import with_unmatched
 
-ASK_ROWS = 1 << 17
-"""About how many rows are asked with at once."""
+PROBE_ROWS = 1 << 17
+"""About how many rows search the held table at once."""
 OUT_ROWS = 1 << 16
-"""Rows of a batch that goes back to Spark."""
+"""Rows of a batch that is returned to Spark."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """A join: its condition, which columns it uses, and what comes out."""
+class JoinJob:
+    """A join: its condition, the columns it uses, and the output it produces."""
 
     on: str
     how: str
     columns: tuple[tuple[str, tuple[str, ...]], ...]
-    asked: Asked
-    told: bool
-    """Whether tasks tell what they did."""
+    device_request: DeviceRequest
+    report: bool
+    """Whether each task adds a row with its counts."""
 
     def keys(self, side: str, table: pa.Table) -> pa.Table:
         """The columns that the condition reads."""
@@ -42,71 +42,71 @@ class Job:
 
     @property
     def pairs(self) -> bool:
-        """Whether pairs are wanted, not only which rows have any."""
+        """Whether the output has pairs, rather than only rows of r."""
         return self.how in ("inner", "left")
 
 
-def open_probe(job: Job, held: pa.Table, asking: pa.Schema, side: str, place: Place) -> TableProbe:
-    """A probe over the held table's keys."""
+def open_probe(job: JoinJob, held: pa.Table, probing: pa.Schema, side: str, device: TaskDevice) -> TableProbe:
+    """A probe of the held table's keys; `side` is the held side, `probing` the schema of the other."""
     names = dict(job.columns)["r" if side == "s" else "s"]
-    schema = pa.schema([asking.field(name) for name in names])
+    schema = pa.schema([probing.field(name) for name in names])
     return TableProbe.of(
         job.on,
         job.keys(side, held),
         schema,
         side=side,
-        device=place.device,
-        threads=place.threads,
-        fallback=job.asked.fallback,
+        device=device.name,
+        threads=device.threads,
+        fallback=job.device_request.fallback,
         counting=not job.pairs,
     )
 
 
-def in_bulk(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
-    """Batches put together until they are so many rows."""
-    held: list[pa.RecordBatch] = []
+def merge_batches(batches: Iterable[pa.RecordBatch], min_rows: int) -> Iterator[pa.Table]:
+    """Concatenate batches into tables of at least `min_rows` rows; the last one may have fewer."""
+    waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         rows += batch.num_rows
-        if rows >= most:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, rows = [], 0
+        if rows >= min_rows:
+            yield pa.Table.from_batches(waiting).combine_chunks()
+            waiting, rows = [], 0
     if rows:
-        yield pa.Table.from_batches(held).combine_chunks()
+        yield pa.Table.from_batches(waiting).combine_chunks()
 
 
-def ask(job: Job, probe: TableProbe, asking: pa.Table, side: str) -> Partners:
-    """What a table of the asking side finds in the held one, which is `side`: row numbers, no payload."""
-    return probe.ask(job.keys("r" if side == "s" else "s", asking), want_pairs=job.pairs)
+def find_partners(job: JoinJob, probe: TableProbe, probing: pa.Table, side: str) -> Partners:
+    """The partners of the probing rows in the held table, which is `side`: row numbers, no payload."""
+    return probe.find_partners(job.keys("r" if side == "s" else "s", probing), want_pairs=job.pairs)
 
 
-def gather(job: Job, found: Partners, asking: pa.Table, held: pa.Table, side: str) -> Iterator[pa.RecordBatch]:
-    """The rows that go back to Spark for what was found."""
+def gather(job: JoinJob, found: Partners, probing: pa.Table, held: pa.Table, side: str) -> Iterator[pa.RecordBatch]:
+    """The output rows for the partners found, as batches for Spark."""
     if not job.pairs:
         kept = found.counts > 0 if job.how == "semi" else found.counts == 0
-        yield from _batches(job, [_named("r", asking.take(pa.array(np.flatnonzero(kept))))])
+        yield from _batches(job, [_named("r", probing.take(pa.array(np.flatnonzero(kept))))])
         return
     rows, partners = _rows_of(job, found)
     for start in range(0, len(rows), OUT_ROWS):
-        own = _named("r" if side == "s" else "s", asking.take(rows.slice(start, OUT_ROWS)))
+        own = _named("r" if side == "s" else "s", probing.take(rows.slice(start, OUT_ROWS)))
         other = _named(side, held.take(partners.slice(start, OUT_ROWS)))
         yield from _batches(job, [own, other] if side == "s" else [other, own])
 
 
-def _rows_of(job: Job, found: Partners) -> tuple[pa.Array, pa.Array]:
-    return with_lonely(found) if job.how == "left" else (pa.array(found.rows), pa.array(found.partners))
+def _rows_of(job: JoinJob, found: Partners) -> tuple[pa.Array, pa.Array]:
+    return with_unmatched(found) if job.how == "left" else (pa.array(found.rows), pa.array(found.partners))
 
 
 def _named(side: str, table: pa.Table) -> pa.Table:
     return table.rename_columns([f"{side}_{name}" for name in table.column_names])
 
 
-def _batches(job: Job, parts: list[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The columns of both sides beside each other, as batches."""
+def _batches(job: JoinJob, parts: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The columns of all `parts` side by side, as batches."""
     columns = {name: part.column(name) for part in parts for name in part.column_names}
     rows = parts[0].num_rows
-    if job.told:
+    if job.report:
         columns[TASK_COLUMN] = pa.chunked_array([pa.nulls(rows, TASK_ARROW)])
     table = pa.table(columns) if columns else None
     if table is not None and rows:
@@ -117,7 +117,7 @@ TASK_ARROW = pa.struct([pa.field(name, pa.int64()) for name in TASK_FIELDS])
 
 
 def tally(stats: dict[str, Any]) -> dict[str, int]:
-    """What a probe's stats say of the work: the rows that went through the device's probers, cycles and time."""
+    """The counts of a probe's stats: rows, pairs, and the rows, cycles and time of the device's probers."""
 
     def total(ending: str) -> int:
         return sum(value for name, value in stats.items() if name.endswith(ending) and isinstance(value, int))
@@ -134,16 +134,16 @@ def tally(stats: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def out_schema(job: Job, asking: pa.Schema, held: pa.Schema, side: str) -> pa.Schema:
-    """The columns that a task gives back."""
-    of = {side: held, "r" if side == "s" else "s": asking}
+def out_schema(job: JoinJob, probing: pa.Schema, held: pa.Schema, side: str) -> pa.Schema:
+    """The columns of a task's output."""
+    of = {side: held, "r" if side == "s" else "s": probing}
     sides = ("r", "s") if job.pairs else ("r",)
     fields = [pa.field(f"{one}_{f.name}", f.type) for one in sides for f in of[one]]
-    return pa.schema([*fields, *([pa.field(TASK_COLUMN, TASK_ARROW)] if job.told else [])])
+    return pa.schema([*fields, *([pa.field(TASK_COLUMN, TASK_ARROW)] if job.report else [])])
 
 
-def told_row(schema: pa.Schema, counts: dict[str, int]) -> pa.RecordBatch:
-    """A row of nulls that carries what a task did; it is taken out again before anyone sees it."""
-    told = pa.array([counts], TASK_ARROW)
-    arrays = [told if field.name == TASK_COLUMN else pa.nulls(1, field.type) for field in schema]
+def report_row(schema: pa.Schema, counts: dict[str, int]) -> pa.RecordBatch:
+    """A row of nulls that carries a task's counts; `ms.join` removes it from its result."""
+    report = pa.array([counts], TASK_ARROW)
+    arrays = [report if field.name == TASK_COLUMN else pa.nulls(1, field.type) for field in schema]
     return pa.record_batch(arrays, schema=schema)

@@ -1,1 +1,1 @@
-"""How a join is spread over tasks: columns, samples, routes and the strategy."""
+"""Plans how a join is distributed over tasks: columns, samples, routes and the strategy."""

@@ -1,7 +1,7 @@
-"""Spark's columns and types, seen from Arrow: schemas, columns that must be there, and keys that cannot match.
+"""Spark's columns and types as Arrow sees them: schemas, checks for required columns, and keys that cannot match.
 
-Whatever does not fit is told here, on the driver, before a job runs. Timestamps are microseconds in Spark; the zone
-that their Arrow type names is the session's, which changes no value.
+Everything that does not fit raises an error here, on the driver, before a job runs. Spark's timestamps are in
+microseconds; the zone in their Arrow type is the session's and does not change any value.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ FIXED = (ty.NumericType, ty.DatetimeType, ty.BooleanType)
 
 
 def check_frame(given: Any, label: str) -> DataFrame:
-    """A Spark frame, classic or Connect, whose columns have different names."""
+    """Check that an argument is a Spark frame, classic or Connect, without duplicate column names."""
     if not isinstance(given, DataFrame):
         raise ArgumentError(
             f"{label} is a {type(given).__name__}; allowed is a Spark DataFrame: make one with spark.createDataFrame"
         )
-    doubled = sorted(name for name, count in Counter(given.columns).items() if count > 1)
-    if doubled:
-        raise SchemaError(f"{label} has several columns named {', '.join(doubled)}: rename them, names must differ")
+    duplicates = sorted(name for name, count in Counter(given.columns).items() if count > 1)
+    if duplicates:
+        raise SchemaError(f"{label} has several columns named {', '.join(duplicates)}: rename them, names must differ")
     return given
 
 
 def check_column(frame: DataFrame, name: Any, label: str) -> ty.StructField:
-    """A column of a frame by its name."""
+    """The field of a frame's column, by name."""
     if not isinstance(name, str):
         raise ArgumentError(f"{label} is a {type(name).__name__}; allowed is the name of a column")
     for field in frame.schema.fields:
@@ -45,9 +45,9 @@ def check_column(frame: DataFrame, name: Any, label: str) -> ty.StructField:
 
 
 def check_new(frame: DataFrame, names: Iterable[str]) -> None:
-    """Names of columns to be added, which neither the frame nor another of them has.
+    """Check names of new columns: neither the frame nor another new column may have them.
 
-    The session says whether case tells names apart; by default it does not.
+    The session decides whether names are case-sensitive; by default they are not.
     """
     exact = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     taken = {name if exact else name.lower(): name for name in frame.columns}
@@ -61,17 +61,17 @@ def check_new(frame: DataFrame, names: Iterable[str]) -> None:
 
 
 def arrow_schema(schema: ty.StructType, label: str) -> pa.Schema:
-    """The types that a task sees."""
+    """The Arrow types that a task sees."""
     try:
         return to_arrow_schema(schema, timezone="UTC", error_on_duplicated_field_names_in_struct=True)
-    except Exception as error:  # pyspark raises several kinds for types that Arrow does not have
+    except Exception as error:  # pyspark raises various types for what Arrow does not have
         raise SchemaError(
-            f"{label} has a column that cannot be brought to Arrow ({_first_line(error)}): drop it, or cast it"
+            f"{label} has a column that cannot be converted to Arrow ({_first_line(error)}): drop it, or cast it"
         ) from error
 
 
 def spark_type(arrow: pa.DataType, label: str) -> ty.DataType:
-    """The Spark type of an Arrow type, or an error that says what to do."""
+    """The Spark type of an Arrow type; a `SchemaError` if there is none."""
     try:
         found: ty.DataType = from_arrow_type(arrow, prefer_timestamp_ntz=True)
     except Exception as error:  # as above
@@ -83,12 +83,12 @@ def spark_type(arrow: pa.DataType, label: str) -> ty.DataType:
 
 
 def arrow_type(spark: ty.DataType) -> pa.DataType:
-    """The exact Arrow type that Spark expects of a column declared so."""
+    """The exact Arrow type that Spark expects for a column of this type."""
     return to_arrow_type(spark, timezone="UTC")
 
 
 def quoted(name: str) -> str:
-    """A column by its very name, dots and all, in SQL."""
+    """A column name quoted for SQL, so that dots and spaces are part of the name."""
     return f"`{name.replace('`', '``')}`"
 
 
@@ -98,7 +98,7 @@ def column(name: str) -> Column:
 
 
 def unusable(schema: ty.StructType, names: Collection[str]) -> str:
-    """Whether a row has a null or NaN in one of these columns, and so matches nothing: SQL that is never null."""
+    """SQL that is true if a row has a null or NaN in one of these columns, so that it cannot match; never null."""
     terms = [f"{quoted(name)} IS NULL" for name in names]
     # isnan(null) is false in Spark
     terms += [f"isnan({quoted(name)})" for name in names if isinstance(schema[name].dataType, FLOATS)]
@@ -106,17 +106,17 @@ def unusable(schema: ty.StructType, names: Collection[str]) -> str:
 
 
 def row_bytes(schema: ty.StructType) -> int:
-    """About how many bytes a row takes: 8 a number, 32 anything else."""
+    """Estimated bytes of a row: 8 for a number, 32 for anything else."""
     return max(8, sum(8 if isinstance(f.dataType, FIXED) else 32 for f in schema.fields))
 
 
 def has_fixed_rows(schema: ty.StructType) -> bool:
-    """Whether all rows take the same."""
+    """Whether all rows have the same size."""
     return all(isinstance(f.dataType, FIXED) for f in schema.fields)
 
 
 def measured_bytes(frame: DataFrame) -> int:
-    """About how many bytes a frame takes, by looking at all of its rows: text and the like by their length."""
+    """Estimated bytes of a frame, from a pass over all its rows; text and the like count by their length."""
     size = fn.lit(0)
     for field in frame.schema.fields:
         size = size + (fn.lit(8) if isinstance(field.dataType, FIXED) else _length(field))
@@ -125,7 +125,7 @@ def measured_bytes(frame: DataFrame) -> int:
 
 
 def _length(field: ty.StructField) -> Column:
-    """Bytes of a value that is no number; of a nested one, as JSON, which is about what Arrow takes."""
+    """Bytes of a value that is not a number; a nested value counts as JSON, which is about its size in Arrow."""
     value = column(field.name)
     if isinstance(field.dataType, ty.ArrayType | ty.MapType | ty.StructType):
         value = fn.to_json(fn.struct(value))

@@ -1,15 +1,15 @@
-"""Which rows go where: a route's ranges as Spark SQL in doubles, and *cells*, the places of a spread join.
+"""Which rows go to which shard: a route's ranges as Spark SQL in doubles, and *cells*, ranges of a key.
 
-Rows of the home side go to the one cell that their key lies in; rows of the other side to every cell that one of their
-ranges touches. So each pair meets in exactly one cell, the home row's, and a cell knows all partners of its home rows.
-A cell whose key is a heavy hitter is split in several *ways*: home rows go to one of them by a hash of the whole row
-and the number of their partition, the others to all.
+Rows of the home side go to the one cell that contains their key. Rows of the other side (*guests*) go to every cell
+that one of their ranges touches. So each pair meets in exactly one cell, the home row's, and a cell has all partners of
+its home rows. A cell whose key is a heavy hitter is split into several *ways*: a hash of the row and its partition's
+number sends a home row to one of them; guest rows go to all. Each way of each cell is one shard.
 
-All is done in doubles by the JVM, without Python. To turn a key into a double keeps its order, so home rows need no
-care. Ends are searched a little wider than computed: by `SLACK` of the sum of all magnitudes that went into them, which
-is more than `MOST_OPERATIONS` roundings can amount to. An end that comes to NaN is no end.
+The JVM computes everything in doubles, without Python. Converting a key to a double keeps the order of keys, so home
+rows need no margin. The ends of ranges are widened by `SLACK` times the sum of all magnitudes in them, which
+is more than `MAX_OPERATIONS` roundings can add up to. A NaN end counts as unbounded.
 
-Expressions are made as text: a `Column` costs some calls to the JVM for each of its operations, text one in all.
+Expressions are built as SQL text: a `Column` needs several JVM calls for each operation, text needs one in total.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from functools import reduce
 
 from pyspark.sql import types as ty
 
-from millrace.join_parts import routes as ol
+from millrace.join_parts import routes
 from millrace.spark.plan.columns import quoted
 
 SLACK = 2.0**-44
-MOST_OPERATIONS = 256
-LEAST = 1e-300
-"""The slack of ends near zero."""
+MAX_OPERATIONS = 256
+MIN_SLACK = 1e-300
+"""The slack for ends near zero."""
 NS_PER_US = 1000
 US_PER_DAY = 86_400_000_000
 
 
 def as_double(name: str, data_type: ty.DataType) -> str:
-    """A key column as a double: numbers as they are, times in microseconds since 1970."""
+    """A key column as a double: numbers unchanged, times in microseconds since 1970."""
     given = quoted(name)
     if isinstance(data_type, ty.TimestampType):
         return f"double(unix_micros({given}))"
@@ -47,7 +47,7 @@ def as_double(name: str, data_type: ty.DataType) -> str:
 
 
 def _literal(value: float) -> str:
-    """A double as SQL has it."""
+    """A double as an SQL literal."""
     if math.isinf(value):
         return f"double('{'-' if value < 0 else ''}Infinity')"
     return f"({float(value)!r}D)"
@@ -55,23 +55,23 @@ def _literal(value: float) -> str:
 
 @dataclass(frozen=True)
 class Number:
-    """A value in doubles, a bound of all magnitudes on the way to it, and the operations that made it."""
+    """A value in doubles, a bound on all magnitudes in its computation, and the number of operations."""
 
     value: str
     magnitude: str
     operations: int = 1
 
 
-def evaluate(node: ol.Expression, schema: ty.StructType) -> Number:
-    """An expression of one side's columns."""
-    if isinstance(node, ol.Column):
+def evaluate(node: routes.Expression, schema: ty.StructType) -> Number:
+    """Translate an expression of one side's columns."""
+    if isinstance(node, routes.Column):
         value = as_double(node.name, schema[node.name].dataType)
         return Number(value, f"abs({value})")
-    if isinstance(node, ol.Number | ol.Instant | ol.Duration):
+    if isinstance(node, routes.Number | routes.Instant | routes.Duration):
         return _constant(node)
-    if isinstance(node, ol.Negate | ol.Absolute):
+    if isinstance(node, routes.Negate | routes.Absolute):
         inner = evaluate(node.operand, schema)
-        changed = f"(-{inner.value})" if isinstance(node, ol.Negate) else f"abs({inner.value})"
+        changed = f"(-{inner.value})" if isinstance(node, routes.Negate) else f"abs({inner.value})"
         return Number(changed, inner.magnitude, inner.operations)
     left, right = evaluate(node.left, schema), evaluate(node.right, schema)
     operations = left.operations + right.operations + 1
@@ -81,51 +81,51 @@ def evaluate(node: ol.Expression, schema: ty.StructType) -> Number:
     )
 
 
-def _constant(node: ol.Number | ol.Instant | ol.Duration) -> Number:
+def _constant(node: routes.Number | routes.Instant | routes.Duration) -> Number:
     try:
-        value = float(node.value) if isinstance(node, ol.Number) else node.ns / NS_PER_US
+        value = float(node.value) if isinstance(node, routes.Number) else node.ns / NS_PER_US
     except OverflowError:
         value = math.inf
     return Number(_literal(value), _literal(abs(value)))
 
 
-def range_of(given: ol.Range, schema: ty.StructType) -> tuple[str, str]:
-    """A range of the home side's key for each row of the other side, wide enough for every rounding."""
+def range_of(given: routes.Range, schema: ty.StructType) -> tuple[str, str]:
+    """A range of the home side's key for each guest row, widened to allow for rounding."""
     low = _end(given[0], schema, lower=True)
     high = _end(given[1], schema, lower=False)
     return low, high
 
 
-def _end(node: ol.Expression | None, schema: ty.StructType, lower: bool) -> str:
-    endless = _literal(-math.inf if lower else math.inf)
+def _end(node: routes.Expression | None, schema: ty.StructType, lower: bool) -> str:
+    unbounded = _literal(-math.inf if lower else math.inf)
     if node is None:
-        return endless
+        return unbounded
     number = evaluate(node, schema)
-    if number.operations > MOST_OPERATIONS:
-        return endless
-    slack = f"({number.magnitude} * {_literal(SLACK)} + {_literal(LEAST)})"
-    # nanvl: its second argument where the first is NaN, null where that is null.
-    return f"nanvl({number.value} {'-' if lower else '+'} {slack}, {endless})"
+    if number.operations > MAX_OPERATIONS:
+        return unbounded
+    slack = f"({number.magnitude} * {_literal(SLACK)} + {_literal(MIN_SLACK)})"
+    # nanvl gives its second argument if the first is NaN, and null if the first is null.
+    return f"nanvl({number.value} {'-' if lower else '+'} {slack}, {unbounded})"
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Ranges of a key: cell 0 is all below `bounds[0]`, cell i + 1 begins at `bounds[i]`; each has some `ways`."""
+    """Ranges of a key: cell 0 is below `bounds[0]`, cell i + 1 begins at `bounds[i]`; cell i has `ways[i]` shards."""
 
     bounds: tuple[float, ...]
     ways: tuple[int, ...]
 
     @property
-    def places(self) -> int:
-        """How many places there are in all: one partition each."""
+    def shards(self) -> int:
+        """The number of shards: one partition each."""
         return sum(self.ways)
 
     def first(self, key: str) -> str:
-        """The first place of the cell that a key lies in."""
+        """SQL: the first shard of the cell that contains a key."""
         return _tree(key, self.bounds, [str(n) for n in self._starts()])
 
     def last(self, key: str) -> str:
-        """The last place of that cell."""
+        """SQL: the last shard of that cell."""
         ends = [start + ways - 1 for start, ways in zip(self._starts(), self.ways, strict=True)]
         return _tree(key, self.bounds, [str(n) for n in ends])
 
@@ -133,18 +133,18 @@ class Cells:
         return [sum(self.ways[:i]) for i in range(len(self.ways))]
 
     def home(self, key: str, row: Callable[[], str]) -> str:
-        """The place of a home row; `row` gives a number to deal it by, for cells with several ways."""
+        """SQL: the shard of a home row; `row` returns the hash that selects one of several ways."""
         if max(self.ways) == 1:
             return self.first(key)
         number = row()
-        dealt = [
+        assigned = [
             str(n) if w == 1 else f"({n} + int(pmod({number}, {w})))"
             for n, w in zip(self._starts(), self.ways, strict=True)
         ]
-        return _tree(key, self.bounds, dealt)
+        return _tree(key, self.bounds, assigned)
 
     def guests(self, ranges: Sequence[tuple[str, str]]) -> str:
-        """All places that a row's ranges touch, each once, as an array; an empty range touches none."""
+        """SQL: an array of all shards that a guest row's ranges touch, each once; none for an empty range."""
         arrays = [
             f"CASE WHEN {low} <= {high} THEN sequence({self.first(low)}, {self.last(high)}) "
             f"ELSE CAST(array() AS ARRAY<INT>) END"
@@ -154,7 +154,7 @@ class Cells:
 
 
 def _tree(key: str, bounds: Sequence[float], values: Sequence[str]) -> str:
-    """The value of the range that a key lies in, found by halving."""
+    """SQL: the value of the range that contains a key, by binary search."""
     if not bounds:
         return values[0]
     middle = len(bounds) // 2

@@ -1,9 +1,9 @@
-"""A small sample of a frame, and from samples the cells of a spread join.
+"""Draws a small sample of each frame, and cuts the cells of a shuffled join from the samples.
 
-The rows with the smallest of evenly drawn numbers are a fair sample, found in one pass by the JVM; how small the
-largest of them is tells how many rows there are (to a few per cent). Cells are cut so that both sides' rows fill them
-evenly; a key that alone would fill more than a cell of home rows is a heavy hitter and gets a cell of its own, in
-several ways.
+Every row gets a uniform random number; the rows with the smallest numbers are a fair sample, which the JVM finds in one
+pass. The largest of the sampled numbers gives the row count (to a few per cent). Cells are cut so that the rows of both
+sides fill them evenly. A key with more than `HEAVY` times the home rows of an even cell is a heavy hitter: it gets a
+cell of its own, split into several ways.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from pyspark.sql import functions as fn
 from millrace.spark.plan.routing import Cells
 
 ROWS = 4096
-"""Rows of a sample."""
+"""Rows in a sample."""
 SEED = 7
-_DRAWN, _PLACE = "__millrace_drawn", "__millrace_place"
+_DRAWN, _POSITION = "__millrace_drawn", "__millrace_position"
 HEAVY = 1.5
-"""A key is a heavy hitter if it has this many times the home rows of an even cell."""
+"""A key is a heavy hitter if it has more than this many times the home rows of an even cell."""
 Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Doubles of some rows, one array per column asked for, and about how many rows there are."""
+    """Sampled values as doubles, one array per column, and the estimated row count of the frame."""
 
     rows: int
     values: tuple[Doubles, ...]
 
 
 def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[str]]) -> dict[str, Sample]:
-    """Draw one of each frame, by jobs at once; rows with a null or NaN in a column count, but are not in `values`.
+    """Sample each frame, in concurrent jobs; rows with a null or NaN count in `rows`, but are not in `values`.
 
-    Most of what such a job takes is Spark's own, for planning and starting it, so that two at once take little longer.
+    Spark spends most of the time on planning and starting a job, so two jobs at once take little longer than one.
     """
 
     def draw(name: str) -> Sample:
@@ -57,12 +57,12 @@ def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[str]])
 
 
 def _smallest(frame: DataFrame) -> DataFrame:
-    """The rows with the smallest numbers drawn; what is computed of rows is computed of these alone."""
-    place = fn.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
-    every = frame.select("*", fn.rand(SEED).alias(_DRAWN), place.alias(_PLACE))
-    # Where so many rows came before in its partition alone, a larger number is not among the smallest, all but surely:
-    # there would have to be half as many below it as are to be expected. So it need not be sorted.
-    some = every.where(fn.col(_DRAWN) * fn.col(_PLACE) < 2 * ROWS)
+    """The rows with the smallest random numbers; later columns are computed for these rows only."""
+    position = fn.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
+    every = frame.select("*", fn.rand(SEED).alias(_DRAWN), position.alias(_POSITION))
+    # Drop rows before the sort that are almost certainly not in the sample: those whose own partition alone should have
+    # 2 * ROWS smaller numbers before them. Such a row is sampled only if fewer than half of these exist.
+    some = every.where(fn.col(_DRAWN) * fn.col(_POSITION) < 2 * ROWS)
     return some.orderBy(_DRAWN).limit(ROWS)
 
 
@@ -76,10 +76,10 @@ def _sample(drawn: pa.Table, width: int) -> Sample:
     return Sample(rows, tuple(values))
 
 
-def cut(home: Sample, guest: Sample | None, places: int) -> Cells:
-    """Cells for about so many places. `guest` are the low and high ends of the other side's ranges, if they count."""
+def cut(home: Sample, guest: Sample | None, shards: int) -> Cells:
+    """Cells for about `shards` shards. `guest`: ends of the other side's ranges, if its rows count in the balance."""
     keys = home.values[0]
-    if not len(keys) or places <= 1:
+    if not len(keys) or shards <= 1:
         return Cells((), (1,))
     weight = home.rows / len(keys)
     points, weights = [keys], [np.full(len(keys), weight)]
@@ -87,11 +87,11 @@ def cut(home: Sample, guest: Sample | None, places: int) -> Cells:
         middle = _middle(guest.values)
         points.append(middle)
         weights.append(np.full(len(middle), guest.rows / len(middle)))
-    return _even(np.concatenate(points), np.concatenate(weights), _heavy(keys, places), places)
+    return _even(np.concatenate(points), np.concatenate(weights), _heavy(keys, shards), shards)
 
 
 def _middle(ends: tuple[Doubles, ...]) -> Doubles:
-    """The middle of each first range; one end where the other is endless."""
+    """The middle of each row's first range; the finite end if the other is infinite."""
     low, high = ends[0], ends[1]
     low, high = np.where(np.isinf(low), high, low), np.where(np.isinf(high), low, high)
     known = np.isfinite(low) & np.isfinite(high)
@@ -99,10 +99,10 @@ def _middle(ends: tuple[Doubles, ...]) -> Doubles:
     return middle
 
 
-def _heavy(keys: Doubles, places: int) -> dict[float, int]:
-    """Heavy hitters among the home side's keys, and in how many ways each is split."""
+def _heavy(keys: Doubles, shards: int) -> dict[float, int]:
+    """Heavy hitters among the home side's keys, and into how many ways each is split."""
     values, counts = np.unique(keys, return_counts=True)
-    even = len(keys) / places
+    even = len(keys) / shards
     return {
         float(value): math.ceil(count / even)
         for value, count in zip(values, counts, strict=True)
@@ -110,11 +110,11 @@ def _heavy(keys: Doubles, places: int) -> dict[float, int]:
     }
 
 
-def _even(points: Doubles, weights: Doubles, heavy: dict[float, int], places: int) -> Cells:
-    """Bounds at even shares of the weight; a heavy hitter's cell holds nothing else."""
+def _even(points: Doubles, weights: Doubles, heavy: dict[float, int], shards: int) -> Cells:
+    """Bounds at equal shares of the weight; a heavy hitter's cell contains no other key."""
     order = np.argsort(points, kind="stable")
     points, share = points[order], np.cumsum(weights[order])
-    at = np.searchsorted(share, share[-1] * np.arange(1, places) / places)
+    at = np.searchsorted(share, share[-1] * np.arange(1, shards) / shards)
     bounds = {float(p) for p in points[np.minimum(at, len(points) - 1)] if math.isfinite(p)}
     for value in heavy:
         bounds |= {value, math.nextafter(value, math.inf)}
@@ -123,13 +123,13 @@ def _even(points: Doubles, weights: Doubles, heavy: dict[float, int], places: in
 
 
 def given_cells(splits: Sequence[float]) -> Cells:
-    """Cells that begin at the user's splits."""
+    """Cells that begin at the splits given by the user."""
     bounds = tuple(sorted(set(splits)))
     return Cells(bounds, (1,) * (len(bounds) + 1))
 
 
 def as_split(given: Any, temporal: bool) -> float | None:
-    """A split given by the user as a double, in the unit of keys; nothing where it is no such value."""
+    """A user's split as a double, in the unit of keys; None if it is not a valid value."""
     from datetime import UTC, date, datetime
 
     if isinstance(given, bool):
@@ -147,6 +147,6 @@ def as_split(given: Any, temporal: bool) -> float | None:
 def _finite(given: Any) -> float | None:
     try:
         value = float(given)
-    except (OverflowError, TypeError):  # an integer beyond all doubles; a complex number
+    except (OverflowError, TypeError):  # an integer too large for a double; a complex number
         return None
     return value if math.isfinite(value) else None

@@ -1,12 +1,12 @@
-"""How a join is spread over tasks: which of broadcast, range and grid, and why.
+"""Chooses how a join is distributed over tasks, broadcast, range or grid, and says why.
 
-- *broadcast*: s is small (or r, for an inner join): it is saved once and mapped by every worker; nothing is shuffled.
+- *broadcast*: s is small (or r, for an inner join). It is saved once and mapped by every worker; there is no shuffle.
 - *range*: the condition bounds a column of the home side on both ends: rows go to cells of that column.
-- *grid*: it does not: blocks of the home side meet the rows of the other that can match them.
+- *grid*: it does not: blocks of the home side meet the rows of the other side that can match them.
 
-Home is r, whose rows each lie in one place, so that every `how` is right; an inner join may take s, and does where only
-s is bounded on both ends (`s.x BETWEEN r.lo AND r.hi`) or, both being alike in that, s has the heavier hitter. Sizes
-and cells come from samples; `splits` spares them.
+The home side is r: each of its rows is in exactly one shard, so every `how` is correct. An inner join may use s, and
+does if only s is bounded on both ends (`s.x BETWEEN r.lo AND r.hi`) or, if r and s are equal in that, if s has the
+heavier hitter. Sizes and cells come from samples; with `splits` there is no sampling.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pyspark.sql import types as ty
 
 from millrace.errors import ArgumentError
 from millrace.ingest.checks import choice
-from millrace.join_parts.routes import Outline, Route
+from millrace.join_parts.routes import BoundCondition, Route
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.routing import Cells, as_double, range_of
 from millrace.spark.plan.sampling import Sample, as_split, cut, given_cells, sample
 
 STRATEGIES = ("auto", "broadcast", "range", "grid")
 BROADCAST_BYTES = 256 << 20
-"""A side of up to so many bytes, by estimate, is held by every worker."""
+"""A side of at most this estimated size is broadcast."""
 CELL_ROWS = 1 << 21
-"""Rows of a place at most, where they lie evenly."""
-PLACES_PER_TASK = 2
-"""Places for each task that runs at once, so that an uneven one does not hold up the rest for long."""
+"""Maximum rows of a shard, if rows are spread evenly."""
+SHARDS_PER_TASK = 2
+"""Shards per concurrent task, so that one large shard does not delay the others for long."""
 Frames = dict[str, DataFrame]
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """What was chosen. `held` is the side that every worker holds, `home` the one that is cut into cells."""
+    """The chosen strategy. `held`: the side that every worker holds; `home`: the side that is cut into cells."""
 
     name: str
     why: str
@@ -47,12 +47,12 @@ class Strategy:
     cells: Cells | None = None
 
     def describe(self) -> str:
-        """For people."""
+        """Text for `ms.explain`."""
         lines = [f"{self.name}: {self.why}"]
         if self.cells is not None:
             by = f"{self.home}.{self.route.column}" if self.route is not None else f"a hash of {self.home}'s rows"
             split = sum(way > 1 for way in self.cells.ways)
-            lines.append(f"  {self.home} by {by}: {len(self.cells.ways)} cells in {self.cells.places} places")
+            lines.append(f"  {self.home} by {by}: {len(self.cells.ways)} cells in {self.cells.shards} shards")
             if split:
                 lines.append(f"  heavy hitters: {split}, split in up to {max(self.cells.ways)} ways")
             lines.append(f"  splits: {', '.join(f'{b:.17g}' for b in self.cells.bounds) or 'none'}")
@@ -60,44 +60,44 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is to be joined, as far as the choice depends on it."""
+class JoinRequest:
+    """A join as the choice of a strategy needs it."""
 
     frames: Frames
-    outline: Outline
+    condition: BoundCondition
     how: str
     splits: Sequence[Any] | None
     strategy: str
     tasks: int
 
     def route(self, side: str) -> Route | None:
-        """The best way to put a side in order."""
-        routes = self.outline.routes[side]  # type: ignore[index]
+        """The best route of a side."""
+        routes = self.condition.routes[side]  # type: ignore[index]
         return routes[0] if routes else None
 
 
-def choose(question: Question) -> Strategy:
-    """The strategy, by size and condition, or the one that was asked for."""
-    name = choice("strategy", question.strategy, STRATEGIES)
-    if question.splits is not None:
-        return _by_splits(question)
+def choose(request: JoinRequest) -> Strategy:
+    """The strategy by size and condition, or the requested one."""
+    name = choice("strategy", request.strategy, STRATEGIES)
+    if request.splits is not None:
+        return _by_splits(request)
     if name == "broadcast":
-        return Strategy("broadcast", "asked for; s is held by every worker", held="s")
-    samples = sample(question.frames, {side: to_sample(question, side) for side in ("r", "s")})
-    sizes = {side: samples[side].rows * cl.row_bytes(question.frames[side].schema) for side in samples}
+        return Strategy("broadcast", "requested; s is held by every worker", held="s")
+    samples = sample(request.frames, {side: sample_columns(request, side) for side in ("r", "s")})
+    sizes = {side: samples[side].rows * cl.row_bytes(request.frames[side].schema) for side in samples}
     if name == "auto":
-        small = _small(question, sizes)
+        small = _small(request, sizes)
         if small is not None:
             about = f"{small} has about {samples[small].rows:,} rows, {sizes[small] >> 20} MiB"
             return Strategy("broadcast", f"{about}: no more than {BROADCAST_BYTES >> 20} MiB", held=small)
-    return _by_cells(question, samples, asked=name)
+    return _by_cells(request, samples, requested=name)
 
 
-def _small(question: Question, sizes: dict[str, int]) -> str | None:
-    """The side to hold: s, or r where that may be and is smaller; sizes that were guessed are measured first."""
-    allowed = ("r", "s") if question.how == "inner" else ("s",)
+def _small(request: JoinRequest, sizes: dict[str, int]) -> str | None:
+    """The side to broadcast, if one is small enough; the size of rows of variable length is measured first."""
+    allowed = ("r", "s") if request.how == "inner" else ("s",)
     for side in sorted(allowed, key=lambda side: (sizes[side], side != "s")):
-        frame = question.frames[side]
+        frame = request.frames[side]
         if sizes[side] <= BROADCAST_BYTES and not cl.has_fixed_rows(frame.schema):
             sizes[side] = cl.measured_bytes(frame)
         if sizes[side] <= BROADCAST_BYTES:
@@ -105,10 +105,10 @@ def _small(question: Question, sizes: dict[str, int]) -> str | None:
     return None
 
 
-def to_sample(question: Question, side: str) -> list[str]:
-    """A side's key in its own route, and the ends of its rows' ranges in the other's."""
-    frame = question.frames[side]
-    own, across = question.route(side), question.route("s" if side == "r" else "r")
+def sample_columns(request: JoinRequest, side: str) -> list[str]:
+    """The columns to sample: a side's key in its own route, and the ends of its ranges in the other side's route."""
+    frame = request.frames[side]
+    own, across = request.route(side), request.route("s" if side == "r" else "r")
     wanted: list[str] = []
     if own is not None:
         wanted.append(as_double(own.column, frame.schema[own.column].dataType))
@@ -117,30 +117,30 @@ def to_sample(question: Question, side: str) -> list[str]:
     return wanted
 
 
-def _by_cells(question: Question, samples: dict[str, Sample], asked: str) -> Strategy:
-    home = _home(question, samples)
+def _by_cells(request: JoinRequest, samples: dict[str, Sample], requested: str) -> Strategy:
+    home = _home(request, samples)
     guest = "s" if home == "r" else "r"
-    route = question.route(home)
+    route = request.route(home)
     bounded = route is not None and route.bounded
-    if asked == "range" and not bounded:
+    if requested == "range" and not bounded:
         raise ArgumentError(
             f"strategy='range' needs a condition that bounds a column of {home} on both ends, and this one "
-            f"({question.outline.kind}) does not: use 'grid' or 'broadcast'"
+            f"({request.condition.kind}) does not: use 'grid' or 'broadcast'"
         )
-    places = places_for(question.tasks, sum(one.rows for one in samples.values()))
+    shards = shards_for(request.tasks, sum(one.rows for one in samples.values()))
     if route is None:
-        return Strategy("grid", "no comparison bounds a plain column", home=home, cells=Cells((), (places,)))
-    ends = samples[guest].values[1 if question.route(guest) is not None else 0 :]
+        return Strategy("grid", "no comparison bounds a plain column", home=home, cells=Cells((), (shards,)))
+    ends = samples[guest].values[1 if request.route(guest) is not None else 0 :]
     weights = Sample(samples[guest].rows, ends) if bounded else None
-    cells = cut(samples[home], weights, places)
-    name = asked if asked != "auto" else "range" if bounded else "grid"
+    cells = cut(samples[home], weights, shards)
+    name = requested if requested != "auto" else "range" if bounded else "grid"
     why = f"the condition bounds {home}.{route.column} on {'both ends' if bounded else 'one end'}"
     return Strategy(name, why, home=home, route=route, cells=cells)
 
 
-def _home(question: Question, samples: dict[str, Sample]) -> str:
-    """r; an inner join may take s, and does if only s is bounded on both ends, or else has the heavier hitter."""
-    routes = {side: question.route(side) for side in (("r", "s") if question.how == "inner" else ("r",))}
+def _home(request: JoinRequest, samples: dict[str, Sample]) -> str:
+    """r; for an inner join s, if only s is bounded on both ends, or else if s has the heavier hitter."""
+    routes = {side: request.route(side) for side in (("r", "s") if request.how == "inner" else ("r",))}
 
     def worth(side: str) -> tuple[bool, bool, int, bool]:
         route = routes[side]
@@ -152,7 +152,7 @@ def _home(question: Question, samples: dict[str, Sample]) -> str:
 
 
 def _heaviest(given: Sample) -> int:
-    """About how many rows the most frequent key has, in steps that chance does not take."""
+    """Estimated rows of the most frequent key, rounded so that sampling noise does not decide."""
     import numpy as np
 
     keys = given.values[0]
@@ -162,23 +162,23 @@ def _heaviest(given: Sample) -> int:
     return given.rows * (most * 20 // len(keys))
 
 
-def places_for(tasks: int, rows: int) -> int:
-    """How many places: enough for all tasks, and none too full."""
-    return max(PLACES_PER_TASK * tasks, -(-rows // CELL_ROWS))
+def shards_for(tasks: int, rows: int) -> int:
+    """The number of shards: enough for all tasks, and none too large."""
+    return max(SHARDS_PER_TASK * tasks, -(-rows // CELL_ROWS))
 
 
-def _by_splits(question: Question) -> Strategy:
-    """Cells as the user gave them."""
-    if question.strategy == "broadcast":
+def _by_splits(request: JoinRequest) -> Strategy:
+    """Cells that begin at the given splits."""
+    if request.strategy == "broadcast":
         raise ArgumentError("splits are for strategy='range' or 'grid': leave one of the two out")
-    route = question.route("r")
+    route = request.route("r")
     if route is None:
         raise ArgumentError("splits need a condition that bounds a plain column of r, and this one bounds none")
-    if question.strategy == "range" and not route.bounded:
+    if request.strategy == "range" and not route.bounded:
         raise ArgumentError("strategy='range' needs a condition that bounds a column of r on both ends: use 'grid'")
-    data_type = question.frames["r"].schema[route.column].dataType
+    data_type = request.frames["r"].schema[route.column].dataType
     temporal = isinstance(data_type, ty.DatetimeType)
-    given = question.splits
+    given = request.splits
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ArgumentError(f"splits={given!r}: allowed is a list of values of r.{route.column}")
     bounds = [as_split(value, temporal) for value in given]

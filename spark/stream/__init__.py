@@ -1,1 +1,1 @@
-"""How streaming joins run: plan, packed batches, state, runs and the stateful operator."""
+"""Runs streaming joins: plan, packed batches, state, runs and the stateful operator."""

@@ -1,13 +1,13 @@
-"""Rows in parcels: many rows of a stream travel to their place as one row that holds an Arrow IPC stream.
+"""Packed batches: many rows of a stream travel to their shard as one row that holds an Arrow IPC stream.
 
-Spark hands rows to a stateful Python operator one at a time, through pandas, which costs more than the join and turns
-integers with nulls into floats. A parcel costs that once for 2**17 rows, and its bytes are those that Arrow has
-anyway. Parcels are made before the shuffle and opened after the join, each by a `mapInArrow`.
+Spark passes rows to a stateful Python operator one at a time, through pandas. That costs more than the join and turns
+integers with nulls into floats. A packed batch pays this cost once for 2**17 rows and uses Arrow's own bytes. One
+`mapInArrow` packs rows before the shuffle, another unpacks pairs after the join.
 
-Rows that are *spread* go to the one place, or the few, that routing found for them (`routing.py`), and are kept there.
-Rows that are *dealt* go to every place, all in one parcel, and each place keeps a part of it; which one depends on the
-row and its partition alone, so that a task that is run again deals alike. A parcel bears the newest time of its rows,
-which is all that Spark's watermark needs.
+*Routed* rows go only to the shards that routing found for them (`routing.py`), and are kept there. *Broadcast* rows go
+to every shard in one packed batch, and each shard keeps a part of it. That part depends only on the row and its
+partition, so a task that runs again gives the same parts. A packed batch carries the newest time of its rows, which is
+all that Spark's watermark needs.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as ty
 
-from millrace.spark.exec.join_rows import OUT_ROWS, in_bulk
-from millrace.spark.stream.gc_freeze import settle
-from millrace.spark.stream.pair_files import taken
+from millrace.spark.exec.join_rows import OUT_ROWS, merge_batches
+from millrace.spark.stream.gc_freeze import freeze_loaded_objects
+from millrace.spark.stream.pair_files import read_and_remove
 from millrace.spark.stream.plan import US_PER_MS, Longs, Side
 from millrace.spark.stream.state import pack_rows, unpack_rows
-from millrace.spark.stream.task import Share
+from millrace.spark.stream.task import ShardInput
 
 PACK_ROWS = 1 << 17
 """About how many rows are packed at once."""
-PLACE, FIRST = "__millrace_place", "__millrace_first"
-"""The columns before a side's own: a row's place (by number), and whether it is counted there."""
-_MOST_US = 2**62
-PARCEL = pa.schema(
+SHARD, FIRST = "__millrace_shard", "__millrace_first"
+"""The columns before a side's own: a row's shard (by number), and whether that shard counts the row."""
+_MAX_US = 2**62
+PACKED_SCHEMA = pa.schema(
     [
-        pa.field("place", pa.int32()),
+        pa.field("shard", pa.int32()),
         pa.field("of_s", pa.bool_()),
         pa.field("time", pa.timestamp("us", "UTC")),
         pa.field("data", pa.binary()),
         *(pa.field(name, pa.int32()) for name in ("own_from", "own_to", "counted_from", "counted_to")),
     ]
 )
-PARCEL_SPARK = ty.StructType(
+PACKED_TYPE = ty.StructType(
     [
-        ty.StructField("place", ty.IntegerType()),
+        ty.StructField("shard", ty.IntegerType()),
         ty.StructField("of_s", ty.BooleanType()),
         ty.StructField("time", ty.TimestampType()),
         ty.StructField("data", ty.BinaryType()),
@@ -54,91 +54,91 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Packing:
-    """How rows of a side are packed. `keys` are the places, as Spark's partitioning knows them."""
+    """How rows of a side are packed. `keys`: the grouping key of each shard; `broadcast`: every shard gets all rows."""
 
     name: str
     side: Side
     keys: tuple[int, ...]
-    dealt: bool
+    broadcast: bool
     integer: bool
 
 
 def packer(packing: Packing) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """The function that tasks run on a side's rows: the place and the first flag, then its own columns."""
+    """The function that tasks run on a side's rows, whose first columns are `SHARD` and `FIRST`."""
 
     def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
-        settle()
-        for bulk in in_bulk(batches, PACK_ROWS):
-            yield _parcels(packing, bulk)
+        freeze_loaded_objects()
+        for bulk in merge_batches(batches, PACK_ROWS):
+            yield _packed_batches(packing, bulk)
 
     return pack
 
 
-def _parcels(packing: Packing, bulk: pa.Table) -> pa.RecordBatch:
-    """A bulk's rows in the order of their places, one parcel for each place, rows or not."""
-    place, first = (bulk.column(name).to_numpy() for name in (PLACE, FIRST))
-    order = np.argsort(place.astype(np.int16) * 2 + ~first, kind="stable")
+def _packed_batches(packing: Packing, bulk: pa.Table) -> pa.RecordBatch:
+    """The rows ordered by shard, one packed batch for each shard, even without rows."""
+    shard, first = (bulk.column(name).to_numpy() for name in (SHARD, FIRST))
+    order = np.argsort(shard.astype(np.int16) * 2 + ~first, kind="stable")
     rows = bulk.select(packing.side.schema.names).cast(packing.side.schema).take(pa.array(order)).combine_chunks()
-    places = len(packing.keys)
-    ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=places))])
-    firsts = np.bincount(place[first], minlength=places)
-    if packing.dealt:
-        data = [pack_rows(rows)] * places
-        ranges = [(ends[i], ends[i + 1], ends[i], ends[i + 1]) for i in range(places)]
+    shards = len(packing.keys)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(shard, minlength=shards))])
+    firsts = np.bincount(shard[first], minlength=shards)
+    if packing.broadcast:
+        data = [pack_rows(rows)] * shards
+        ranges = [(ends[i], ends[i + 1], ends[i], ends[i + 1]) for i in range(shards)]
     else:
         sizes = np.diff(ends)
-        data = [pack_rows(rows.slice(ends[i], sizes[i])) for i in range(places)]
-        ranges = [(0, sizes[i], 0, firsts[i]) for i in range(places)]
+        data = [pack_rows(rows.slice(ends[i], sizes[i])) for i in range(shards)]
+        ranges = [(0, sizes[i], 0, firsts[i]) for i in range(shards)]
     columns = [
         pa.array(packing.keys, pa.int32()),
-        pa.array([packing.name == "s"] * places),
-        pa.array([_newest(packing, rows)] * places, PARCEL.field("time").type),
+        pa.array([packing.name == "s"] * shards),
+        pa.array([_newest(packing, rows)] * shards, PACKED_SCHEMA.field("time").type),
         pa.array(data, pa.binary()),
         *(pa.array([one[i] for one in ranges], pa.int32()) for i in range(4)),
     ]
-    return pa.record_batch(columns, schema=PARCEL)
+    return pa.record_batch(columns, schema=PACKED_SCHEMA)
 
 
 def _newest(packing: Packing, rows: pa.Table) -> int:
-    """The newest time in microseconds as the watermark is to see it; 1970 where no row has a time."""
+    """The newest time in microseconds, for the watermark; 1970 if no row has a time."""
     times, known = packing.side.times(rows)
     if not known.any():
         return 0
     newest = int(times[known].max()) * (US_PER_MS if packing.integer else 1)
-    return max(-_MOST_US, min(newest, _MOST_US))
+    return max(-_MAX_US, min(newest, _MAX_US))
 
 
-def share(of_s: bool, data: bytes, own: tuple[int, int], counted: tuple[int, int]) -> Share:
-    """A parcel, opened at its place."""
-    return Share("s" if of_s else "r", unpack_rows(data), own, counted)
+def unpack_input(of_s: bool, data: bytes, own: tuple[int, int], counted: tuple[int, int]) -> ShardInput:
+    """Unpack a packed batch in its shard."""
+    return ShardInput("s" if of_s else "r", unpack_rows(data), own, counted)
 
 
 def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Pairs out of the parcels that places gave, or out of the files that they named."""
-    settle()
+    """Unpack pairs from the packed batches of the shards, or from the files that they name."""
+    freeze_loaded_objects()
     for batch in batches:
-        for parcel, path in zip(batch.column("data"), batch.column("path"), strict=True):
-            data = parcel.as_buffer() if parcel.is_valid else taken(path.as_py())
+        for packed, path in zip(batch.column("data"), batch.column("path"), strict=True):
+            data = packed.as_buffer() if packed.is_valid else read_and_remove(path.as_py())
             yield from unpack_rows(data).to_batches(max_chunksize=OUT_ROWS)
 
 
-# Which keys Spark's hash partitioning puts where.
+# The partition that Spark's hash partitioning gives a key.
 
 _CYCLE = 2**7 * 3**2 * 5**2 * 7
-MOST_PLACES = 1000
+MAX_SHARDS = 1000
 
 
-def place_keys(places: int) -> tuple[int, ...]:
-    """Keys that Spark's hash partitioning deals out evenly: key i goes to partition `i % n`, if n divides `_CYCLE`.
+def shard_keys(shards: int) -> tuple[int, ...]:
+    """Keys that Spark's hash partitioning distributes evenly: key i goes to partition `i % n`, if n divides `_CYCLE`.
 
-    The cycle has every number of partitions that people use among its divisors (4, 8, 48, 64, 200, …).
+    The usual numbers of partitions divide the cycle (4, 8, 48, 64, 200, …).
     """
-    found = np.zeros(places, np.int64)
-    missing = np.ones(places, np.bool_)
+    found = np.zeros(shards, np.int64)
+    missing = np.ones(shards, np.bool_)
     numbers = np.arange(1 << 22)
-    rest = _murmur(numbers) % _CYCLE
-    for number in np.flatnonzero(rest < places):
-        at = rest[number]
+    remainder = _murmur(numbers) % _CYCLE
+    for number in np.flatnonzero(remainder < shards):
+        at = remainder[number]
         if missing[at]:
             found[at], missing[at] = number, False
     assert not missing.any()

@@ -1,10 +1,10 @@
-"""Pairs on their way from the stateful operator to the step that opens them: as a file, past the JVM.
+"""Passes pairs from the stateful operator to the step that unpacks them through files, not through the JVM.
 
-Both steps belong to one task, so their Python workers are on one machine, with nothing but Spark's filter between them.
-What is handed over is the file's path; a parcel of pairs itself would be copied through pandas, two sockets and Spark's
-rows. A file lies in the folder that Spark gave the executor for what it spills, and is removed as it is opened, mostly
-before it has reached a disk. What a place finds beyond `MOST_BYTES` travels in parcels, as does everything where there
-is no such folder or no room in it.
+Both steps belong to one task, so their Python workers are on one machine, with only Spark's filter between them. Spark
+carries the path of the file; a packed batch of pairs would be copied through pandas, two sockets and Spark's rows. The
+file is in the folder that Spark gave the executor for spills, and is removed when it is opened, usually before it is
+written to disk. Pairs of a shard beyond `MAX_BYTES` travel as packed batches, and so do all pairs if there is no such
+folder or no free space in it.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ import pyarrow as pa
 
 from millrace.spark.stream.state import pack_rows, write_rows
 
-MOST_BYTES = 1 << 28
-"""Pairs of one place and batch that lie in files: the step that opens them may begin late."""
-SPILL = "SPARK_LOCAL_DIRS"
-"""The variable in which Spark names an executor's folders to Python workers."""
+MAX_BYTES = 1 << 28
+"""Maximum bytes in files for one shard and micro-batch, because the step that opens them may start late."""
+SPILL_DIRS = "SPARK_LOCAL_DIRS"
+"""The variable that names an executor's spill folders to Python workers."""
 
 
-class Handing:
-    """How one place's pairs of one batch are handed over."""
+class PairOutput:
+    """The output of one shard's pairs in one micro-batch."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
-        self._room = MOST_BYTES
+        """No bytes are used yet."""
+        self._remaining = MAX_BYTES
 
-    def give(self, pairs: pa.Table) -> dict[str, object]:
-        """What Spark is to carry: a `path`, or the `data`."""
-        self._room -= pairs.nbytes
-        path = _written(pairs) if self._room >= 0 else None
+    def add(self, pairs: pa.Table) -> dict[str, object]:
+        """The columns that Spark carries: the `path` of a file with the pairs, or the `data` itself."""
+        self._remaining -= pairs.nbytes
+        path = _write_file(pairs) if self._remaining >= 0 else None
         return {"data": pack_rows(pairs)} if path is None else {"path": path}
 
 
-def taken(path: str) -> pa.Buffer:
-    """The parcel in a file, which is gone afterwards."""
+def read_and_remove(path: str) -> pa.Buffer:
+    """Map a file's content and remove the file."""
     with pa.memory_map(path) as file:
         data = file.read_buffer()
     os.unlink(path)
     return data
 
 
-def _written(pairs: pa.Table) -> str | None:
-    folder = os.environ.get(SPILL, "").split(",")[0]
+def _write_file(pairs: pa.Table) -> str | None:
+    folder = os.environ.get(SPILL_DIRS, "").split(",")[0]
     if not folder:
         return None
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""A streaming join as Spark's stateful operator (`transformWithStateInPandas`): places are groups, parcels their rows.
+"""A streaming join as Spark's stateful operator (`transformWithStateInPandas`); each shard is a group of it.
 
-State is the manifest (a ValueState) and the runs (a MapState); event-time timers let dead runs leave where no rows
-come. A place gives rows of its own: what it counted in the last, before it its pairs (`handing.py`).
+Its input rows are packed batches. The state is the manifest (a ValueState) and the runs (a MapState); event-time timers
+remove dead runs when no rows arrive. A shard outputs rows of its own: its pairs (`pair_files.py`), then its counts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pyspark.sql.streaming.stateful_processor import (
     ValueState,
 )
 
-from millrace.spark.cluster.task import place_of
-from millrace.spark.stream.gc_freeze import settle
-from millrace.spark.stream.packed_batches import share
-from millrace.spark.stream.pair_files import Handing
+from millrace.spark.cluster.task import task_device
+from millrace.spark.stream.gc_freeze import freeze_loaded_objects
+from millrace.spark.stream.packed_batches import unpack_input
+from millrace.spark.stream.pair_files import PairOutput
 from millrace.spark.stream.plan import StreamPlan
-from millrace.spark.stream.state import Run
-from millrace.spark.stream.task import COUNTS, Batch, Share
+from millrace.spark.stream.state import StoredRun
+from millrace.spark.stream.task import COUNTS, ShardBatch, ShardInput
 
 MANIFEST, RUNS = "manifest", "runs"
-"""The names of the state variables, for whoever reads a checkpoint."""
+"""The names of the state variables, needed to read a checkpoint."""
 _DATA = ty.StructField("data", ty.BinaryType())
 MANIFEST_TYPE = ty.StructType([_DATA])
 NAME_TYPE = ty.StructType([ty.StructField("name", ty.StringType())])
@@ -40,16 +40,16 @@ OUT_TYPE = ty.StructType(
 
 
 class StateStore:
-    """A place's state variables; Spark has set the place before."""
+    """The state variables of the current shard, which Spark has set before."""
 
     def __init__(self, handle: StatefulProcessorHandle) -> None:
-        """Made once per task, for all its places."""
+        """Created once per task, for all its shards."""
         self._handle = handle
         self._manifest: ValueState = handle.getValueState(MANIFEST, MANIFEST_TYPE)
         self._runs: MapState = handle.getMapState(RUNS, NAME_TYPE, RUN_TYPE)
 
     def manifest(self) -> bytes | None:
-        """What `keep` stored last."""
+        """The manifest that `keep` stored last."""
         found = self._manifest.get()
         return None if found is None else bytes(found[0])
 
@@ -62,16 +62,16 @@ class StateStore:
         """Store the manifest."""
         self._manifest.update((manifest,))
 
-    def add(self, run: Run, data: bytes) -> None:
+    def add(self, run: StoredRun, data: bytes) -> None:
         """Store a run."""
         self._runs.updateValue((run.name,), (data, run.side, run.rows))
 
-    def remove(self, run: Run) -> None:
+    def remove(self, run: StoredRun) -> None:
         """Remove a run."""
         self._runs.removeKey((run.name,))
 
-    def wake(self, before: int | None, at: int | None) -> None:
-        """Move the place's timer."""
+    def set_timer(self, before: int | None, at: int | None) -> None:
+        """Move the shard's timer from `before` to `at`."""
         if before == at:
             return
         if before is not None:
@@ -81,47 +81,47 @@ class StateStore:
 
 
 class JoinProcessor(StatefulProcessor):
-    """The join of one task's places."""
+    """The join of one task's shards."""
 
     def __init__(self, plan: StreamPlan) -> None:
-        """On the driver."""
+        """Created on the driver."""
         self._plan = plan
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """On an executor, before each micro-batch; also once on the driver, for the state's types."""
-        settle()
+        """Called on an executor before each micro-batch, and once on the driver, for the state's types."""
+        freeze_loaded_objects()
         self._store = StateStore(handle)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
     ) -> Iterator[pd.DataFrame]:
-        """A place's parcels of a micro-batch."""
-        batch = self._batch(timerValues)
-        shares = [one for frame in rows for one in _shares(frame)]
-        handing = Handing()
-        for table in batch.meet(shares):
-            yield _given(handing.give(table))
-        yield _given(batch.counts())
+        """Join a shard's packed batches of a micro-batch."""
+        batch = self._shard_batch(timerValues)
+        inputs = [one for frame in rows for one in _inputs(frame)]
+        output = PairOutput()
+        for table in batch.join(inputs):
+            yield _output_row(output.add(table))
+        yield _output_row(batch.counts())
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[pd.DataFrame]:
-        """A place of which some rows are dead."""
-        batch = self._batch(timerValues)
-        batch.wake()
-        yield _given(batch.counts())
+        """Remove the dead rows of a shard."""
+        batch = self._shard_batch(timerValues)
+        batch.expire()
+        yield _output_row(batch.counts())
 
-    def _batch(self, timers: TimerValues) -> Batch:
-        place = place_of(self._plan.asked)
-        return Batch(self._plan, self._store, place, timers.getCurrentWatermarkInMs())
+    def _shard_batch(self, timers: TimerValues) -> ShardBatch:
+        device = task_device(self._plan.device_request)
+        return ShardBatch(self._plan, self._store, device, timers.getCurrentWatermarkInMs())
 
 
-def _shares(frame: pd.DataFrame) -> Iterator[Share]:
+def _inputs(frame: pd.DataFrame) -> Iterator[ShardInput]:
     for row in frame.itertuples(index=False):
         own, counted = (row.own_from, row.own_to), (row.counted_from, row.counted_to)
-        yield share(bool(row.of_s), bytes(row.data), own, counted)
+        yield unpack_input(bool(row.of_s), bytes(row.data), own, counted)
 
 
-def _given(told: Mapping[str, object]) -> pd.DataFrame:
+def _output_row(values: Mapping[str, object]) -> pd.DataFrame:
     """One row for Spark."""
-    return pd.DataFrame([{"data": None, "path": None, **dict.fromkeys(COUNTS, 0), **told}])
+    return pd.DataFrame([{"data": None, "path": None, **dict.fromkeys(COUNTS, 0), **values}])

@@ -1,10 +1,10 @@
-"""Runs that a Python worker has at hand: read, with their times, and ordered by a probe, from batch to batch.
+"""A Python worker's cache of runs: unpacked rows, their times, and a probe that has ordered them, kept between batches.
 
-A cache only: what is held follows from a place's manifest, which comes from Spark's state store with each batch. A
-run's name tells its content, so an entry is right whatever batch made it; a task that is run again on a worker
-that is ahead, behind, or new finds what the manifest names here, or borrows it from another worker (`run_files.py`), or
-reads it from the store. After each batch the place's entries are pruned to its manifest; those of places that this
-worker no longer sees leave when `MOST_BYTES` are held. Belongs to the process: nothing is taken over by a fork.
+It is only a cache: a shard's manifest, which Spark's state store delivers with each batch, says which runs exist. A
+run's name identifies its content, so an entry is valid for every batch. A task that runs again on a worker whose cache
+is newer, older or empty takes the runs of the manifest from here, from another worker's file (`run_files.py`), or from
+the store. After each batch the shard's entries are pruned to its manifest; entries of shards that this worker no longer
+sees are evicted when the cache exceeds `MAX_BYTES`. A forked process starts with an empty cache.
 """
 
 from __future__ import annotations
@@ -19,70 +19,70 @@ import pyarrow as pa
 
 from millrace.ingest.arguments import Engine, parse_condition, parse_engine
 from millrace.join_parts.table_probe import TableProbe
-from millrace.spark.cluster.task import Place
+from millrace.spark.cluster.task import TaskDevice
 from millrace.spark.stream import run_files
 from millrace.spark.stream.plan import Flags, Longs, StreamPlan
-from millrace.spark.stream.state import Manifest, Run, unpack_rows
+from millrace.spark.stream.state import Manifest, StoredRun, unpack_rows
 
-MOST_BYTES = 1 << 30
-"""Rows that a worker keeps, in bytes; their order takes about as much again."""
+MAX_BYTES = 1 << 30
+"""Maximum bytes of cached rows; the probes take about as much again."""
 
 
-class Held:
-    """A run's rows, their times and, once asked, a probe of them."""
+class HeldRun:
+    """A run's rows, their times and, after first use, a probe of them."""
 
-    def __init__(self, plan: StreamPlan, run: Run, table: pa.Table, passing: bool = False) -> None:
-        """Rows as they were stored: every one has a time and its keys. `passing`: for one question, not to be kept."""
-        self.run, self.table, self.passing = run, table, passing
+    def __init__(self, plan: StreamPlan, run: StoredRun, table: pa.Table, temporary: bool = False) -> None:
+        """Rows as stored: each has a time and its keys. `temporary`: used for one search, not cached."""
+        self.run, self.table, self.temporary = run, table, temporary
         self.times: Longs = plan.side(run.side).times(table)[0]
         self._plan = plan
         self._probe: tuple[str, TableProbe] | None = None
 
-    def probe(self, place: Place) -> TableProbe:
-        """The probe on a device; made when first asked for."""
-        if self._probe is None or self._probe[0] != place.device:
+    def probe(self, device: TaskDevice) -> TableProbe:
+        """The probe on a device; made on first use."""
+        if self._probe is None or self._probe[0] != device.name:
             self.close()
-            self._probe = place.device, self._open(place)
+            self._probe = device.name, self._open(device)
         return self._probe[1]
 
-    def _open(self, place: Place) -> TableProbe:
+    def _open(self, device: TaskDevice) -> TableProbe:
         plan, side = self._plan, self.run.side
         own, other = plan.side(side), plan.side("s" if side == "r" else "r")
         held = self.table.select(list(own.used))
-        asking = pa.schema([other.schema.field(name) for name in other.used])
-        condition, engine = _parsed(plan.on, place.device, place.threads, plan.asked.fallback)
+        probing = pa.schema([other.schema.field(name) for name in other.used])
+        condition, engine = _parsed(plan.on, device.name, device.threads, plan.device_request.fallback)
         known: Literal["r", "s"] = "r" if side == "r" else "s"
-        schemas: dict[Literal["r", "s"], pa.Schema] = {known: held.schema, "s" if known == "r" else "r": asking}
+        schemas: dict[Literal["r", "s"], pa.Schema] = {known: held.schema, "s" if known == "r" else "r": probing}
         return TableProbe(condition, engine, held, schemas, known)
 
     def close(self) -> None:
-        """Give the probe's device back."""
+        """Close the probe, which frees its device."""
         probe, self._probe = self._probe, None
         if probe is not None:
             probe[1].close()
 
     def alive(self, watermark: int | None) -> Flags | None:
-        """Which rows can still meet any; nothing where all can."""
-        reach = self._plan.reach(self.run.side)
-        if watermark is None or self.run.low + reach >= watermark:
+        """Which rows can still match; None if all can."""
+        retention = self._plan.retention(self.run.side)
+        if watermark is None or self.run.low + retention >= watermark:
             return None
-        kept: Flags = self.times >= watermark - reach
+        kept: Flags = self.times >= watermark - retention
         return kept
 
 
 @lru_cache(maxsize=16)
 def _parsed(on: str, device: str, threads: int, fallback: str | None) -> tuple[Any, Engine]:
-    """A condition and how to run it, read once, not for every run."""
+    """A condition and its engine, parsed once and not for every run."""
     condition = parse_condition(on)
     return condition, parse_engine(condition, "auto", device, threads, fallback, counting=False)
 
 
-_kept: OrderedDict[tuple[str, str, str], Held] = OrderedDict()
+_kept: OrderedDict[tuple[str, str, str], HeldRun] = OrderedDict()
 _process = os.getpid()
 
 
-def _mine() -> OrderedDict[tuple[str, str, str], Held]:
-    """This process's entries."""
+def _entries() -> OrderedDict[tuple[str, str, str], HeldRun]:
+    """The entries of this process; empty after a fork."""
     global _process
     if _process != os.getpid():
         _kept.clear()
@@ -90,23 +90,23 @@ def _mine() -> OrderedDict[tuple[str, str, str], Held]:
     return _kept
 
 
-def held(plan: StreamPlan, owner: str, run: Run, read: Callable[[], bytes]) -> Held:
-    """A run, from here, from another worker, or from where `read` has it."""
-    kept, key = _mine(), (plan.token, owner, run.name)
+def get_run(plan: StreamPlan, owner: str, run: StoredRun, read: Callable[[], bytes]) -> HeldRun:
+    """A run from this cache, from another worker's file, or from `read`."""
+    kept, key = _entries(), (plan.token, owner, run.name)
     if key not in kept:
-        kept[key] = Held(plan, run, unpack_rows(_shared(plan, owner, run.name, read)))
+        kept[key] = HeldRun(plan, run, unpack_rows(_read_shared(plan, owner, run.name, read)))
     kept.move_to_end(key)
     return kept[key]
 
 
-def _shared(plan: StreamPlan, owner: str, name: str, read: Callable[[], bytes]) -> pa.Buffer | bytes:
-    if plan.empty:  # the yardstick asks nothing, so it is spared the files
+def _read_shared(plan: StreamPlan, owner: str, name: str, read: Callable[[], bytes]) -> pa.Buffer | bytes:
+    if plan.empty:  # the baseline searches nothing, so it needs no files
         return read()
-    place = _folder(plan, owner)
-    found = run_files.borrow(place, name)
+    folder = _folder(plan, owner)
+    found = run_files.fetch(folder, name)
     if found is None:
         found = read()
-        run_files.lend(place, name, found)
+        run_files.publish(folder, name, found)
     return found
 
 
@@ -115,12 +115,12 @@ def _folder(plan: StreamPlan, owner: str) -> str:
 
 
 def prune(plan: StreamPlan, manifest: Manifest) -> None:
-    """Let go of a place's runs that its manifest does not name, and of the oldest beyond what may be held."""
-    kept, names = _mine(), manifest.names()
+    """Remove a shard's runs that its manifest does not name, then the least recently used beyond `MAX_BYTES`."""
+    kept, names = _entries(), manifest.names()
     for key in [key for key in kept if key[:2] == (plan.token, manifest.owner) and key[2] not in names]:
         kept.pop(key).close()
     total = sum(one.table.nbytes for one in kept.values())
-    while total > MOST_BYTES and kept:
+    while total > MAX_BYTES and kept:
         _, oldest = kept.popitem(last=False)
         total -= oldest.table.nbytes
         oldest.close()
@@ -128,5 +128,5 @@ def prune(plan: StreamPlan, manifest: Manifest) -> None:
 
 
 def cached() -> frozenset[str]:
-    """Names of the runs that are here, for tests."""
-    return frozenset(name for _, _, name in _mine())
+    """The names of the cached runs, for tests."""
+    return frozenset(name for _, _, name in _entries())

@@ -1,11 +1,12 @@
-"""Runs that the Python workers of an executor lend each other, as files that each maps into its memory.
+"""Files through which the Python workers of an executor share runs; each worker maps them into its memory.
 
-Spark hands out idle workers in turn, so a place's next batch is mostly done by another worker than its last, whose own
-cache (`run_cache.py`) lacks some of the runs. To read them from the state store again is a way through RocksDB, the JVM
-and a socket; a mapped file is there at once, and once for all workers.
+Spark assigns idle workers in turn, so a shard's next batch usually runs in another worker, whose own cache
+(`run_cache.py`) lacks some of the runs. Reading them from the state store again goes through RocksDB, the JVM and a
+socket; a mapped file is available at once, and one copy serves all workers.
 
-A cache like the other: a file's name tells its content, it is complete when it has its name, and whoever finds none
-reads the state store. Files lie in the folder that Spark gave the executor for what it spills, and go with it.
+It is only a cache: a file's name identifies its content, a file is complete once it has its name, and a worker that
+finds no file reads the state store. The files are in the folder that Spark gave the executor for spills; Spark removes
+it with the executor.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millrace.spark.stream.pair_files import SPILL
+from millrace.spark.stream.pair_files import SPILL_DIRS
 
-MOST_BYTES = 1 << 30
-"""Files of all places of an executor, about: the oldest leave."""
+MAX_BYTES = 1 << 30
+"""Approximate maximum bytes of all files of an executor; the oldest are removed."""
 _FOLDER = "millrace-runs"
-_unseen = 0
-"""Bytes that this worker lent since it last looked how much room all files take."""
+_unchecked_bytes = 0
+"""Bytes that this worker wrote since it last checked the total size of all files."""
 
 
-def lend(place: str, name: str, data: pa.Buffer | bytes) -> None:
-    """Put a place's run where other workers find it; where there is no room for it they do without."""
-    global _unseen
-    folder = _folder(place)
+def publish(shard: str, name: str, data: pa.Buffer | bytes) -> None:
+    """Write a shard's run to a file for other workers; do nothing if there is no free space."""
+    global _unchecked_bytes
+    folder = _folder(shard)
     if folder is None:
         return
     with suppress(OSError):
@@ -42,12 +43,12 @@ def lend(place: str, name: str, data: pa.Buffer | bytes) -> None:
         except OSError:
             os.unlink(unfinished)
             raise
-        _unseen += len(data)
+        _unchecked_bytes += len(data)
 
 
-def borrow(place: str, name: str) -> pa.Buffer | None:
-    """A run that some worker lent, if it is still there."""
-    folder = _folder(place)
+def fetch(shard: str, name: str) -> pa.Buffer | None:
+    """A run that some worker published, or None."""
+    folder = _folder(shard)
     if folder is None:
         return None
     try:
@@ -57,34 +58,34 @@ def borrow(place: str, name: str) -> pa.Buffer | None:
         return None
 
 
-def prune(place: str, names: frozenset[str]) -> None:
-    """Remove a place's files that its manifest does not name, and at times the oldest of all."""
-    global _unseen
-    folder = _folder(place)
+def prune(shard: str, names: frozenset[str]) -> None:
+    """Remove a shard's files that its manifest does not name and, from time to time, the oldest files of all shards."""
+    global _unchecked_bytes
+    folder = _folder(shard)
     if folder is None or not folder.exists():
         return
     for path in folder.iterdir():
         if path.name not in names:
             path.unlink(missing_ok=True)
-    if _unseen >= MOST_BYTES // 16:
-        _unseen = 0
-        _make_room(folder.parent)
+    if _unchecked_bytes >= MAX_BYTES // 16:
+        _unchecked_bytes = 0
+        _remove_oldest(folder.parent)
 
 
-def _make_room(folder: Path) -> None:
+def _remove_oldest(folder: Path) -> None:
     found = []
     for path in folder.glob("*/*"):
-        with suppress(OSError):  # another worker's, gone meanwhile
+        with suppress(OSError):  # another worker has removed it
             found.append((path.stat().st_mtime_ns, path.stat().st_size, path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
-        if total <= MOST_BYTES:
+        if total <= MAX_BYTES:
             break
         path.unlink(missing_ok=True)
         total -= size
 
 
-def _folder(place: str) -> Path | None:
-    """Where a place's files are; nowhere outside of a Spark task."""
-    given = os.environ.get(SPILL, "").split(",")[0]
-    return Path(given, _FOLDER, place) if given else None
+def _folder(shard: str) -> Path | None:
+    """The folder of a shard's files; None outside of a Spark task."""
+    given = os.environ.get(SPILL_DIRS, "").split(",")[0]
+    return Path(given, _FOLDER, shard) if given else None

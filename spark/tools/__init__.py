@@ -1,1 +1,1 @@
-"""Benches, the demo, and a memory report."""
+"""Benchmarks, the demo, and a memory report."""

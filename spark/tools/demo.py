@@ -1,12 +1,12 @@
-"""The main job, a stream in Spark on every device here: readings get their site, and meet events in a band and window.
+"""The main job as a stream in Spark, on every device of this machine: a lookup, then a join of readings and events.
 
 Readings (r) have a serial number, whose site is looked up in an ordered index of all serial numbers, and a temperature
-in thousandths of a degree; events (s) are alarms and calibrations. A reading meets an event within two thousandths and
-ten minutes. Both come as files, a micro-batch each; some rows are late, some have no temperature or no time. `cpu`
-and the GPUs do all of it; simulators join a slice of both streams, the lookup being done by the CPU. A device passes if
-its rows are those of the CPU, and if the counts account for all of it: every row that came was counted, as many pairs
-were found as came out, and no fewer rows went through the device's probers than asked. (On the CPU, small runs are
-asked by structures without probers.)
+in thousandths of a degree. Events (s) are alarms and calibrations. A reading matches an event within two thousandths
+and ten minutes. Both sides are files, one for each micro-batch; some rows are late, some lack a temperature or time.
+`cpu` and the GPUs do the full job; simulators join a slice of both streams, and the CPU does their lookup. A device
+passes if its rows equal those of the CPU and the counts are complete: every input row was counted, as many pairs were
+found as were written, and the device's probers processed at least as many rows as were searched with. (On the CPU,
+structures without probers search small runs.)
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ ON = "abs(r.x - s.x) <= 2"
 WINDOW, LATENESS = "10 minutes", "30 seconds"
 SERIALS = 1 << 18
 BATCHES = 4
-PLACES = 2
+SHARDS = 2
 SEED = 11
 SLICED = ("rtl", "hls")
-"""Families that are simulated: they do a slice."""
+"""Families of simulated devices: they process a slice."""
 SLICE = 20
-"""One row in so many is in the slice."""
+"""One row in this many is in the slice."""
 LOOKUPS = ("cpu", "opencl", "cuda")
-"""Families that do the lookup too."""
+"""Families that also do the lookup."""
 _START, _HOUR = 1_700_000_000_000_000, 3_600_000_000
-PATIENCE = 600
+TIMEOUT_SECONDS = 600
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one device did."""
+class DemoRun:
+    """The result of one device."""
 
     device: str
     rows: int
@@ -71,10 +71,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All runs, the CPU's rows, and what was found wrong."""
+    """The results of all devices, the CPU's rows, and the faults found."""
 
     rows: int
-    runs: list[Run]
+    runs: list[DemoRun]
     result: pa.Table
     faults: list[str]
 
@@ -89,7 +89,7 @@ class Sources:
 
 
 def sources(rows: int) -> Sources:
-    """The same for the same number of rows; one temperature in two hundred is missing."""
+    """Generate the input, the same for the same number of rows; one temperature in two hundred is missing."""
     rng = np.random.default_rng(SEED)
     serials = np.sort(rng.choice(1 << 40, SERIALS, replace=False))
     readings = {"n": np.arange(rows), "ts": _times(rng, rows), "serial": serials[rng.integers(0, SERIALS, rows)]}
@@ -101,9 +101,9 @@ def sources(rows: int) -> Sources:
 
 
 def _times(rng: np.random.Generator, rows: int) -> pa.Array:
-    """Spread over an hour; one in a hundred held up by as much as an hour, one in a thousand without a time.
+    """Times over one hour; one in a hundred is up to an hour late, one in a thousand is null.
 
-    The last row of each micro-batch, which is in the slice too, is neither: it sets the watermark, the same for all.
+    The last row of each micro-batch, which is in the slice too, is neither: it sets the same watermark for all devices.
     """
     times = _START + np.arange(rows) * _HOUR // max(rows, 1)
     steady = np.arange(rows) % _batch_rows(rows) == _batch_rows(rows) - 1
@@ -112,7 +112,7 @@ def _times(rng: np.random.Generator, rows: int) -> pa.Array:
 
 
 def _batch_rows(rows: int) -> int:
-    """Rows of a micro-batch: whole slices."""
+    """Rows of a micro-batch: a multiple of `SLICE`."""
     return max(1, -(-rows // (BATCHES * SLICE))) * SLICE
 
 
@@ -127,27 +127,27 @@ def usable_devices() -> list[str]:
 
 
 def run(rows: int, progress: Progress) -> Outcome:
-    """Every device, the CPU's rows as what the others must give."""
+    """Run every device, and compare its rows with the CPU's."""
     progress("starting Spark", 0.0)
     given, names = sources(rows), usable_devices()
     folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
-    spark = local_session(log=folder / "spark.log", spark__sql__shuffle__partitions=str(PLACES))
+    spark = local_session(log=folder / "spark.log", spark__sql__shuffle__partitions=str(SHARDS))
     try:
         _write(given, folder)
-        runs: list[Run] = []
-        whole = sliced = pa.table({})
+        runs: list[DemoRun] = []
+        full = sliced = pa.table({})
         for number, name in enumerate(names):
             progress(f"the stream on {name}", number / len(names))
             small = name.partition(":")[0] in SLICED
             done, table = _run_one(spark, given, folder, name, small)
             if name == "cpu":
-                whole = table
+                full = table
                 sliced = table.filter(_in_slice(table["r_n"]) & _in_slice(table["s_n"])).combine_chunks()
-            runs.append(_judged(done, table, sliced if small else whole))
+            runs.append(_evaluate(done, table, sliced if small else full))
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(rows, runs, whole, [fault for one in runs for fault in _faults(one)])
+    return Outcome(rows, runs, full, [fault for one in runs for fault in _faults(one)])
 
 
 def _in_slice(numbers: pa.ChunkedArray) -> Any:
@@ -155,7 +155,7 @@ def _in_slice(numbers: pa.ChunkedArray) -> Any:
 
 
 def _write(given: Sources, folder: Path) -> None:
-    """A file for each micro-batch and side, in the order in which they come."""
+    """Write a file for each micro-batch and side, with ages that give their order."""
     for name, table in (("readings", given.readings), ("events", given.events)):
         (folder / name).mkdir()
         size = _batch_rows(table.num_rows)
@@ -174,11 +174,11 @@ def _read(spark: SparkSession, path: Path, small: bool) -> DataFrame:
 def _run_one(
     spark: SparkSession, given: Sources, folder: Path, name: str, small: bool
 ) -> tuple[dict[str, Any], pa.Table]:
-    """The stream on one device, from the first file to the last."""
-    looks = name if name.partition(":")[0] in LOOKUPS else "cpu"
+    """Run the stream on one device, from the first file to the last."""
+    lookup_device = name if name.partition(":")[0] in LOOKUPS else "cpu"
     readings, events = (_read(spark, folder / side, small) for side in ("readings", "events"))
-    looked = lookup(readings, given.sites, key="serial", into="site", device=looks)
-    pairs = window_join(looked, events, on=ON, window=WINDOW, time="ts", lateness=LATENESS, places=PLACES, device=name)
+    looked = lookup(readings, given.sites, key="serial", into="site", device=lookup_device)
+    pairs = window_join(looked, events, on=ON, window=WINDOW, time="ts", lateness=LATENESS, shards=SHARDS, device=name)
     sink = folder / f"pairs-{name.replace(':', '-')}"
     start = time.perf_counter()
     query = (
@@ -188,7 +188,7 @@ def _run_one(
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(PATIENCE)
+    query.awaitTermination(TIMEOUT_SECONDS)
     error = query.exception()
     if error is not None:
         raise error
@@ -198,7 +198,7 @@ def _run_one(
 
 
 def counted(query: StreamingQuery) -> dict[str, Any]:
-    """What all batches of a query counted, summed up."""
+    """The counts of all batches of a query, summed up."""
     total: Counter[str] = Counter()
     for progress in query.recentProgress:
         for name, values in progress.observedMetrics.items():
@@ -208,11 +208,11 @@ def counted(query: StreamingQuery) -> dict[str, Any]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    """Spark's rows have no order: by reading, then by event."""
+    """Sort by reading, then by event, because Spark's rows have no order."""
     return table.sort_by([("r_n", "ascending"), ("s_n", "ascending")]).combine_chunks()
 
 
-def _judged(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> Run:
+def _evaluate(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> DemoRun:
     rows = counts["r_rows"] + counts["s_rows"]
     accounted = (
         rows == counts["given"]
@@ -221,7 +221,7 @@ def _judged(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> Run:
         and (counts["device_rows"] >= counts["asked"] or counts["device"] == "cpu")
         and not counts["fallbacks"]
     )
-    return Run(
+    return DemoRun(
         counts["device"],
         rows,
         counts["r_late"] + counts["s_late"],
@@ -236,20 +236,20 @@ def _judged(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> Run:
     )
 
 
-def _faults(one: Run) -> list[str]:
+def _faults(one: DemoRun) -> list[str]:
     found = []
     if not one.identical:
-        found.append(f"{one.device} gives other rows than cpu")
+        found.append(f"{one.device} returns other rows than cpu")
     if not one.accounted:
         found.append(
-            f"{one.device} reports {one.pairs:,} pairs of {one.rows:,} rows, which asked {one.asked:,} times, but its "
-            f"counters tell of {one.device_rows:,} rows through its probers"
+            f"{one.device} reports {one.pairs:,} pairs of {one.rows:,} rows, which searched {one.asked:,} times, but "
+            f"its counters show {one.device_rows:,} rows through its probers"
         )
     return found
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
-    """What was run and what came of it, for programs."""
+    """The settings and the results, for programs."""
     return {
         "on": ON,
         "window": WINDOW,
@@ -265,5 +265,5 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def write(outcome: Outcome, folder: Path) -> None:
-    """The CPU's rows and the table of runs."""
+    """Write the CPU's rows and the table of results."""
     write_results(outcome.result, summary(outcome), folder)

@@ -1,18 +1,18 @@
-"""Bench `spark_stream`: band joins of two streams on `local[2]`, beside the same query without a join and Spark's own.
+"""Bench `spark_stream`: band joins of two streams on `local[2]`, compared with a query without matches and Spark's.
 
-Each step is one micro-batch of 250,000 rows a side, read from Parquet files; a window is as many rows of each side, and
-a row has about one partner. Contenders: `range` (splits given) and `store-one` (every place sees all rows); `empty`,
-the same queries that keep the same state and match nothing; and `spark-buckets`, Spark's stream-stream join over
-buckets as wide as the band, with the same window, watermark and state store.
+Each step is one micro-batch of 250,000 rows a side, read from Parquet files. A window has that many rows of each side,
+and a row has about one partner. Contenders: `range` (splits given) and `store-one` (every shard sees all rows);
+`empty`, the same queries that keep the same state and match nothing; and `spark-buckets`, Spark's stream-stream join
+over buckets as wide as the band, with the same window, watermark and state store.
 
 - `window-1M`: a window of 1 M rows.
-- `window-4M`: 4 M rows, beside the same join at 256 K.
-- `written-2^16`, `written-2^20`: the bytes of the micro-batches as they are kept, as a share of what all files of the
-  checkpoint's state came to, times six: at least 1 where no more than six times was written. Batches are a sixteenth
-  of the window; no speed.
+- `window-4M`: 4 M rows, compared with the same join at 256 K.
+- `written-2^16`, `written-2^20`: six times the bytes of the micro-batches as stored, divided by the bytes of all state
+  files of the checkpoint. It is at least 1 if no more than six times the batch was written. Batches are a sixteenth of
+  the window. It is not a speed.
 
-A step's time is what Spark reports for the trigger. The pairs are counted and hashed by the sink. Batches without data
-are switched off, so that nobody works in another's turn.
+The time of a step is the trigger time that Spark reports. The sink counts and hashes the pairs. Batches without data
+are disabled, so that no contender works during another's step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from millrace.spark.stream.state import pack_rows
 
 BATCH, QUICK_BATCH = 250_000, 2_000
 BAND, SPREAD = 5, 10
-"""Values of a key for each row of a window, so that a band of 11 has about one partner."""
+"""Key values per row of a window, so that a band of 11 has about one partner."""
 ON = f"abs(r.x - s.x) <= {BAND}"
 SEED = 77
 US_PER_ROW = 40
@@ -53,7 +53,7 @@ Make = Callable[[DataFrame, DataFrame, int], DataFrame]
 
 
 def cases(options: Options) -> list[Case]:
-    """By window."""
+    """The cases, by window."""
     batch = QUICK_BATCH if options.quick else BATCH
     million = 4 * batch
     return [
@@ -65,7 +65,7 @@ def cases(options: Options) -> list[Case]:
 
 @cache
 def session() -> SparkSession:
-    """One for all cases."""
+    """One session for all cases."""
     return local_session(spark__driver__memory="3g")
 
 
@@ -80,7 +80,7 @@ def _splits(window: int) -> list[int]:
 
 @cache
 def _file(window: int, batch: int, number: int) -> Path:
-    """The rows of a micro-batch: r's in one row group, s's in another, so that both always come together."""
+    """The rows of a micro-batch: r's in one row group, s's in another, so that both always arrive together."""
     rng = np.random.default_rng([SEED, window, batch, number])
     ids = np.arange(number * batch, (number + 1) * batch)
     sides = []
@@ -94,13 +94,13 @@ def _file(window: int, batch: int, number: int) -> Path:
 
 
 class Streaming:
-    """A query that is fed a micro-batch a step."""
+    """A query that processes one micro-batch per step."""
 
     def __init__(self, make: Make, window: int, batch: int, fill: int) -> None:
-        """Start it, and let it read as many batches as fill its window."""
+        """Start the query, and process `fill` batches to fill its window."""
         self._window, self._batch, self._number = window, batch, 0
         self._folder = new_path("")
-        self._told: tuple[int, int] = (0, 0)
+        self._last_result: tuple[int, int] = (0, 0)
         (self._folder / "rows").mkdir(parents=True)
         spark = session()
         for name, value in ((PROVIDER, ROCKSDB), (CHANGELOG, "true"), (NO_DATA, "false")):
@@ -119,10 +119,10 @@ class Streaming:
 
     def _sink(self, rows: DataFrame, number: int) -> None:
         row = rows.agg(fn.count(fn.lit(1)), fn.sum(fn.xxhash64("r_id", "s_id") % 1_000_003)).collect()[0]
-        self._told = int(row[0]), int(row[1] or 0)
+        self._last_result = int(row[0]), int(row[1] or 0)
 
     def step(self) -> tuple[float, float]:
-        """One micro-batch: its rows, and the seconds that the trigger took."""
+        """Process one micro-batch; return its rows and the trigger's seconds."""
         os.link(_file(self._window, self._batch, self._number), self._folder / "rows" / f"{self._number}.parquet")
         self._number += 1
         while True:
@@ -135,19 +135,19 @@ class Streaming:
             time.sleep(0.01)
 
     def state_bytes(self) -> int:
-        """What all files of the state hold: none was removed yet."""
+        """The bytes of all state files; Spark has not removed any yet."""
         state = self._folder / "checkpoint" / "state"
         return sum(path.stat().st_size for path in state.rglob("*") if path.is_file() and path.suffix != ".crc")
 
     def answer(self) -> Answer:
         """The last batch's pairs."""
-        return {"pairs": np.array([self._told[0]]), "sum": np.array([self._told[1]])}
+        return {"pairs": np.array([self._last_result[0]]), "sum": np.array([self._last_result[1]])}
 
     def pause(self) -> None:
-        """An idle query only looks for files."""
+        """Nothing to release: an idle query only polls for files."""
 
     def close(self) -> None:
-        """Stop it, and remove its files."""
+        """Stop the query, and remove its files."""
         self._query.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -159,8 +159,8 @@ def _ours(r: DataFrame, s: DataFrame, window: int, ranges: bool, empty: bool = F
 
 
 def _buckets(r: DataFrame, s: DataFrame, window: int) -> DataFrame:
-    """Spark's own: an equality of buckets, the band, and the window, which lets it forget rows."""
-    width, reach = 2 * BAND + 1, fn.expr(f"make_dt_interval(0, 0, 0, {window * US_PER_ROW / 1e6})")
+    """Spark's own join: an equality of buckets, the band, and the window, which lets Spark drop state."""
+    width, length = 2 * BAND + 1, fn.expr(f"make_dt_interval(0, 0, 0, {window * US_PER_ROW / 1e6})")
 
     def bucket(of: Any) -> Any:
         return fn.floor(of / width)
@@ -168,11 +168,11 @@ def _buckets(r: DataFrame, s: DataFrame, window: int) -> DataFrame:
     left = r.withWatermark("ts", "0 seconds").select(
         *(fn.col(name).alias(f"r_{name}") for name in r.columns), bucket(fn.col("x")).alias("r_bucket")
     )
-    reached = fn.sequence(bucket(fn.col("x") - BAND), bucket(fn.col("x") + BAND))
+    buckets = fn.sequence(bucket(fn.col("x") - BAND), bucket(fn.col("x") + BAND))
     right = s.withWatermark("ts", "0 seconds").select(
-        *(fn.col(name).alias(f"s_{name}") for name in s.columns), fn.explode(reached).alias("s_bucket")
+        *(fn.col(name).alias(f"s_{name}") for name in s.columns), fn.explode(buckets).alias("s_bucket")
     )
-    near = (fn.col("r_ts") >= fn.col("s_ts") - reach) & (fn.col("r_ts") <= fn.col("s_ts") + reach)
+    near = (fn.col("r_ts") >= fn.col("s_ts") - length) & (fn.col("r_ts") <= fn.col("s_ts") + length)
     both = (fn.col("r_bucket") == fn.col("s_bucket")) & (fn.abs(fn.col("r_x") - fn.col("s_x")) <= BAND) & near
     return left.join(right, both).drop("r_bucket", "s_bucket")
 
@@ -202,29 +202,29 @@ def _window(name: str, window: int, batch: int) -> Case:
 
 
 class Written:
-    """The allowance divided by what was written."""
+    """A contender whose result is the allowed bytes divided by the written bytes."""
 
     def __init__(self, share: Callable[[], float]) -> None:
-        """Measured once."""
+        """Measure once."""
         self._share = share()
 
     def step(self) -> tuple[float, float]:
-        """As work done in a second."""
+        """Return the result as work done in one second."""
         return self._share, 1.0
 
     def answer(self) -> Answer:
-        """Nobody to agree with."""
+        """There is nothing to compare."""
         return {}
 
     def pause(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def _allowance_share(ranges: bool, window: int, batches: int) -> float:
-    """Over the batches after the window was filled."""
+    """Measure over the batches after the window is filled."""
     batch = window // 16
     stream = Streaming(partial(_ours, ranges=ranges), window, batch, fill=0)
     try:

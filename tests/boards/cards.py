@@ -1,4 +1,4 @@
-"""What tests of boards share: images, cards in a folder of their own, and joins that say which rows they gave."""
+"""Helpers for board tests: images, a separate card folder per test, and joins that return their rows."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tests.packaging.project import ROOT
 
 PYNQ_PYTHON = ROOT / ".venv-pynq" / "bin" / "python"
 HEAD = b"\xff\x00Part: LFE5U-85F-6CABGA381\x00\xff" + b"\xff\xff\xbd\xb3" + bytes(64)
-"""As much of an ECP5 bitstream as a loader looks at."""
+"""The part of an ECP5 bitstream that a loader checks."""
 
 
 @cache
 def small_image() -> Image:
-    """For the ULX3S, with the right build hash and a bitstream that is none."""
+    """An image for the ULX3S with the right build hash and a fake bitstream."""
     return images.make(catalog.board("ulx3s"), {"ulx3s_top.bit": HEAD}, {"test": "1"}, {"fmax_mhz": 30.0})
 
 
 def own_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Cards of this test alone, and no key from outside."""
+    """Use a card folder for this test only, and no key from the environment."""
     monkeypatch.setenv(cards.VARIABLE, str(folder))
     monkeypatch.delenv("MILLRACE_IMAGE_KEY", raising=False)
 
@@ -44,9 +44,9 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def joined(
     device: str, rows: int = 300, fallback: str | None = None, breaks: Callable[[], object] | None = None
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """A band join over some pushes, and its stats; `breaks` is called before the last ones.
+    """A band join over several pushes, and its stats; `breaks` is called before the last ones.
 
-    There is no insertion buffer, so that every row goes to the device.
+    There is no insertion buffer, so every row is sent to the device.
     """
     with patch.object(bisort, "BUFFER", 3):
         return _joined(device, rows, fallback, breaks)
@@ -70,9 +70,9 @@ def _joined(
 
 
 def conforming(device: str, count: int) -> int:
-    """Conformance cases for `bisort`, as all devices run them; how many were served.
+    """Run conformance cases for `bisort`; returns how many were served.
 
-    A window that could not fit into a scarce memory is refused, which is what a user would see too.
+    A window that does not fit into a scarce memory is refused, as for a user.
     """
     served = 0
     for number in range(count):

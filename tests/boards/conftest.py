@@ -1,4 +1,4 @@
-"""Fixtures of boards: cards in a folder of their own, a simulated ULX3S and a loopback PYNQ board."""
+"""Fixtures for board tests: a card folder per test, a simulated ULX3S and a loopback PYNQ board."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.boards.cards import PYNQ_PYTHON, own_folder, small_image
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's cards are."""
+    """The card folder of this test."""
     own_folder(monkeypatch, tmp_path / "cards")
-    monkeypatch.setenv(TIMEOUT_VARIABLE, "60")  # a simulation on a busy machine
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "60")  # a simulation may be slow on a busy machine
     if PYTHON not in os.environ:
         monkeypatch.setenv(PYTHON, str(PYNQ_PYTHON))
     return tmp_path / "cards"
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ulx3s(monkeypatch: pytest.MonkeyPatch) -> Iterator[SerialBoard]:
-    """A simulated ULX3S that nothing was loaded into."""
+    """A simulated ULX3S without a loaded image."""
     with SerialBoard() as board:
         monkeypatch.setenv(deploy.LOADER, board.loader)
         yield board
@@ -45,7 +45,7 @@ def card(ulx3s: SerialBoard, tmp_path: Path) -> str:
 
 @pytest.fixture
 def kv260() -> Iterator[LoopbackBoard]:
-    """A loopback board on an address of this process' own."""
+    """A loopback board at an address that only this process uses."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     with LoopbackBoard("kv260", f"127.0.{os.getpid() % 250 + 1}.{number + 2}") as board:
         yield board

@@ -1,9 +1,8 @@
-"""docs/deploy.md tells the truth: its commands run against the simulated board and print what it says.
+"""The commands of docs/deploy.md run against the simulated board and print the documented output.
 
-`python -m tests.boards.test_deploy_document` writes what they print now into the document. Numbers, hashes and paths
-may differ; the lines around them may not. The first command, the set-up, is not run. The one that builds the bitstream
-takes minutes: one test runs it and deploys what it made, the other runs all the others with an image whose bitstream
-is none.
+`python -m tests.boards.test_deploy_document` writes the current output into the document. Numbers, hashes and paths may
+differ, other text may not. The first command, the set-up, is not run. The bitstream build takes minutes: one test runs
+it and deploys the result; another test runs all other commands with an image that has a fake bitstream.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ LINE = "/dev/ttyUSB0"
 NOT_RUN = ("make setup",)
 BUILD = "millrace image build ulx3s"
 BUILT, LOADED = 3, 6
-"""After so many commands the image is built, and on the board."""
+"""The numbers of commands after which the image is built, and deployed."""
 
 
 def same_shape(text: str) -> str:
-    """Without what may differ."""
+    """The text without the parts that may differ."""
     return VARIABLE.sub("#", text).strip()
 
 
 def start(command: str, folder: Path, path: str = "") -> subprocess.Popen[str]:
-    """A command in a shell, under way; `path` holds programs that come before others."""
+    """Start a command in a shell; `path`: a folder to search for programs first."""
     programs = os.pathsep.join([*([path] if path else []), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {
         **os.environ,
@@ -55,42 +54,42 @@ def start(command: str, folder: Path, path: str = "") -> subprocess.Popen[str]:
 
 
 def printed(command: subprocess.Popen[str]) -> str:
-    """What a command printed."""
+    """Wait for a command and return its output."""
     said, errors = command.communicate(timeout=2000)
     assert command.returncode == 0, f"{command.args!r}: {errors}"
     return said
 
 
 def run(command: str, simulated: SerialBoard, folder: Path) -> str:
-    """What a command prints with the simulated board in the place of a real one."""
+    """Run a command with the simulated board instead of a real one; returns its output."""
     text = command.replace(LINE, simulated.path).replace("examples/", f"{ROOT}/examples/")
     return printed(start(text, folder, str(Path(simulated.loader).parent))).replace(simulated.path, LINE)
 
 
 def follow(simulated: SerialBoard, folder: Path, commands: list[tuple[str, str]]) -> None:
-    """Commands of the document, but the build, each compared with what it should print."""
+    """Run commands of the document, except the build, and compare their output."""
     for command, expected in commands:
         if command not in (BUILD, *NOT_RUN):
             assert same_shape(run(command, simulated, folder)) == same_shape(expected), command
 
 
 def blocks() -> list[tuple[str, str]]:
-    """The document's commands, and what they print."""
+    """The document's commands and their output."""
     return BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
 
 
-# The first test of the folder, since it takes longest: one process has it, the other all the rest.
+# The first test of the folder, because it takes longest: another process can run the other tests at the same time.
 def test_a_bitstream_built_from_scratch_meets_its_clock_and_deploys(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with start(BUILD, tmp_path) as building:
-        simulated = request.getfixturevalue("ulx3s")  # which may have to be built too
+        simulated = request.getfixturevalue("ulx3s")  # the simulation may have to be built too
         assert same_shape(printed(building)) == same_shape(dict(blocks())[BUILD])
     follow(simulated, tmp_path, blocks()[BUILT:LOADED])
     said = images.read(tmp_path / "ulx3s.mri").manifest
     assert said.report["fmax_mhz"] >= said.clock_hz / 1e6 == 25
     kept = records.read(board("ulx3s"))["report"]
-    for cell in ("luts", "registers", "block_rams"):  # names, which hold paths, may move a few cells
+    for cell in ("luts", "registers", "block_rams"):  # cell names contain paths, which can change a few cells
         assert said.report[cell] == pytest.approx(kept[cell], rel=0.02), "run `millrace image build ulx3s --write`"
 
 
@@ -108,7 +107,7 @@ def test_the_document_has_ten_commands() -> None:
 
 def test_the_table_of_builds_is_what_the_record_says() -> None:
     text = records.DOCUMENT.read_text(encoding="utf-8")
-    assert records.spliced(text) == text
+    assert records.with_table(text) == text
 
 
 def _write() -> None:

@@ -1,4 +1,4 @@
-"""Board folders: scripts run by tclsh against stand-ins for Vivado, mistakes are found, pins are published ones."""
+"""Board folders: tclsh runs the scripts with stubs of Vivado, errors are found, pins are the published ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.hw import vivado
 from millrace.hw.catalog import FOLDER, board, boards
 
 VIVADO = sorted(name for name, one in boards().items() if one.link == "pynq")
-# Facts of the ULX3S' published constraints: emard/ulx3s, doc/constraints/ulx3s_v20.lpf, commit 0376883a317f.
+# From the published constraints of the ULX3S: emard/ulx3s, doc/constraints/ulx3s_v20.lpf, commit 0376883a317f.
 PUBLISHED = {
     "clk_25mhz": ("G2", "NONE"),
     "ftdi_rxd": ("L4", "UP"),
@@ -52,8 +52,8 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert before in text
     path.write_text(text.replace(before, after), encoding="utf-8")
-    told = vivado.run_stub(tmp_path / "hw" / "boards" / "kv260" / "build.tcl", tmp_path, "0" * 16)
-    assert isinstance(told, str), told
+    found = vivado.run_stub(tmp_path / "hw" / "boards" / "kv260" / "build.tcl", tmp_path, "0" * 16)
+    assert isinstance(found, str), found
 
 
 @pytest.mark.parametrize("fields", [{"part": "xc7z020"}, {"clock_hz": 1}, {"parameters": {"KEY_W": 32}}], ids=str)
@@ -69,7 +69,7 @@ def test_pins_are_the_published_ones() -> None:
     assert 'FREQUENCY PORT "clk_25mhz" 25 MHZ;' in text
 
 
-def test_every_pin_of_the_top_level_has_a_site() -> None:
+def test_every_pin_of_the_top_level_has_a_location() -> None:
     head = (FOLDER / "ulx3s" / "ulx3s_top.sv").read_text(encoding="utf-8").split("\n);", 1)[0]
     ports = re.findall(r"^    (?:input|output) +wire (?:\[(\d+):0\])? *(\w+)", head, re.MULTILINE)
     pins = {f"{name}[{k}]" if high else name for high, name in ports for k in range(int(high or 0) + 1)}

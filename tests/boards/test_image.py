@@ -1,4 +1,4 @@
-"""Images: the same input gives the same bytes, and ten kinds of bad ones are refused before a board sees a byte."""
+"""Images: the same input gives the same bytes, and bad images are refused before anything is sent to a board."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHER_PRIVATE, _ = pem(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
-    """A zip with right checksums, made as `Image.pack` makes it."""
+    """A zip with valid checksums, as `Image.pack` writes it."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
@@ -52,7 +52,7 @@ def unzipped(data: bytes) -> dict[str, bytes]:
 
 
 def flipped(member: str) -> Callable[[Image], bytes]:
-    """A bit of a member, with the zip's own checksum made right again."""
+    """Flip a bit of a member and correct the zip's own checksum."""
 
     def mutate(image: Image) -> bytes:
         files = unzipped(image.pack())
@@ -64,14 +64,14 @@ def flipped(member: str) -> Callable[[Image], bytes]:
 
 
 def said(**fields: Any) -> Callable[[Image], bytes]:
-    """A manifest that says something else, its own hash made right again, and signed anew."""
+    """Change fields of the manifest, correct its hash and sign it again."""
     return lambda image: (
         replace(image, manifest=replace(image.manifest, **fields), signature=None).signed(PRIVATE).pack()
     )
 
 
 def stale(image: Image) -> bytes:
-    """Another bitstream under the old hash."""
+    """Another bitstream with the old hash."""
     return zipped({**unzipped(image.pack()), "ulx3s_top.bit": HEAD + b"\0"})
 
 
@@ -83,7 +83,7 @@ def traversing(image: Image) -> bytes:
 def oversized(image: Image) -> bytes:
     """Says that it is small, and is not: a member beyond the limit."""
     files = unzipped(image.pack())
-    return zipped({**files, SIGNATURE: bytes(images.MOST[SIGNATURE] + 1)})
+    return zipped({**files, SIGNATURE: bytes(images.MAX_BYTES[SIGNATURE] + 1)})
 
 
 MUTATIONS: dict[str, Callable[[Image], bytes]] = {
@@ -103,7 +103,7 @@ MUTATIONS: dict[str, Callable[[Image], bytes]] = {
 
 
 class Touched(Exception):
-    """The board would be asked now."""
+    """Raised when the board would be accessed."""
 
 
 def touch(*given: object) -> None:
@@ -121,7 +121,7 @@ def test_a_mutation_is_refused_before_the_first_byte(
     path = tmp_path / "image.mri"
 
     path.write_bytes(small_image().signed(PRIVATE).pack())
-    with pytest.raises(Touched):  # a sound one gets as far as the board
+    with pytest.raises(Touched):  # a valid image gets as far as the board
         deploy.deploy("lab", path, "serial:/dev/null")
 
     path.write_bytes(MUTATIONS[name](small_image().signed(PRIVATE)))
@@ -190,7 +190,7 @@ def test_a_changed_parameter_changes_the_build_hash() -> None:
     ids=str,
 )
 def test_a_manifest_of_other_types_is_refused_in_our_words(said: dict[str, Any]) -> None:
-    """Its own hash is right: whoever writes an image can write that."""
+    """The manifest's own hash is valid, as anyone can compute it."""
     files = unzipped(small_image().pack())
     fields = {**json.loads(files[MANIFEST]), **said}
     del fields["digest"]

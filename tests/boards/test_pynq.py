@@ -1,4 +1,4 @@
-"""The loopback PYNQ board: the unmodified pynq client deploys and joins, faults end in time, nothing is lost."""
+"""The loopback PYNQ board: deploy and join with the unmodified pynq client, faults end in time, no row is lost."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def test_a_hung_board_is_a_fault_within_the_time_out(
         kv260.break_with("hang")
         began.append(time.monotonic())
 
-    with pytest.raises(DeviceFault, match=r"did not answer in|gave no result in"):
+    with pytest.raises(DeviceFault, match=r"did not respond in|gave no result in"):
         joined(kria, breaks=hang)
-    assert time.monotonic() - began[0] < 30  # not the hour that the server sleeps
+    assert time.monotonic() - began[0] < 30  # the server sleeps for an hour
 
 
 def test_another_identity_is_refused(kria: str, kv260: LoopbackBoard) -> None:
@@ -84,7 +84,7 @@ def test_a_stale_file_on_the_board_is_not_taken_for_a_new_image(
     kria: str, kv260: LoopbackBoard, tmp_path: Path
 ) -> None:
     first = image("kv260")
-    # The same engine with another description of it: a new bitstream, under the same name in the image.
+    # The same engine in a changed bitstream, with the same name in the image.
     files = {name: data + b"\n\n\n\n" if name.endswith(".bin") else data for name, data in first.members.items()}
     second = images.make(board("kv260"), files, first.manifest.tools, {}, build=first.manifest.build)
     path = tmp_path / "second.mri"
@@ -121,7 +121,7 @@ def test_the_server_binds_to_loopback_alone(address: str) -> None:
     assert "loopback network" in done.stderr
 
 
-def test_without_pynq_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pynq_the_reason_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kv260.mri"
     path.write_bytes(image("kv260").pack())
     monkeypatch.setenv(PYTHON, str(tmp_path / "no-python"))

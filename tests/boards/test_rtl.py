@@ -1,4 +1,4 @@
-"""The RTL around the engine is read without a warning, and bad parameters are refused."""
+"""Verilator reads the RTL around the engine without a warning, and bad parameters are refused."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_verilator_has_no_warning(top: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("top", "option", "told"),
+    ("top", "option", "message"),
     [
         ("uart_rx", "-GDIVISOR=3", "DIVISOR must be 4 to 65535"),
         ("uart_bridge", "-GWORDS_LOG2=11", "WORDS_LOG2 must be 4 to 10"),
         ("onchip_memory", "-GSIZE_LOG2=8", "SIZE_LOG2 must be 12 to 20"),
     ],
 )
-def test_bad_parameters_are_refused(top: str, option: str, told: str) -> None:
+def test_bad_parameters_are_refused(top: str, option: str, message: str) -> None:
     done = lint(top, option)
     assert done.returncode != 0
-    assert told in done.stderr
+    assert message in done.stderr

@@ -1,4 +1,4 @@
-"""The simulated ULX3S behind a pseudo-terminal: the driver unchanged, the conformance suite, and what faults do."""
+"""The simulated ULX3S behind a pseudo-terminal: the unchanged driver, the conformance suite, and faults."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_window_beyond_the_chips_memory_is_refused(card: str) -> None:
     with pytest.raises(DeviceUnavailable, match="rows of both sides together"):
         mr.WindowJoin(on="r.x = s.x", window="100000 rows", index="bisort", device=card)
     device = opened(card)
-    device._link.alloc((device._link.room or 0) - 2000)  # little is left, so that little must be pushed
+    device._link.alloc((device._link.free_bytes or 0) - 2000)  # leave little memory, so that a short push fills it
     join = mr.WindowJoin(on="r.x = s.x", window="1000 days", time="t", index="bisort", device=card)
     table = pa.table({"x": pa.array(range(400), pa.int64()), "t": pa.array(range(400), pa.timestamp("s"))})
     with patch.object(bisort, "BUFFER", 3), pytest.raises(DeviceFault, match="do not fit into the board's memory"):
@@ -102,7 +102,7 @@ def test_one_process_at_a_time(card: str) -> None:
 
 def test_two_devices_of_one_process_share_the_engine(card: str) -> None:
     first, second = opened(card), opened(card)
-    left = first._link.room
+    left = first._link.free_bytes
     data = np.arange(64, dtype=np.uint64)
     for device in (first, second):
         index = device.alloc(8, np.dtype(np.uint64))
@@ -112,7 +112,7 @@ def test_two_devices_of_one_process_share_the_engine(card: str) -> None:
     first.close()
     second.close()
     again = opened(card)
-    assert again._link.room == left
+    assert again._link.free_bytes == left
     again.close()
 
 
@@ -120,7 +120,7 @@ def test_a_forked_child_holds_no_card(card: str) -> None:
     device = opened(card)
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn about threads
         child = os.fork()
     if child == 0:
         os.write(writing, b"!")
@@ -173,8 +173,8 @@ def test_a_damaged_request_does_nothing(card: str, ulx3s: SerialBoard) -> None:
     assert link._line is not None
     os.write(link._line, b"\x03\x01\x01\x00" + (1024).to_bytes(4, "little") + b"\xff\xff\xff\xff" + bytes(4))
     time.sleep(0.2)
-    answer = os.read(link._line, 64)
-    assert answer[:2] == b"\x01\x01"
+    response = os.read(link._line, 64)
+    assert response[:2] == b"\x01\x01"
     assert link.read_mem(1024, 2, np.dtype(np.uint32)).tolist() == [7, 8]
     link.close()
 

@@ -1,7 +1,7 @@
-"""Cases: streams, a condition, a window and the calls to make. Hypothesis draws a `Shape`, `build` fills it.
+"""Test cases: streams, a condition, a window and a list of calls. Hypothesis draws a `Shape`, `build` makes the case.
 
-A `Shape` is small and shrinks well; its seed feeds `random.Random`, which draws the rows. `build(Shape(...))`
-with the shape that a failure prints gives the case again.
+A `Shape` is small and shrinks well; its seed initializes `random.Random`, which draws the rows. `build(Shape(...))`
+with the shape that a failure prints reproduces the case.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tests.oracle import Row, RowWindow, TimeWindow, Value, Window
 
 NUMBER_KINDS = [kinds for kinds in KEY_KINDS if not KINDS[kinds[0]].is_temporal]
 _Option = TypeVar("_Option")
-SMALL_PUSHES = 20  # after so many calls, pushes become larger: what small ones can show, they have shown
+SMALL_PUSHES = 20  # after this many calls, pushes become larger to save time
 SPREADS = ("uniform", "few", "constant", "skew", "drift", "ascending", "descending")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What Hypothesis draws. `sizes` of a time window, `lateness` and `disorder` are counted in beats."""
+    """The parameters that Hypothesis draws. `sizes` of a time window, `lateness` and `disorder` are in beats."""
 
     seed: int
     family: str
@@ -58,7 +58,7 @@ class Shape:
     disorder: int = 0
     density: float = 1.0
     edge_of_time: bool = False
-    uneven: bool = False  # window and lateness are no multiples of the time columns' unit
+    uneven: bool = False  # window and lateness are not multiples of the time columns' unit
     sources: tuple[int, int] = (1, 1)
     self_join: bool = False
     batches: str = "mixed"
@@ -109,7 +109,7 @@ class Flush:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`state`, and if `restore` the join goes on from it in a new object."""
+    """`state`; if `restore`, a new object continues from it."""
 
     restore: bool
 
@@ -129,7 +129,7 @@ class Feed:
         return len(next(iter(self.raws.values())))
 
     def known(self, start: int, stop: int) -> list[Row]:
-        """Rows as the oracle sees them."""
+        """Returns rows as the oracle's values."""
         columns = {name: [self.kinds[name].known(raw) for raw in raws[start:stop]] for name, raws in self.raws.items()}
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
@@ -146,7 +146,7 @@ class Case:
     tick: int
     feeds: Mapping[str, Feed]
     calls: tuple[Call, ...]
-    places: Mapping[tuple[str, int], list[int]]  # (side, source) -> seq -> row of the side's feed
+    feed_rows: Mapping[tuple[str, int], list[int]]  # (side, source) -> seq -> row of the side's feed
 
     def known_time(self, call: Advance) -> Value:
         return self.time_kind(call.side).known(call.ts)
@@ -160,7 +160,7 @@ class Case:
 
 
 def build(shape: Shape) -> Case:
-    """The case of a shape; the same every time."""
+    """Returns the case of a shape; deterministic."""
     return _Builder(shape).build()
 
 
@@ -184,7 +184,7 @@ class _Builder:
         on = self._condition()
         self.plans = self._column_plans()
         self.feeds = {side: self._empty_feed(side) for side in self.sides}
-        self.places: dict[tuple[str, int], list[int]] = {source: [] for source in self.counts}
+        self.feed_rows: dict[tuple[str, int], list[int]] = {source: [] for source in self.counts}
         self.calls: list[Call] = []
         calls = self._calls()
         for feed in self.feeds.values():
@@ -201,7 +201,7 @@ class _Builder:
             tick=self._tick(),
             feeds=self.feeds,
             calls=tuple(calls),
-            places=self.places,
+            feed_rows=self.feed_rows,
         )
 
     # The condition and its columns
@@ -240,17 +240,17 @@ class _Builder:
         return Axis(of, origin, beat, beats)
 
     def _ends_of_time(self, kinds: dict[str, Kind], beat: int, beats: int) -> tuple[int, int]:
-        """Origins at the two ends of what both types hold; with room, since a coarser type could reach beyond."""
+        """Returns origins at both ends of the range of both types; the margin keeps a coarser type in range."""
         units = {kind.unit * kind.step or 1 for kind in kinds.values()}
         low = max(kind.low * (kind.unit or 1) for kind in kinds.values())
         high = min(kind.high * (kind.unit or 1) for kind in kinds.values())
-        room = 6 * beat if len(units) > 1 else 0
+        margin = 6 * beat if len(units) > 1 else 0
         coarse = max(units)
-        first, last = low + self.shape.disorder * beat + room, high - beats * beat - room
+        first, last = low + self.shape.disorder * beat + margin, high - beats * beat - margin
         return -(-first // coarse) * coarse, last // coarse * coarse
 
     def _time(self, side: str, source: int, i: int) -> Raw:
-        """The time of a source's i-th row: even progress through the same span, with noise and disorder."""
+        """Returns the time of a source's i-th row: even progress through the same span, with noise and disorder."""
         axis, rng, shape = self.time_axis, self.rng, self.shape
         assert axis is not None
         if shape.nulls and rng.random() < shape.nulls / 3:
@@ -310,7 +310,7 @@ class _Builder:
         return given
 
     def _flushes_too_early(self, calls: list[Call]) -> bool:
-        """A flush before both schemas are known: the finer unit would not be known either."""
+        """Returns whether a flush precedes a schema: the finer unit would not be known yet."""
         if self.time_axis is None or self.time_axis.kinds["r"].unit == self.time_axis.kinds["s"].unit:
             return False
         first = {side: self._first_push(side, calls) for side in "rs"}
@@ -324,18 +324,18 @@ class _Builder:
     # Rows
 
     def _rows_per_source(self) -> dict[tuple[str, int], int]:
-        """Rows of each source; one of several may be silent."""
+        """Returns the number of rows of each source; one of several sources may have none."""
         counts: dict[tuple[str, int], int] = {}
         for side, total, sources in zip("rs", self.shape.rows, self.shape.sources, strict=True):
             if side not in self.sides:
                 continue
             weights = [self.rng.choice((0, 1, 2, 3)) if sources > 1 else 1 for _ in range(sources)]
-            whole = max(1, sum(weights))
-            counts |= {(side, i): total * weight // whole for i, weight in enumerate(weights)}
+            total_weight = max(1, sum(weights))
+            counts |= {(side, i): total * weight // total_weight for i, weight in enumerate(weights)}
         return counts
 
     def _point(self, side: str, source: int, i: int) -> int:
-        """The k of a row's keys, by the spread of the case."""
+        """Returns the point k of a row's keys, by the spread of the case."""
         span, rng = self.shape.span, self.rng
         share = i / max(1, self.counts[side, source])
         match self.shape.spread:
@@ -355,7 +355,7 @@ class _Builder:
 
     def _add_row(self, side: str, source: int) -> None:
         feed, i = self.feeds[side], self.done[side, source]
-        self.places[side, source].append(len(feed))
+        self.feed_rows[side, source].append(len(feed))
         self.done[side, source] += 1
         points = {axis: self._point(side, source, i) for axis in self.axes}
         for name, raws in feed.raws.items():
@@ -429,7 +429,7 @@ class _Builder:
         return PushBoth((r.start, r.stop), (s.start, s.stop), tuple(arrival))
 
     def _advance(self, share: float) -> Advance:
-        """An advance to about the time that is reached after this share of the calls."""
+        """Returns an advance to about the stream time after this share of the calls."""
         axis, rng = self.time_axis, self.rng
         assert axis is not None
         silent = [source for source, count in self.counts.items() if count == 0]
@@ -457,7 +457,7 @@ def _filled(feed: Feed) -> pa.Table:
 
 
 def _table(rng: Random, feed: Feed, payload: int) -> pa.Table:
-    """The feed as Arrow, with some columns of other types among the keys."""
+    """Returns the feed as an Arrow table, with some columns of other types among the keys."""
     columns = [(name, feed.kinds[name].arrow(raws)) for name, raws in feed.raws.items()]
     for extra in _payload(rng, len(feed))[:payload]:
         columns.insert(rng.randrange(len(columns) + 1), extra)
@@ -489,7 +489,7 @@ def _payload(rng: Random, rows: int) -> list[tuple[str, pa.Array]]:
 
 
 class _Dice:
-    """Reads choices from bytes: a low byte is an early, simple choice, so shapes shrink as bytes do."""
+    """Reads choices from bytes: a low byte is a simple choice, so shapes shrink as bytes do."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = iter(raw)
@@ -506,16 +506,16 @@ class _Dice:
 
 @st.composite
 def shapes(draw: st.DrawFn, families: Sequence[str] = WEIGHTED_FAMILIES) -> Shape:
-    """Any case of these families.
+    """Draws any case of these families.
 
-    One block of bytes makes every case a fresh draw; with a strategy per field Hypothesis would spend most
-    cases on copies of one case with two fields made alike.
+    One block of bytes makes every case independent; with a strategy per field Hypothesis would spend most cases on
+    copies of one case with two equal fields.
     """
     return _draw(_Dice(draw(st.binary(min_size=_BYTES, max_size=_BYTES))), families)
 
 
 def random_shape(rng: Random) -> Shape:
-    """A shape without Hypothesis, for tests that need a fixed row of cases."""
+    """Returns a shape without Hypothesis, for tests that need a fixed sequence of cases."""
     return _draw(_Dice(rng.randbytes(_BYTES)), WEIGHTED_FAMILIES)
 
 

@@ -1,8 +1,8 @@
-"""Runs a case on Millrace with one index on one device, and compares everything with the oracle's answer.
+"""Runs a case on Millrace with one index on one device, and compares everything with the oracle's result.
 
-Only the public API is used. Pushes are cut into pieces at random and handed over in different Arrow clothes;
-the pieces of one call together must give what the oracle gives for the call: equal rows in equal order, all
-columns and their types, and after every call equal stats.
+It uses only the public API. Pushes are split at random and passed as different Arrow objects. The parts of one call
+together must give the oracle's result for the call: equal rows in equal order, all columns and their types, and equal
+stats after every call.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from millrace.host.join.panjoin.insertion_buffer import BUFFER
 from tests.conformance.cases import Advance, Call, Case, Checkpoint, Feed, Flush, Push, PushBoth
 from tests.conformance.expected import Expected
 
-FEW = 3
-"""Tuples of an insertion buffer that is as good as none."""
+SMALL_BUFFER = 3
+"""Tuples of an insertion buffer that is practically disabled."""
 STATS = ("rows", "late", "null_times", "null_keys", "pending", "held", "pairs")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`served` is false where the index cannot serve the condition and said so."""
+    """`served` is false if the index does not support the condition and raised an error."""
 
     served: bool
     boundaries: int = 0
@@ -42,7 +42,7 @@ class Mismatch(AssertionError):
 
 
 class Capsule:
-    """Nothing but the Arrow PyCapsule interface."""
+    """An object with only the Arrow PyCapsule interface."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -54,32 +54,32 @@ class Capsule:
 def check_case(
     case: Case, expected: Expected, index: str, device: str, threads: int = 1, split_seed: int = 0
 ) -> Outcome:
-    """Raises `Mismatch` where the index differs from the oracle."""
+    """Raises `Mismatch` if the index differs from the oracle."""
     with buffered(device, split_seed):
-        return _Run(case, expected, index, device, threads, Random(split_seed)).check()
+        return _CaseRun(case, expected, index, device, threads, Random(split_seed)).check()
 
 
 @contextmanager
 def buffered(device: str, seed: int) -> Iterator[None]:
-    """BI-Sort's insertion buffer as it is, or as good as none: cases are small, and would hardly ever leave the host.
+    """Uses BI-Sort's normal insertion buffer, or one of a few tuples: small cases would rarely overflow the real one.
 
-    On devices other than the CPU there never is one, so that every tuple becomes part of a run there.
+    On devices other than the CPU the buffer is always small, so that every tuple becomes part of a run on the device.
     """
     few = device != "cpu" or seed % 2 == 1
-    with patch.object(bisort, "BUFFER", FEW if few else BUFFER):
+    with patch.object(bisort, "BUFFER", SMALL_BUFFER if few else BUFFER):
         yield
 
 
 def check_refusal(refusal: Exception, index: str) -> Outcome:
-    """An index may refuse a condition, if it names another that serves it; `scan` may not."""
+    """Checks the error: an index may reject a condition if it names another index for it; `scan` may not reject one."""
     if index == "scan":
-        raise Mismatch(f"scan serves every condition, but said: {refusal}") from refusal
+        raise Mismatch(f"scan must support every condition, but raised: {refusal}") from refusal
     if not any(name != index and name in str(refusal) for name in INDEXES):
-        raise Mismatch(f"no index that serves is named in: {refusal}") from refusal
+        raise Mismatch(f"the error names no index that supports the condition: {refusal}") from refusal
     return Outcome(False)
 
 
-class _Run:
+class _CaseRun:
     def __init__(self, case: Case, expected: Expected, index: str, device: str, threads: int, rng: Random) -> None:
         self.case, self.expected, self.rng = case, expected, rng
         self.index = index
@@ -98,7 +98,7 @@ class _Run:
             try:
                 pieces = self._make(call)
             except mr.ArgumentError as refusal:
-                if bound:  # an index refuses when the schemas are known, not later
+                if bound:  # an index rejects a condition once the schemas are known, not later
                     raise
                 return check_refusal(refusal, self.index)
             self._compare_call(at, pieces)
@@ -111,7 +111,7 @@ class _Run:
     # Making the calls
 
     def _make(self, call: Call) -> list[pa.Table]:
-        """The outputs of a call's pieces."""
+        """Returns the outputs of the parts of a call."""
         if isinstance(call, Push):
             return [_table(output) for output in self._push(call)]
         if isinstance(call, PushBoth):
@@ -127,7 +127,7 @@ class _Run:
     def _push(self, call: Push) -> Iterator[Any]:
         self.known |= {"r", "s"} if self.arguments.get("self_join") else {call.side}
         for start, stop in self._cut(call.start, call.stop):
-            batch = self._dress(self.case.feeds[call.side], start, stop)
+            batch = self._as_input(self.case.feeds[call.side], start, stop)
             yield self.join.push(call.side, batch, **_source(call.source))
 
     def _push_both(self, call: PushBoth) -> Iterator[Any]:
@@ -137,8 +137,8 @@ class _Run:
             arrival = np.array(call.arrival[start:stop], np.uint8)
             r_next, s_next = r + int((arrival == 0).sum()), s + int((arrival == 1).sum())
             yield self.join.push_both(
-                self._dress(self.case.feeds["r"], r, r_next),
-                self._dress(self.case.feeds["s"], s, s_next),
+                self._as_input(self.case.feeds["r"], r, r_next),
+                self._as_input(self.case.feeds["s"], s, s_next),
                 arrival,
             )
             r, s = r_next, s_next
@@ -156,29 +156,29 @@ class _Run:
             self.join = mr.WindowJoin.restore(delta.manifest, dict(self.runs), **self.arguments)
 
     def _cut(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The range as it is, or in up to five pieces, empty ones among them."""
+        """Returns the full range, or up to five parts of it; some may be empty."""
         if self.rng.random() < (0.3 if stop - start > 1 else 0.95):
             return [(start, stop)]
         cuts = sorted(self.rng.randint(start, stop) for _ in range(self.rng.randrange(1, 5)))
         return list(zip([start, *cuts], [*cuts, stop], strict=True))
 
-    def _dress(self, feed: Feed, start: int, stop: int) -> Any:
-        """Rows as a table, a record batch, a table in chunks, or a foreign object that speaks Arrow."""
+    def _as_input(self, feed: Feed, start: int, stop: int) -> Any:
+        """Returns rows as a table, a record batch, a chunked table, or an object with the PyCapsule interface."""
         assert feed.table is not None
         table = feed.table.slice(start, stop - start)
-        clothes = self.rng.randrange(4)
-        if clothes == 0:
+        form = self.rng.randrange(4)
+        if form == 0:
             return table
-        if clothes == 1:
+        if form == 1:
             return table.to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], table.schema)
         middle = self.rng.randint(0, len(table))
         chunked = pa.concat_tables([table.slice(0, middle), table.slice(middle)])
-        return chunked if clothes == 2 else Capsule(chunked)
+        return chunked if form == 2 else Capsule(chunked)
 
     # Comparing
 
     def _compare_call(self, at: int, pieces: list[pa.Table]) -> None:
-        """Right away only what is cheap: the schema and the number of rows."""
+        """Compares what is cheap: the schema and the number of rows."""
         schema = output_schema(self.case, self.known)
         for piece in pieces:
             if list(zip(piece.schema.names, piece.schema.types, strict=True)) != schema:
@@ -203,7 +203,7 @@ class _Run:
             raise Mismatch(f"{self._where(at)}: stats {found}, but they should be {wanted}")
 
     def _compare_rows(self, upto: int | None = None) -> None:
-        """All rows of all calls so far, in order, bit by bit."""
+        """Compares all rows of all calls so far, in order, bit by bit."""
         end = len(self.case.calls) if upto is None else upto
         if not self.outputs:
             return
@@ -230,7 +230,7 @@ def _table(output: Any) -> pa.Table:
 
 
 def output_schema(case: Case, known: set[str]) -> list[tuple[str, pa.DataType]]:
-    """Names and types of the output; only the columns of sides whose schema is known."""
+    """Returns names and types of the output; only the columns of sides whose schema is known."""
     output = case.arguments.get("output", "pairs")
     if output == "count":
         return [("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())]
@@ -247,7 +247,7 @@ def output_schema(case: Case, known: set[str]) -> list[tuple[str, pa.DataType]]:
 
 
 def wanted_table(case: Case, expected: Expected, end: int, schema: pa.Schema) -> pa.Table:
-    """The oracle's answer up to a call as a table with these columns."""
+    """Returns the oracle's result up to a call as a table with these columns."""
     if case.arguments.get("output") == "count":
         rows = expected.counts[: expected.count_ends[end]]
         columns: list[Any] = list(zip(*rows, strict=True)) or [()] * 4
@@ -258,19 +258,19 @@ def wanted_table(case: Case, expected: Expected, end: int, schema: pa.Schema) ->
 
 
 def _column(case: Case, name: str, pairs: list[tuple[int, int, int, int]], type_: pa.DataType) -> Any:
-    place = {"r_source": 0, "r_seq": 1, "s_source": 2, "s_seq": 3}.get(name)
-    if place is not None:
-        return pa.array([pair[place] for pair in pairs], type_)
+    pair_field = {"r_source": 0, "r_seq": 1, "s_source": 2, "s_seq": 3}.get(name)
+    if pair_field is not None:
+        return pa.array([pair[pair_field] for pair in pairs], type_)
     side = name[0]
     table = case.feeds[side].table
     assert table is not None
-    places, at = case.places, 0 if side == "r" else 2
+    feed_rows, at = case.feed_rows, 0 if side == "r" else 2
     home = "r" if case.arguments.get("self_join") else side
-    return table.column(name[2:]).take([places[home, pair[at]][pair[at + 1]] for pair in pairs])
+    return table.column(name[2:]).take([feed_rows[home, pair[at]][pair[at + 1]] for pair in pairs])
 
 
 def first_difference(found: pa.Table, wanted: pa.Table) -> int | None:
-    """The first row in which two tables of one schema differ, bit by bit; None if they do not."""
+    """Returns the first row in which two tables of one schema differ, bit by bit; None if they are equal."""
     firsts = [_first(found.column(i), wanted.column(i)) for i in range(found.num_columns)]
     if len(found) != len(wanted):
         firsts.append(min(len(found), len(wanted)))
@@ -278,7 +278,7 @@ def first_difference(found: pa.Table, wanted: pa.Table) -> int | None:
 
 
 def describe_difference(found: pa.Table, wanted: pa.Table, at: int) -> str:
-    """The rows around the first difference; times as plain numbers, since not all of them fit Python's."""
+    """Returns the rows from the first difference on; times as integers, since not all fit Python's types."""
     return f"rows from {at} on are\n{_rows(found, at)}\nbut they should be\n{_rows(wanted, at)}"
 
 
@@ -301,7 +301,7 @@ def _first(found: pa.ChunkedArray, wanted: pa.ChunkedArray) -> int | None:
 
 
 def _bits(column: pa.ChunkedArray) -> pa.Array:
-    """One array, floats as the integers of their bits, so that NaN equals itself and -0.0 is not 0.0."""
+    """Returns one array, floats as the integers of their bits, so that NaN equals itself and -0.0 is not 0.0."""
     array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()

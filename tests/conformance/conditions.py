@@ -1,8 +1,8 @@
-"""Random conditions over the whole grammar of the contract, with columns whose values make them match.
+"""Random conditions over the full grammar of the contract, with columns whose values make them match.
 
-A condition belongs to a *family*, which says what an index can do with it. Keys lie on an *axis*, a line of
-evenly spaced points that the columns of both sides share: point k is `origin + k * step`. Distances in the
-text are counted in steps too, so that matches, near misses and ties are frequent whatever the types are.
+A condition belongs to a *family*, which decides what an index can do with it. Keys are points on an *axis*: evenly
+spaced points that the columns of both sides share, point k is `origin + k * step`. Distances in the text are counted
+in steps too, so that matches, near misses and ties are frequent for all types.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Axis:
         return all(kind.is_integer for kind in self.kinds.values())
 
     def raw(self, side: str, k: int, extra: int = 0) -> Raw:
-        """Point k (and `extra` beyond it) as a column of that side stores it."""
+        """Returns point k (plus `extra`) as a column of that side stores it."""
         kind = self.kinds[side]
         value = self.origin + k * self.step + extra
         return kind.store(int(value) // kind.unit if kind.is_temporal else value)
 
 
 def make_axis(rng: Random, kinds: tuple[str, str], span: int, at_zero: bool) -> Axis:
-    """An axis for two kinds; `at_zero` where the condition has coefficients and matches only near zero."""
+    """Returns an axis for two kinds; `at_zero` if the condition has coefficients and matches only near zero."""
     of = {"r": KINDS[kinds[0]], "s": KINDS[kinds[1]]}
     if of["r"].is_temporal:
         return _temporal_axis(rng, of, span)
@@ -75,7 +75,7 @@ def _temporal_axis(rng: Random, kinds: dict[str, Kind], span: int) -> Axis:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """A column of the condition: point `k + shift` of its axis, where k is drawn for each row."""
+    """A column of the condition: point `k + shift` of its axis; k is drawn for each row."""
 
     axis: str
     shift: int = 0
@@ -96,7 +96,7 @@ class Draft:
         return f"{side}.{quoted(name)}"
 
     def distance(self, k: int, axis: str = "x") -> str:
-        """A literal that is k steps long; k may be negative."""
+        """Returns a literal that is k steps long; k may be negative."""
         on = self.axes[axis]
         if on.is_temporal:
             sign = "-" if k < 0 else ""
@@ -113,13 +113,13 @@ class Draft:
         return f"{value}.0" if shape < 0.9 else f"{value}.5" if shape < 0.95 else f"{value}e0"
 
     def shifted(self, expression: str, k: int, axis: str = "x") -> str:
-        """The expression plus k steps."""
+        """Returns the expression plus k steps."""
         if k == 0 and self.rng.random() < 0.8:
             return expression
         return f"{expression} {'-' if k < 0 else '+'} {self.distance(abs(k), axis)}"
 
     def either(self) -> tuple[str, str]:
-        """The x columns of the two sides, in random order."""
+        """Returns the x columns of the two sides, in random order."""
         pair = [self.column("r", "x"), self.column("s", "x")]
         self.rng.shuffle(pair)
         return pair[0], pair[1]
@@ -259,7 +259,7 @@ def sums(d: Draft) -> str:
 
 
 def product(d: Draft) -> str:
-    """Columns of both sides multiplied: no index can turn this into a range."""
+    """Columns of both sides multiplied: no index can convert this to a range."""
     rx, sx = d.column("r", "x"), d.column("s", "x")
     axis = d.axes["x"]
     limit = d.number(
@@ -270,7 +270,7 @@ def product(d: Draft) -> str:
 
 
 def conjunction(d: Draft) -> str:
-    """A term that an index searches, and another that filters what it finds."""
+    """A term that an index searches, and another that filters its matches."""
     first = d.rng.choice((equality, band, asymmetric, inequality))(d)
     ry, sy = d.column("r", "y"), d.column("s", "y")
     second = d.rng.choice(
@@ -300,7 +300,7 @@ FAMILIES: dict[str, Callable[[Draft], str]] = {
     "conjunction": conjunction,
 }
 NUMBERS_ONLY = frozenset({"linear", "sums", "product"})
-NO_FILTER = frozenset({"multi-band"})  # a term beside the whole OR is not in the grammar; its bands have their own
+NO_FILTER = frozenset({"multi-band"})  # a term next to an OR is not in the grammar; its bands have their own
 WEIGHTED_FAMILIES: list[str] = [
     *["equality", "band", "asymmetric"] * 3,
     *["between columns", "multi-band", "inequality", "two inequalities", "linear", "conjunction"] * 2,
@@ -309,7 +309,7 @@ WEIGHTED_FAMILIES: list[str] = [
 
 
 def write_condition(d: Draft, family: str, filters: int) -> str:
-    """The text of a condition; `filters` one-sided terms are put before or behind it."""
+    """Returns the text of a condition; `filters` one-sided terms are added before or after it."""
     text = FAMILIES[family](d)
     if family in NO_FILTER:
         return text
@@ -320,7 +320,7 @@ def write_condition(d: Draft, family: str, filters: int) -> str:
 
 
 def one_sided(d: Draft, role: str | None = None) -> str:
-    """A term over one side alone, true for about two rows in three."""
+    """Returns a term over one side, true for about two rows in three."""
     side, role = d.rng.choice(("r", "s")), role or d.rng.choice(("x", "y"))
     axis, x = d.axes[role], d.column(side, role)
     low, middle, high = (axis.origin + axis.span * tenths // 10 * axis.step for tenths in (1, 6, 9))
@@ -349,7 +349,7 @@ def quoted(name: str) -> str:
 
 
 def time_units(ns: int) -> list[tuple[int, str]]:
-    """The ways to write a length of time as a whole number of a unit."""
+    """Returns all ways to write a duration as an integer number of a unit."""
     return [(ns // size, unit) for unit, size in UNIT_NS.items() if ns % size == 0]
 
 

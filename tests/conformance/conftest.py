@@ -1,4 +1,4 @@
-"""Adds the emulated CUDA to the devices, and prints what the cases covered, below pytest's own summary."""
+"""Adds the emulated CUDA device, and prints the coverage of the cases below pytest's own summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.gpu.emulated import backend
 
 @pytest.fixture(scope="module", autouse=True)
 def emulated_cuda() -> Iterator[None]:
-    """In this folder only: other tests see the devices that a user sees."""
+    """Registers it for this folder only: other tests see the devices that a user sees."""
     with backend.registered():
         yield
 

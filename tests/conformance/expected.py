@@ -1,6 +1,6 @@
-"""What a case must give: the oracle is run once, and its answer is kept for every index and device.
+"""The expected result of a case: the oracle runs once, and its result is used for every index and device.
 
-`coverage` says what the case exercises; the suite adds these up and enforces how often each must occur.
+`coverage` says what the case exercises; the suite sums this up and enforces how often each must occur.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.oracle import Count, Pair, RowWindow, TimeWindow, Tuple, WindowJoin
 
 @dataclass
 class Expected:
-    """The oracle's answer; the lists of ends say where each call's share of the pairs and counts stops."""
+    """The oracle's result; the lists of ends say where the pairs and counts of each call end."""
 
     pairs: list[Pair] = field(default_factory=list)
     counts: list[Count] = field(default_factory=list)
@@ -66,12 +66,12 @@ def _run(case: Case, join: WindowJoin, call: Call) -> list[Pair]:
         return join.advance(call.side, case.known_time(call), call.source)
     if isinstance(call, Flush):
         return join.flush()
-    join.counts = []  # a checkpoint takes nothing
+    join.counts = []  # a checkpoint takes no tuples
     return []
 
 
 def _edge_tie(join: WindowJoin) -> bool:
-    """Tuples that satisfy the condition lie on the bound in time, or last inside or first outside in rows."""
+    """Returns whether matching tuples are exactly on the bound in time, or last inside or first outside in rows."""
     if isinstance(join.window, TimeWindow):
         return _tie_in_time(join, join.window)
     return any(_tie_in_rows(join, join.window, new) for side in "rs" for new in join.taken[side])
@@ -89,7 +89,7 @@ def _tie_in_time(join: WindowJoin, window: TimeWindow) -> bool:
 
 
 def _tie_in_rows(join: WindowJoin, window: RowWindow, new: Tuple) -> bool:
-    """The last partner inside the window and the first one outside it."""
+    """Checks the last partner inside the window and the first one outside it."""
     others, size = (join.taken["s"], window.s) if new.side == "r" else (join.taken["r"], window.r)
     edge = [others[new.met - distance] for distance in (size, size + 1) if new.met >= distance]
     rows = [(new.row, other.row) if new.side == "r" else (other.row, new.row) for other in edge]

@@ -1,7 +1,7 @@
-"""Column kinds: every key type of the contract, its extremes, and how Arrow and the oracle see its values.
+"""Column kinds: every key type of the contract, its extremes, and its values for Arrow and for the oracle.
 
-A column's values are kept raw: the integer or float that Arrow stores, or None. `Kind.arrow` turns them into
-an Arrow array, `Kind.known` into the oracle's values.
+A column's values are stored raw: the integer or float that Arrow stores, or None. `Kind.arrow` converts them to an
+Arrow array, `Kind.known` to the oracle's values.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Kind:
         return not (self.is_float or self.is_temporal)
 
     def store(self, number: float) -> Raw:
-        """The nearest storable value at or below a number of ticks; integers are held inside the type."""
+        """Returns the nearest storable value at or below a number of ticks; integers are clamped to the type."""
         if self.is_float:
             return to_float32(float(number)) if self.name == "float32" else float(number)
-        whole = math.floor(number) // self.step * self.step
-        return min(max(whole, self.low), self.high)
+        ticks = math.floor(number) // self.step * self.step
+        return min(max(ticks, self.low), self.high)
 
     def extremes(self) -> list[Raw]:
         if self.is_float:
@@ -59,7 +59,7 @@ class Kind:
         return [self.store(value) for value in near]
 
     def known(self, raw: Raw) -> Value:
-        """The value as the oracle sees it."""
+        """Returns the oracle's value."""
         return Instant(int(raw) * self.unit) if self.is_temporal and raw is not None else raw
 
     def arrow(self, raws: Sequence[Raw]) -> pa.Array:

@@ -1,7 +1,7 @@
-"""Draws cases, runs each on every registered (index, device) pair, and keeps count of what they covered.
+"""Draws cases, runs each on every registered (index, device) pair, and counts what they cover.
 
-`MILLRACE_CONFORMANCE_CASES` is the number of cases that every pair must serve (1,000 unless set) and
-`MILLRACE_CONFORMANCE_SEED` the seed of the draw (0 unless set, so that two runs are alike).
+`MILLRACE_CONFORMANCE_CASES` is the number of cases that every pair must support (default 1,000), and
+`MILLRACE_CONFORMANCE_SEED` is the seed of the draw (default 0, so that two runs are equal).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tests.conformance.expected import Expected, expect
 CASES = int(os.environ.get("MILLRACE_CONFORMANCE_CASES", "1000"))
 SEED = int(os.environ.get("MILLRACE_CONFORMANCE_SEED", "0"))
 
-LEAST = {"pairs": 0.60, "boundaries": 0.25, "late": 0.15, "edge": 0.15}
+MIN_SHARES = {"pairs": 0.60, "boundaries": 0.25, "late": 0.15, "edge": 0.15}
 """The share of cases that must yield pairs, cross a structural boundary, have late rows, tie at the edge."""
 SHRINK_SECONDS = 40
-ENFORCED_FROM = 200  # cases of a shard; with fewer the shares say nothing
+ENFORCED_FROM = 200  # cases of a shard; with fewer the shares are not significant
 
 Pair = tuple[str, str]
 Check = Callable[[Case, Expected, str, str, int, int], Any]
@@ -54,7 +54,7 @@ def draw_cases(seed: int, count: int, run: Callable[[Shape], None], families: Se
 
 
 class _Limited:
-    """Ends the search for a smaller failing shape: after a time, only shapes that failed before are run again."""
+    """Limits the search for a smaller failing shape: after a time, only shapes that failed before run again."""
 
     def __init__(self, run: Callable[[Shape], None]) -> None:
         self._run = run
@@ -82,7 +82,7 @@ class Tally:
     families: dict[Pair, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def run(self, shape: Shape, pairs: Iterable[Pair], check: Check) -> None:
-        """One case on these pairs: the oracle once, then each pair with threads and splits of its own."""
+        """Runs one case: the oracle once, then each pair with its own number of threads and splits."""
         case = build(shape)
         expected = expect(case)
         rng = Random(shape.seed)
@@ -98,13 +98,13 @@ class Tally:
         self.covered.update(name for name, hit in coverage.items() if hit)
 
     def report(self) -> dict[str, Any]:
-        """Plain values, which xdist can carry to the main process."""
+        """Returns plain values, which xdist can send to the main process."""
         served = {f"{index} on {device}": count for (index, device), count in self.served.items()}
         return {"cases": self.cases, "covered": dict(self.covered), "served": served}
 
 
 def run_shard(seed: int, quota: int, pairs: Sequence[Pair], check: Check) -> Tally:
-    """At least `quota` cases for every pair. A pair that serves few families gets more cases of those."""
+    """Runs at least `quota` cases for every pair. A pair that supports few families gets more cases of these."""
     tally = Tally()
     draw_cases(seed, quota, lambda shape: tally.run(shape, pairs, check))
     for pair in pairs:
@@ -115,20 +115,20 @@ def run_shard(seed: int, quota: int, pairs: Sequence[Pair], check: Check) -> Tal
 
 
 def _top_up(tally: Tally, seed: int, quota: int, pair: Pair, check: Check) -> None:
-    """More cases for one pair, which do not count as coverage of the shard."""
+    """Runs more cases for one pair, which do not count as coverage of the shard."""
     more = Tally(served=tally.served, families=tally.families)
     families = sorted(tally.families[pair])
     draw_cases(seed, quota - tally.served[pair], lambda shape: more.run(shape, [pair], check), families)
 
 
 def shortfalls(tally: Tally, quota: int, pairs: Sequence[Pair]) -> list[str]:
-    """What a shard promised and did not do."""
+    """Returns which requirements a shard does not meet."""
     found = [f"{pair} served {tally.served[pair]} cases of {quota}" for pair in pairs if tally.served[pair] < quota]
     if tally.cases >= ENFORCED_FROM:
-        shares = {name: tally.covered[name] / tally.cases for name in LEAST}
+        shares = {name: tally.covered[name] / tally.cases for name in MIN_SHARES}
         found += [
-            f"{share:.0%} of the cases have {name}, at least {LEAST[name]:.0%} must"
+            f"{share:.0%} of the cases have {name}, at least {MIN_SHARES[name]:.0%} must"
             for name, share in shares.items()
-            if share < LEAST[name]
+            if share < MIN_SHARES[name]
         ]
     return found

@@ -1,4 +1,4 @@
-"""Prints, after a run, what the conformance cases covered; under xdist the numbers travel in the reports."""
+"""Prints after a run what the conformance cases covered; under xdist the reports carry the numbers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.suite import LEAST, SEED
+from tests.conformance.suite import MIN_SHARES, SEED
 
 PROPERTY = "conformance"
 _WRITTEN = pytest.StashKey[bool]()
 
 
 def reports_of(terminalreporter: pytest.TerminalReporter) -> Iterable[tuple[str, dict[str, Any]]]:
-    """The operator and the numbers of every shard that ran."""
+    """Yields the operator and the numbers of every shard that ran."""
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, value in getattr(report, "user_properties", ()):
@@ -24,7 +24,7 @@ def reports_of(terminalreporter: pytest.TerminalReporter) -> Iterable[tuple[str,
 
 
 def summary_lines(shards: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
-    """One line for each operator, and one for each pair."""
+    """Returns one line for each operator, and one for each pair."""
     cases: Counter[str] = Counter()
     covered: dict[str, Counter[str]] = {}
     served: dict[str, Counter[str]] = {}
@@ -34,9 +34,11 @@ def summary_lines(shards: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
         served.setdefault(operator, Counter()).update(numbers["served"])
     lines = []
     for operator, count in sorted(cases.items()):
-        shares = ", ".join(f"{name} {covered[operator][name] / count:.0%}" for name in LEAST if covered[operator][name])
+        shares = ", ".join(
+            f"{name} {covered[operator][name] / count:.0%}" for name in MIN_SHARES if covered[operator][name]
+        )
         lines.append(f"{operator}: {count} cases, seed {SEED}; with {shares}")
-        lines += [f"    {pair}: {hits} cases served" for pair, hits in sorted(served[operator].items())]
+        lines += [f"    {pair}: {done} cases served" for pair, done in sorted(served[operator].items())]
     return lines
 
 
@@ -45,7 +47,7 @@ def write_summary(terminalreporter: pytest.TerminalReporter) -> None:
     lines = summary_lines(reports_of(terminalreporter))
     if lines and _WRITTEN not in terminalreporter.config.stash:
         terminalreporter.config.stash[_WRITTEN] = True
-        least = ", ".join(f"{name} {share:.0%}" for name, share in LEAST.items())
-        terminalreporter.section(f"conformance (at least: {least})")
+        min_shares = ", ".join(f"{name} {share:.0%}" for name, share in MIN_SHARES.items())
+        terminalreporter.section(f"conformance (at least: {min_shares})")
         for line in lines:
             terminalreporter.write_line(line)

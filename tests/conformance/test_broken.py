@@ -1,4 +1,4 @@
-"""The suite catches what is wrong: broken indexes, and outputs that differ in ways that are easy to miss."""
+"""The suite detects broken indexes, and outputs whose differences are easy to miss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.host.join.contract import INDEXES, JoinIndex
-from tests.conformance.broken import BROKEN, Honest, HonestScan
+from tests.conformance.broken import BROKEN, CorrectIndex, CorrectScan
 from tests.conformance.cases import Case, build, random_shape
 from tests.conformance.check import Mismatch, check_case, first_difference
 from tests.conformance.expected import Expected, expect
@@ -26,7 +26,7 @@ def case(number: int) -> tuple[Case, Expected]:
 
 
 def run_many(count: int) -> int:
-    """So many cases on the index under test; how many it served."""
+    """Runs this many cases on the index under test; returns how many it supports."""
     served = 0
     for number in range(count):
         made, expected = case(number)
@@ -44,12 +44,12 @@ def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ty
 
 @pytest.mark.parametrize("index", BROKEN, indirect=True, ids=lambda chosen: chosen.__name__)
 def test_a_broken_index_is_caught(index: type[JoinIndex]) -> None:
-    with pytest.raises((Mismatch, IndexError)):  # a partner that has left its window cannot even be looked up
+    with pytest.raises((Mismatch, IndexError)):  # an expired partner cannot even be looked up
         run_many(LIMIT)
 
 
-@pytest.mark.parametrize("index", [Honest, HonestScan], indirect=True, ids=lambda chosen: chosen.__name__)
-def test_an_honest_one_is_not(index: type[JoinIndex]) -> None:
+@pytest.mark.parametrize("index", [CorrectIndex, CorrectScan], indirect=True, ids=lambda chosen: chosen.__name__)
+def test_a_correct_index_passes(index: type[JoinIndex]) -> None:
     assert run_many(LIMIT) >= 30
 
 

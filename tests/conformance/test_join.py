@@ -1,4 +1,4 @@
-"""`mr.join` gives what the oracle gives, for drawn tables and conditions, every `how` and every output."""
+"""`mr.join` equals the oracle for random tables and conditions, every `how` and every output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.registry import join_pairs as pairs
 from tests import oracle
 from tests.conformance.cases import Case, Shape, build
 from tests.conformance.check import Mismatch, Outcome, check_refusal, describe_difference, first_difference
-from tests.conformance.suite import CASES, ENFORCED_FROM, LEAST, SEED, Pair, Tally, draw_cases
+from tests.conformance.suite import CASES, ENFORCED_FROM, MIN_SHARES, SEED, Pair, Tally, draw_cases
 from tests.conformance.summary import PROPERTY
 
 SHARDS = 2
@@ -31,12 +31,12 @@ def test_join_equals_the_oracle(seed: int, record_property: Callable[[str, objec
     record_property(PROPERTY, {"operator": "join", **tally.report()})
     assert tally.served["scan", "cpu"] >= QUOTA
     if tally.cases >= ENFORCED_FROM:
-        assert tally.covered["pairs"] >= LEAST["pairs"] * tally.cases
+        assert tally.covered["pairs"] >= MIN_SHARES["pairs"] * tally.cases
         assert all(tally.served[pair] for pair in pairs())
 
 
 def run(shape: Shape, tally: Tally) -> None:
-    """One drawn case on every pair; of the case only the tables and the condition are used."""
+    """Runs one random case on every pair; uses only its tables and its condition."""
     case, rng = build(shape), Random(shape.seed)
     how, output = rng.choice(HOWS), rng.choice(OUTPUTS)
     r, s = (feed.known(0, len(feed)) for feed in (case.feeds["r"], case.feeds["s"]))
@@ -67,7 +67,7 @@ def check_join(case: Case, wanted: pa.Table, pair: Pair, threads: int, how: str,
 def wanted_table(
     case: Case, partners: list[list[int]], rows: list[tuple[int, int | None]], how: str, output: str
 ) -> pa.Table:
-    """The oracle's answer as a table. Counts are given for the rows that `how` keeps, zeros included."""
+    """Returns the oracle's result as a table. Counts cover the rows that `how` keeps, zeros included."""
     if output == "count":
         kept = {"semi": (True,), "anti": (False,)}.get(how, (True, False))
         counts = [(seq, len(found)) for seq, found in enumerate(partners) if bool(found) in kept]

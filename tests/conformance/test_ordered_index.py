@@ -1,7 +1,7 @@
-"""`mr.OrderedIndex` gives what a dictionary and a sorted list give, on every device that offers it, in both layouts.
+"""`mr.OrderedIndex` equals a dictionary and a sorted list, on every device that supports it, in both layouts.
 
 Keys and queries are drawn from all key types, also of different types for keys and queries; many are equal, null, NaN,
--0.0, or at the ends of their type, the largest word included. Sizes lie around those of lines, nodes and big leaves.
+-0.0, or extremes of their type, the largest word included. Sizes are close to those of lines, nodes and big leaves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VALUES: dict[str, Callable[[Random, int], pa.Array | None]] = {
 
 
 def devices() -> list[str]:
-    """Those that can search both layouts."""
+    """Returns the devices that can search both layouts."""
     names = [info.name for info in mr.devices() if info.available and info.kind != "null"]
     return [name for name in names if set(UNITS.values()) <= mr.device(name).units]
 
@@ -68,7 +68,7 @@ def test_index_equals_the_oracle(seed: int, record_property: Callable[[str, obje
 
 
 def run(rng: Random, device: str, layout: str) -> bool:
-    """One drawn case; whether a lookup found something."""
+    """Runs one random case; returns whether a lookup found something."""
     key_kind, query_kind = (KINDS[name] for name in rng.choice(KEY_KINDS))
     duplicates = rng.choice(("first", "last", "error"))
     keys = draw(rng, key_kind, rng.choice(SIZES))
@@ -99,7 +99,7 @@ def run(rng: Random, device: str, layout: str) -> bool:
 
 
 def draw(rng: Random, kind: Kind, size: int) -> list[Raw]:
-    """Keys of a kind: sorted or not, close together or far apart, some at the ends, some null."""
+    """Draws keys of a kind: sorted or not, close together or far apart, some extreme, some null."""
     if kind.is_float:
         spread = rng.choice((10.0, 1e6, 1e30))
         raws: list[Raw] = [
@@ -112,8 +112,8 @@ def draw(rng: Random, kind: Kind, size: int) -> list[Raw]:
         )
         raws = [kind.store(middle + rng.randint(-width, width)) for _ in range(size)]
     extremes: list[Raw] = [*kind.extremes(), None, *([nan] if kind.is_float else [])]
-    for place in rng.sample(range(size), min(size, rng.choice((0, 1, size // 4)))):
-        raws[place] = rng.choice(extremes)
+    for row in rng.sample(range(size), min(size, rng.choice((0, 1, size // 4)))):
+        raws[row] = rng.choice(extremes)
     if rng.random() < 0.3:
         raws = sorted((raw for raw in raws if raw is not None and raw == raw), key=lambda raw: (raw, str(raw)))
     if rng.random() < 0.3:
@@ -123,7 +123,7 @@ def draw(rng: Random, kind: Kind, size: int) -> list[Raw]:
 
 
 def draw_queries(rng: Random, key_kind: Kind, kind: Kind, keys: list[Raw]) -> list[Raw]:
-    """Queries of a kind: values of keys, values close to them, ends of the type, nulls."""
+    """Draws queries of a kind: values of keys, values close to them, extremes of the type, nulls."""
     queries: list[Raw] = []
     there = [key for key in keys if key is not None and key == key]
     for key in rng.choices(there, k=rng.choice((0, 1, 31, 32, 33, 200))) if there else []:
@@ -141,14 +141,14 @@ def draw_queries(rng: Random, key_kind: Kind, kind: Kind, keys: list[Raw]) -> li
 def test_large_trees_agree_between_devices(layout: str, dtype: type) -> None:
     """Enough keys for all levels, enough queries for several buckets; the largest word is a key."""
     rng = np.random.default_rng(7)
-    most = np.iinfo(dtype).max
-    keys = np.unique(rng.integers(0, most, 150_000, dtype=dtype, endpoint=True))
-    keys = np.append(keys[keys < most], dtype(most))
-    queries = np.concatenate([rng.choice(keys, 40_000), rng.integers(0, most, 20_000, dtype=dtype), keys[-1:]])
-    places = np.searchsorted(keys, queries)
-    wanted = pa.array(places, mask=keys[places] != queries)
+    max_key = np.iinfo(dtype).max
+    keys = np.unique(rng.integers(0, max_key, 150_000, dtype=dtype, endpoint=True))
+    keys = np.append(keys[keys < max_key], dtype(max_key))
+    queries = np.concatenate([rng.choice(keys, 40_000), rng.integers(0, max_key, 20_000, dtype=dtype), keys[-1:]])
+    positions = np.searchsorted(keys, queries)
+    wanted = pa.array(positions, mask=keys[positions] != queries)
     for device in devices():
         index = mr.OrderedIndex(keys, layout=layout, device=device)
         assert index.lookup(queries).equals(wanted), device
-        counts = index.range(queries[:100], most).value_lengths().to_numpy()
-        assert (counts == len(keys) - places[:100]).all(), device
+        counts = index.range(queries[:100], max_key).value_lengths().to_numpy()
+        assert (counts == len(keys) - positions[:100]).all(), device

@@ -1,8 +1,8 @@
-"""`OrderedIndex.update` as a machine of rules: upsert, delete, lookup, range, save, open, beside a sorted list.
+"""`OrderedIndex.update` as a state machine: upsert, delete, lookup, range, save and open, compared with a sorted list.
 
-Run on `cpu` and `opencl`, in both layouts and both widths of words, with values of every kind that is held differently:
-beside their words, apart, and as row numbers. Trees are cut down to small batches' reach by putting off what the index
-does for large ones: it is never built anew because a batch is large, and updates go in small groups.
+Runs on `cpu` and `opencl`, in both layouts and both word widths, with values of every storage form: next to their
+words, separate, and as row numbers. Small batches exercise the update paths of large trees because limits are patched:
+a large batch never rebuilds the index, and updates run in small groups.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millrace.host.hbtree.layout import LAYOUTS
 from millrace.host.hybrid import update_runner
 from millrace.index_parts import regular_rows
 from tests.conformance.suite import CASES
-from tests.host.trees_checked import Checked
+from tests.host.trees_checked import TreeChecker
 from tests.index_oracle import Index
 
 DEVICES = ("cpu", "opencl:0")
@@ -47,7 +47,7 @@ TYPES = {"int64": pa.int64(), "float32": pa.float32(), "nulls": pa.int64(), "str
 
 
 class Machine(RuleBasedStateMachine):
-    """An index and its oracle; the subclasses made below say where."""
+    """An index and its oracle; the subclasses set the device and the layout."""
 
     device, layout = "cpu", "regular"
 
@@ -60,10 +60,10 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.folder.cleanup()
 
-    # Keys: dense runs (splits in one place), anywhere in a small range, and the ends of the type.
+    # Keys: dense runs (splits in one node), anywhere in a small range, and the extremes of the type.
 
     def keys(self, data: st.DataObject) -> list[int]:
-        most = 2**self.bits - 1
+        max_key = 2**self.bits - 1
         kind = data.draw(st.sampled_from(("run", "few", "many", "ends")))
         if kind == "run":
             first, size = data.draw(st.integers(0, 5000)), data.draw(st.integers(1, 900))
@@ -73,7 +73,7 @@ class Machine(RuleBasedStateMachine):
         if kind == "many":
             first, step = data.draw(st.integers(0, 50)), data.draw(st.integers(1, 7))
             return list(range(first, first + 700 * step, step))
-        return data.draw(st.lists(st.sampled_from((0, 1, most - 1, most)), max_size=4))
+        return data.draw(st.lists(st.sampled_from((0, 1, max_key - 1, max_key)), max_size=4))
 
     def values(self, count: int) -> list[Any] | None:
         make = VALUES[self.kind]
@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
         assert (len(self.ix), self.ix.stats["null_keys"]) == (len(self.oracle), self.oracle.nulls)
         self.lookup_all()
         if self.layout == "regular":
-            Checked(self.ix._rows.tree).check()  # type: ignore[arg-type]
+            TreeChecker(self.ix._rows.tree).check()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -1,4 +1,4 @@
-"""Every index on every device gives what the oracle gives, for drawn streams, conditions and windows."""
+"""Every index on every device equals the oracle for random streams, conditions and windows."""
 
 from __future__ import annotations
 

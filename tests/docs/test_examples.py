@@ -1,4 +1,4 @@
-"""Every example in the documents and in the public modules' docstrings runs and prints what it says."""
+"""Runs every example in the documents and in the public modules' docstrings and compares the output."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FLAGS = doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_tells_the_truth(name: str) -> None:
+def test_document_examples_run(name: str) -> None:
     result = doctest.testfile(str(ROOT / name), module_relative=False, optionflags=FLAGS)
     assert result.attempted > 0
     assert result.failed == 0
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_docstring_tells_the_truth(name: str) -> None:
+def test_docstring_examples_run(name: str) -> None:
     result = doctest.testmod(import_module(name), optionflags=FLAGS)
     assert result.attempted > 0
     assert result.failed == 0

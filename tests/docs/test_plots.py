@@ -1,4 +1,4 @@
-"""The plots of docs/panjoin.md: what is drawn from which rows, and that the same rows give the same bytes."""
+"""The plots of docs/panjoin.md: which rows each plot uses, and that the same rows give the same bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-# By name: mypy would follow an import statement into matplotlib, which is for those who draw.
+# By name: mypy would follow an import statement into matplotlib.
 plots = import_module("tools.plot_panjoin")
 MACHINE = {"cpu": "Intel(R) Xeon(R)", "cores": 2}
 
@@ -77,10 +77,10 @@ def test_the_page_shows_every_picture_that_has_been_drawn_and_no_other() -> None
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     keep(tmp_path / "results", "structures-2026-01-01-quick.jsonl", structure_rows())
-    told = plots.draw_all(tmp_path / "results", tmp_path / "once")
+    report = plots.draw_all(tmp_path / "results", tmp_path / "once")
     plots.draw_all(tmp_path / "results", tmp_path / "twice")
     once = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
     assert set(once) == {"panjoin-insert.svg", "panjoin-count.svg", "panjoin-balance.svg"}
     assert once == {path.name: path.read_bytes() for path in (tmp_path / "twice").iterdir()}
     assert b"<dc:date>" not in b"".join(once.values())
-    assert sum("not drawn" in line for line in told) == 6
+    assert sum("not drawn" in line for line in report) == 6

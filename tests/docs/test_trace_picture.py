@@ -1,4 +1,4 @@
-"""The picture of a trace in docs/pipeline.md: what is drawn, and that the same trace gives the same bytes."""
+"""The picture of a trace in docs/pipeline.md: its contents, and that the same trace gives the same bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def traced() -> tuple[Traced, Traced]:
-    """Stages of 5 ms, T0 of nothing: one bucket at a time, and two."""
+    """Stages of 5 ms, T0 empty: one bucket at a time, and two."""
     runs = []
     for apart in (25, 10):
         made = [Bucket(number, number, 1, lane=number % 2) for number in range(4)]
@@ -35,8 +35,8 @@ def test_every_bucket_and_stage_is_a_bar_and_every_run_has_its_name() -> None:
     bars = [rect for rect in picture.iter(f"{SVG}rect") if rect.get("x")]
     assert len(bars) == 2 * 4 * 4
     texts = [text.text for text in picture.iter(f"{SVG}text")]
-    for told in ("one by one", "side by side", "T1 send", "T2 search", "T3 receive", "T4 leaf search", "0 ms"):
-        assert told in texts
+    for label in ("one by one", "side by side", "T1 send", "T2 search", "T3 receive", "T4 leaf search", "0 ms"):
+        assert label in texts
     assert "T0 walk" not in texts
 
 

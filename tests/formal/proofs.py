@@ -1,13 +1,13 @@
-"""The proofs of the stream units, and for each property a mistake in the RTL that must break it.
+"""The proofs of the stream units, and for each property a mutant of the RTL that must break it.
 
 A proof is a harness in `hw/formal` with the unit's parameters and the number of cycles from reset that it covers, for
-every input that keeps the unit's limits: bounded model checking, no induction. Widths are small, since the units only
-compare and move; `hw/formal/param_check.sv` stands in for the one of `hw/rtl`, which would refuse them. Properties:
+every input within the unit's limits: bounded model checking, no induction. Widths are small, because the units only
+compare and move data; `hw/formal/param_check.sv` replaces the one of `hw/rtl`, which would refuse them. Properties:
 
-- stable: what is offered and not taken stays as it is;
-- sorted: the output ascends, and keeps the rules of streams;
-- whole: nothing is lost, doubled or changed;
-- alive: no deadlock: what can move does so within the cycles that the harness states.
+- stable: an offered beat stays unchanged until it is accepted;
+- sorted: the output ascends, and follows the rules of streams;
+- complete: nothing is lost, duplicated or changed;
+- alive: no deadlock: data that can move do so within the cycles that the harness states.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 LABELS = {"stable": ("is_stable",), "sorted": ("is_sorted", "has_shape"), "alive": ("goes_on",)}
-"""The assertions of each property, by their labels; all others say what passes: `whole`."""
+"""The assertions of each property, by their labels; all other assertions belong to `complete`."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mistake: a text that stands once in a file of `hw/rtl`, what takes its place, and the property it breaks."""
+    """A mutant: a text that occurs once in a file of `hw/rtl`, its replacement, and the property that it breaks."""
 
     prop: str
     file: str
@@ -30,7 +30,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Proof:
-    """A unit with small parameters, proven for so many cycles; its cover is reached within so many."""
+    """A unit with small parameters, proven for `cycles`; its cover is reached within `cover_cycles`."""
 
     unit: str
     parameters: dict[str, int]
@@ -52,7 +52,7 @@ PROOFS = (
             Mutant(
                 "stable", "stream_fifo.sv", "stored_reg != 0 && (!out_valid_reg || m_axis_tready);", "stored_reg != 0;"
             ),
-            Mutant("whole", "stream_fifo.sv", "s_axis_tready = !stored_reg[ADDR_W];", "s_axis_tready = 1'b1;"),
+            Mutant("complete", "stream_fifo.sv", "s_axis_tready = !stored_reg[ADDR_W];", "s_axis_tready = 1'b1;"),
             Mutant("alive", "stream_fifo.sv", "wire fetch = stored_reg != 0", "wire fetch = stored_reg[ADDR_W]"),
         ),
     ),
@@ -70,7 +70,7 @@ PROOFS = (
                 "stage_ready[k] = 1'b1;",
             ),
             Mutant("sorted", "bisort_merger.sv", "(!a_none[i] && a_first);", "(!a_none[i] && !a_first);"),
-            Mutant("whole", "bisort_lane.sv", "assign space = !queued[2];", "assign space = 1'b1;"),
+            Mutant("complete", "bisort_lane.sv", "assign space = !queued[2];", "assign space = 1'b1;"),
             Mutant(
                 "alive",
                 "bisort_merger.sv",
@@ -88,7 +88,7 @@ PROOFS = (
             Mutant("stable", "bisort_indexer.sv", "(!valid_reg || m_axis_tready) && index_free", "index_free"),
             Mutant("sorted", "bisort_indexer.sv", "held_valid_reg ? held_reg : sample;", "sample;"),
             Mutant(
-                "whole",
+                "complete",
                 "bisort_indexer.sv",
                 "else if (ends) held_valid_reg <= fresh && held_valid_reg;",
                 "else if (ends) held_valid_reg <= 1'b0;",
@@ -108,7 +108,7 @@ PROOFS = (
                 "stable", "bisort_boundary.sv", "low_move = !low_valid_reg || m_axis_low_tready;", "low_move = 1'b1;"
             ),
             Mutant("sorted", "bisort_boundary.sv", "low_sum_reg[KEY_W] || ", ""),
-            Mutant("whole", "bisort_boundary.sv", "low_free = !low_sum_valid_reg || low_move;", "low_free = 1'b1;"),
+            Mutant("complete", "bisort_boundary.sv", "low_free = !low_sum_valid_reg || low_move;", "low_free = 1'b1;"),
             Mutant(
                 "alive", "bisort_boundary.sv", "low_free && (!band || high_free)", "low_free && (!band || !high_free)"
             ),
@@ -123,7 +123,7 @@ PROOFS = (
             Mutant(
                 "stable", "stream_fifo.sv", "stored_reg != 0 && (!out_valid_reg || m_axis_tready);", "stored_reg != 0;"
             ),
-            Mutant("whole", "bisort_index_level.sv", "exists = !read_edge_reg || last_bit;", "exists = 1'b1;"),
+            Mutant("complete", "bisort_index_level.sv", "exists = !read_edge_reg || last_bit;", "exists = 1'b1;"),
             Mutant("sorted", "bisort_index_level.sv", "bound_reg <= read_bound_reg;", "bound_reg <= in_bound;"),
             Mutant("alive", "bisort_partitioner.sv", " - {{ROOM_LOG2{1'b0}}, give}", ""),
         ),
@@ -139,7 +139,7 @@ PROOFS = (
             Mutant(
                 "sorted", "bisort_prober.sv", "position_reg <= start_reg + within_reg;", "position_reg <= within_reg;"
             ),
-            Mutant("whole", "bisort_prober.sv", "next_take = emit || !valid_reg;", "next_take = 1'b1;"),
+            Mutant("complete", "bisort_prober.sv", "next_take = emit || !valid_reg;", "next_take = 1'b1;"),
             Mutant("alive", "bisort_prober.sv", "assign next_take = emit || !valid_reg;", "assign next_take = emit;"),
         ),
     ),

@@ -1,7 +1,7 @@
 """Runs SymbiYosys on a harness of `hw/formal`: `yowasp-sby` drives the native Yosys of `pyosys`.
 
-ABC decides the proofs (`bmc3`, on bits), Z3 the covers. A task's folder has its configuration, its log and a trace of
-what failed or was covered. An error of the tools, or a task that takes longer than `TIMEOUT`, is an error here.
+ABC solves the proofs (`bmc3`, on bits), Z3 the covers. A task's folder contains its configuration, its log and a trace
+of the failure or the cover. An error of the tools, or a task that takes longer than `TIMEOUT`, is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT = 600
 
 
 def plan(proof: Proof, mode: str, cycles: int, rtl: Path, prop: str | None = None) -> str:
-    """A task's configuration; with a property, only its assertions stay."""
+    """A task's configuration; with a property, only its assertions are kept."""
     modules = sorted(path for path in rtl.glob("*.sv") if path.stem != "param_check")
     harness = [FORMAL / f"{name}.sv" for name in (*SHARED, f"{proof.unit}_proof")]
     values = " ".join(f"-chparam {name} {value}" for name, value in proof.parameters.items())

@@ -1,4 +1,4 @@
-"""What tests of units run on: the CPU, OpenCL with groups of several sizes, emulated CUDA with both ways to vote."""
+"""The devices of the unit tests: the CPU, OpenCL with several group sizes, emulated CUDA with both voting methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = (*THREADS, *GPUS)
 
 @contextmanager
 def opened(kind: str) -> Iterator[Device]:
-    """One of `KINDS`; in tiny groups most rows are near the edge of a tile, and items search alone."""
+    """Open one of `KINDS`. In tiny groups most rows are near the edge of a tile, and items search alone."""
     if kind in EMULATED:
         device: Device = emulated(EMULATED[kind])
     elif kind in THREADS:
@@ -41,7 +41,7 @@ def _in_groups(size: int) -> opencl.OpenclDevice:
         device = opencl.OpenclDevice(opencl.Runtime(), 0)
         for unit in driver.UNITS.values():
             for width in (32, 64):
-                device._runtime.kernel(0, unit, width)  # built here, with this size of groups
+                device._runtime.kernel(0, unit, width)  # built now, with this group size
     return device
 
 
@@ -52,7 +52,7 @@ def send(device: Device, array: Array) -> Buffer:
 
 
 def run(device: Device, unit: str, inputs: list[Array], outputs: list[tuple[int, Any]], scalars: list[int]) -> Any:
-    """What a unit writes, and the rows it counted. A canary behind each output must survive, and the inputs too."""
+    """The outputs of a unit and its row count. Checks that inputs and the canaries after the outputs are unchanged."""
     sent = [send(device, array) for array in inputs]
     made = [send(device, np.full(size + 3, 77, dtype)) for size, dtype in outputs]
     rows = device.wait(device.launch(unit, [*sent, *made], scalars))["rows"]
@@ -67,6 +67,6 @@ def run(device: Device, unit: str, inputs: list[Array], outputs: list[tuple[int,
 
 
 def sample(device: Device, n: int = 1000, step: int = 10) -> tuple[Buffer, Any]:
-    """An index over 0, 1, … under way."""
+    """Launch the indexer over 0, 1, …; returns its output and the launch."""
     index = device.alloc(-(-n // step), np.dtype(np.uint64))
     return index, device.launch("bisort_indexer", [send(device, np.arange(n, dtype=np.uint64)), index], [n, step])

@@ -1,6 +1,6 @@
 """The device contract on the GPU devices: buffers, launches, lanes, staging memory, counters and misuse.
 
-All of it is `gpu/device.py`, so both APIs must do the same: OpenCL on PoCL, CUDA on the stand-in.
+The code is in `gpu/device.py`, so both APIs must behave the same: OpenCL on PoCL, CUDA on the stand-in.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def test_staging_memory_is_an_array_that_copies_go_through(device: GpuDevice) ->
     assert np.array_equal(back, np.arange(1000)), "staging memory may outlive its device"
 
 
-def test_the_room_left_shrinks_by_what_is_held(device: GpuDevice) -> None:
+def test_free_memory_shrinks_by_what_is_held(device: GpuDevice) -> None:
     before = device.memory
     assert before >= 1 << 26
     buffer = device.alloc(1 << 20, U32)
@@ -155,7 +155,7 @@ def test_the_room_left_shrinks_by_what_is_held(device: GpuDevice) -> None:
 
 
 def test_launches_of_one_device_take_effect_in_order(device: GpuDevice) -> None:
-    """Without a wait between them; a read comes after all."""
+    """Without a wait between them; a read happens after all of them."""
     words = send(device, np.arange(1 << 12, dtype=np.uint64))
     for _ in range(6):
         half = device.alloc(words.size // 2, U64)
@@ -196,9 +196,9 @@ def test_foreign_and_freed_buffers_are_a_fault(device: GpuDevice) -> None:
                 use(foreign)
     buffer = device.alloc(4, U32)
     device.free(buffer)
-    with pytest.raises(mr.DeviceFault, match="given back already"):
+    with pytest.raises(mr.DeviceFault, match="already freed"):
         device.read(buffer, 0, 1)
-    with pytest.raises(mr.DeviceFault, match="given back already"):
+    with pytest.raises(mr.DeviceFault, match="already freed"):
         device.launch("bisort_indexer", [buffer, device.alloc(4, U32)], [4, 1])
 
 
@@ -222,8 +222,8 @@ def test_a_closed_device_does_nothing_more(device: GpuDevice) -> None:
 def test_a_process_keeps_to_its_share_of_the_memory(
     opens: Callable[[], GpuDevice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(opens()) as whole:
-        share = 1000 / whole._total()
+    with closing(opens()) as unlimited:
+        share = 1000 / unlimited._total()
     monkeypatch.setenv("MILLRACE_DEVICE_SHARE", repr(share))
     with closing(opens()) as device:
         held = device.alloc(100, U64)

@@ -1,4 +1,4 @@
-"""The CUDA device: what is listed and why not, names, cards, faults, forks; where it runs, on the stand-in for CuPy."""
+"""The CUDA device: device list, names, cards, faults, forks; runs on the stand-in for CuPy."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda.runtime, "held", None)
 
 
-# --- what is there ---
+# --- listed devices ---
 
 
 def refused(why: str) -> None:
-    """Listed as not available, for this reason; opened by no name."""
+    """Check that the device is listed as unavailable for this reason and cannot be opened."""
     (info,) = cuda.probe()
     assert (info.name, info.kind, info.available) == ("cuda", "cuda", False)
     assert why in info.detail
@@ -53,31 +53,31 @@ def refused(why: str) -> None:
 
 
 @pytest.mark.usefixtures("not_started")
-def test_without_cupy_the_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cupy_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "find_spec", lambda name: None)
     refused("CuPy is not installed: pip install 'millrace[cuda]'")
 
 
 @pytest.mark.usefixtures("not_started")
-def test_without_a_driver_it_is_told_and_cupy_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_the_reason_is_given_and_cupy_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "DRIVER", "libno-such-driver.so.1")
     monkeypatch.setattr(cuda, "import_module", None)
     refused("there is no NVIDIA driver (libno-such-driver.so.1: ")
     refused("install NVIDIA's driver, until `nvidia-smi` lists a card")
 
 
-def put_in_place(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
-    """A module `cupy`, and a driver that loads."""
+def install_fake_cupy(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
+    """Install a fake module `cupy` and a driver that loads."""
     (folder / "cupy.py").write_text(text)
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())  # noted, so that ours does not stay
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())  # recorded, so that monkeypatch restores it
     monkeypatch.delitem(sys.modules, "cupy")
     monkeypatch.setattr(cuda, "DRIVER", None)  # the process itself
 
 
 @pytest.mark.usefixtures("not_started")
 def test_a_cupy_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    put_in_place(monkeypatch, tmp_path, "raise ImportError('libcublas.so:\\ncannot open')")
+    install_fake_cupy(monkeypatch, tmp_path, "raise ImportError('libcublas.so:\\ncannot open')")
     refused("CuPy does not import (libcublas.so: cannot open): pip install 'millrace[cuda]'")
 
 
@@ -86,7 +86,7 @@ def test_a_cupy_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch, t
 def test_cupy_is_imported_with_a_cache_that_can_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: bool
 ) -> None:
-    put_in_place(monkeypatch, tmp_path, "from tests.gpu.emulated.standin import StandIn\ncuda = StandIn().cuda\n")
+    install_fake_cupy(monkeypatch, tmp_path, "from tests.gpu.emulated.standin import StandIn\ncuda = StandIn().cuda\n")
     monkeypatch.setenv("MILLRACE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUPY_CACHE_DIR", "mine")
     if not own:
@@ -94,7 +94,7 @@ def test_cupy_is_imported_with_a_cache_that_can_be_written(
     (info,) = cuda.probe()
     assert (info.name, info.kind, info.available) == ("cuda:0", "cuda", True)
     assert os.environ["CUPY_CACHE_DIR"] == ("mine" if own else str(tmp_path / "cache" / "cupy"))
-    monkeypatch.setenv("CUPY_CACHE_DIR", "mine")  # so that it is taken back
+    monkeypatch.setenv("CUPY_CACHE_DIR", "mine")  # so that monkeypatch restores it
 
 
 def start(monkeypatch: pytest.MonkeyPatch, cupy: Any) -> None:
@@ -117,7 +117,7 @@ def test_a_driver_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) 
     refused("CUDA does not start (cudaErrorInsufficientDriver: too old): install NVIDIA's driver")
 
 
-def test_cards_are_numbered_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_are_numbered_and_described(monkeypatch: pytest.MonkeyPatch) -> None:
     start(monkeypatch, StandIn(cards=2, memory=3 << 30))
     infos = cuda.probe()
     assert [(info.name, info.kind, info.available) for info in infos] == [
@@ -150,7 +150,7 @@ def test_an_old_card_is_listed_and_not_taken(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["cuda:", "cuda:x", "cuda:-1", "cuda:01", "cuda:0:0", "cuda: 0"])
-def test_a_malformed_name_says_how_they_look(name: str) -> None:
+def test_a_malformed_name_shows_the_format(name: str) -> None:
     with pytest.raises(mr.ArgumentError, match=r"'cuda', 'cuda:0'"):
         mr.device(name)
 
@@ -158,7 +158,7 @@ def test_a_malformed_name_says_how_they_look(name: str) -> None:
 # --- the stand-in is for tests ---
 
 
-def test_no_user_meets_the_stand_in() -> None:
+def test_the_stand_in_is_not_visible_to_users() -> None:
     assert not any("emulated" in info.name or "stand-in" in info.detail for info in mr.devices())
     with pytest.raises(mr.ArgumentError, match="'cuda-emulated' is unknown"):
         mr.device("cuda-emulated")
@@ -176,7 +176,7 @@ def test_where_it_is_registered_it_must_be_named() -> None:
 
 
 def test_what_the_stand_in_offers_is_what_cupy_offers() -> None:
-    """Names only: CuPy has nothing to call without a driver."""
+    """Names only: without a driver CuPy cannot be called."""
     import cupy
 
     def compare(ours: Any, theirs: Any, path: str) -> None:
@@ -240,7 +240,7 @@ def test_memory_goes_back_to_the_pool(device: cuda.CudaDevice) -> None:
 
 def test_a_launch_keeps_memory_that_nobody_else_holds(device: cuda.CudaDevice) -> None:
     pool = device._runtime.cupy.get_default_memory_pool()
-    sample(device)  # buffers and launch are gone at once; nothing has run yet
+    sample(device)  # buffers and launch lose their references at once; nothing has run yet
     assert pool.used_bytes() > 0
     index, launch = sample(device)
     device.wait(launch)

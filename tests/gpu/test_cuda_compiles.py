@@ -1,7 +1,7 @@
 """The kernels compile as CUDA for the cards of three generations, without spills or local memory: no card needed.
 
-The tools come with the locked packages: where one is missing, that is a failure, because nothing else here looks at the
-machine code. The table in docs/gpu.md must be what its command makes.
+The tools are part of the locked packages: a missing tool is a failure, because no other test checks the machine code.
+The table in docs/gpu.md must equal the output of its command.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pytest
 
 from millrace.gpu import driver, ptxas
 
-# One worker does all of it: the table is made of what the other tests have compiled.
+# One worker runs all of these: the table reuses what the other tests have compiled.
 pytestmark = pytest.mark.xdist_group("ptxas")
 
 VARIANTS = list(ptxas.variants())
 TEAMS = [unit.name for unit in driver.UNITS.values() if unit.teams]
 REGISTERS = 32
-"""With no more, an SM of 64 Ki registers is full of threads: 2048."""
+"""With at most this many, an SM with 64 Ki registers runs 2048 threads."""
 
 
 @pytest.mark.parametrize(("unit", "word_bits", "barrier"), VARIANTS)
@@ -31,12 +31,12 @@ def test_it_compiles_without_spills_or_local_memory(unit: str, word_bits: int, b
         assert (needs.spills, needs.local) == (0, 0), (card, needs.said)
         assert "warning" not in needs.said
         assert needs.registers <= REGISTERS
-        assert needs.shared <= 16 * 1024, "OpenCL devices have 32 KiB at least: leave room for two groups"
+        assert needs.shared <= 16 * 1024, "OpenCL devices have 32 KiB at least: leave space for two groups"
 
 
 @pytest.mark.parametrize(("unit", "card"), list(zip(TEAMS, ptxas.CARDS, strict=True)))
 def test_teams_vote_by_ballots_or_by_barriers(unit: str, card: str) -> None:
-    """Read from the machine code, whose instructions are counted rightly, too."""
+    """Read from the machine code; also checks the instruction count."""
     listings = []
     for barrier in (False, True):
         needs = ptxas.measure(unit, 64, barrier, card)
@@ -53,7 +53,7 @@ def test_teams_vote_by_ballots_or_by_barriers(unit: str, card: str) -> None:
 
 def test_the_table_in_the_documents_is_current() -> None:
     text = ptxas.DOCUMENT.read_text(encoding="utf-8")
-    made = ptxas.placed(text, ptxas.table())
+    made = ptxas.with_table(text, ptxas.table())
     assert text == made, "python -m millrace.gpu.ptxas --write"
     assert all(f"`{unit}`" in made for unit in driver.UNITS)
 
@@ -80,8 +80,8 @@ def test_the_command_is_a_module() -> None:
     assert "usage: python -m millrace.gpu.ptxas" in done.stderr
 
 
-def test_local_memory_is_seen() -> None:
-    """A kernel that must have it, so that a compiler that says it in other words is noticed."""
+def test_local_memory_is_detected() -> None:
+    """A kernel that needs local memory: notices a compiler that reports it in another format."""
     text = """extern "C" __global__ void f(int *x) {
         int a[64] = {};
         for (int i = 0; i < 1000; i++) a[x[i] & 63] += i;
@@ -92,8 +92,8 @@ def test_local_memory_is_seen() -> None:
     assert needs.local > 0
 
 
-def test_spills_are_seen() -> None:
-    """So many sums at once that they cannot all be in so few registers."""
+def test_spills_are_detected() -> None:
+    """More live sums than registers."""
     sums = " ".join(f"a{i} = a{i} * a{(i * 7 + 1) % 60} + x[k * 60 + {i}];" for i in range(60))
     text = f"""extern "C" __global__ void __launch_bounds__(1024, 2) f(double *x) {{
         double {", ".join(f"a{i} = x[{i}]" for i in range(60))};
@@ -104,14 +104,14 @@ def test_spills_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "changed", "told"),
+    ("unit", "changed", "message"),
     [
         ("bisort_prober", {"WORD_BITS": 16}, "WORD_BITS must be 32 or 64"),
         ("hb_lookup", {"GROUP": 96}, "GROUP must be a power of two"),
         ("hb_lookup", {"GROUP": 16}, "ballots need whole warps"),
     ],
 )
-def test_a_wrong_define_does_not_compile(unit: str, changed: dict[str, int], told: str) -> None:
+def test_a_wrong_define_does_not_compile(unit: str, changed: dict[str, int], message: str) -> None:
     defined = driver.defines(driver.UNITS[unit], 32) | changed
-    with pytest.raises(Exception, match=told):
+    with pytest.raises(Exception, match=message):
         ptxas.compile_text(driver.source(unit), unit, ptxas.CARDS[0], defined)

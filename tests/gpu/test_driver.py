@@ -1,4 +1,4 @@
-"""What a launch is checked for before a GPU sees it, and what the compilers are given."""
+"""Checks of a launch before it runs on a GPU, and the macros for the compilers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import millrace as mr
 from millrace.gpu import driver
 from millrace.host.device.null import NullBuffer
 
-LONGEST = 1 << 31
+MAX_ROWS = 1 << 31
 
 
 def buffers(unit: str, word: Any = np.uint64, size: int = 10) -> list[NullBuffer]:
@@ -57,9 +57,9 @@ def test_a_team_of_a_lines_words_walks_with_a_query_unless_groups_are_smaller(
         assert work.groups(group) == -(-queries // per_group)
 
 
-@pytest.mark.parametrize(("most", "group"), [(1, 1), (3, 2), (96, 64), (128, 128), (1024, 128)])
-def test_groups_are_powers_of_two(most: int, group: int) -> None:
-    assert driver.group_of(most) == group
+@pytest.mark.parametrize(("limit", "group"), [(1, 1), (3, 2), (96, 64), (128, 128), (1024, 128)])
+def test_groups_are_powers_of_two(limit: int, group: int) -> None:
+    assert driver.group_of(limit) == group
 
 
 def test_an_unknown_unit_lists_those_there_are() -> None:
@@ -74,12 +74,12 @@ def test_a_wrong_number_of_buffers_or_scalars_names_those_wanted() -> None:
         check("bisort_indexer", buffers("bisort_indexer"), 1)
 
 
-@pytest.mark.parametrize("place", range(6))
-def test_every_buffer_must_hold_its_type(place: int) -> None:
+@pytest.mark.parametrize("position", range(6))
+def test_every_buffer_must_hold_its_type(position: int) -> None:
     for unit in ("bisort_merger", "bisort_prober"):
         given = buffers(unit)
-        name = driver.UNITS[unit].slots[place].name
-        given[place] = NullBuffer(10, np.dtype(np.int64))
+        name = driver.UNITS[unit].slots[position].name
+        given[position] = NullBuffer(10, np.dtype(np.int64))
         with pytest.raises(mr.DeviceFault, match=f"{unit}: {name} holds int64"):
             check(unit, given, *(1,) * len(driver.UNITS[unit].scalars))
 
@@ -111,9 +111,9 @@ def test_a_buffer_that_is_too_small_is_named(unit: str, scalars: tuple[int, ...]
 
 @pytest.mark.parametrize("unit", driver.UNITS)
 def test_each_buffer_is_measured(unit: str) -> None:
-    for place, slot in enumerate(driver.UNITS[unit].slots):
+    for position, slot in enumerate(driver.UNITS[unit].slots):
         given = buffers(unit, size=100)
-        given[place] = NullBuffer(0, given[place].dtype)
+        given[position] = NullBuffer(0, given[position].dtype)
         with pytest.raises(mr.DeviceFault, match=f"{unit}: {slot.name} has 0 elements"):
             check(unit, given, *(1,) * len(driver.UNITS[unit].scalars))
 
@@ -122,24 +122,26 @@ def test_each_buffer_is_measured(unit: str) -> None:
     ("unit", "scalars", "message"),
     [
         ("bisort_merger", (-1, 0, 1), "a_n=-1"),
-        ("bisort_merger", (LONGEST, 1, 1), f"{LONGEST + 1} rows"),
-        ("bisort_merger", (0, LONGEST + 1, 1), f"b_n={LONGEST + 1}"),
+        ("bisort_merger", (MAX_ROWS, 1, 1), f"{MAX_ROWS + 1} rows"),
+        ("bisort_merger", (0, MAX_ROWS + 1, 1), f"b_n={MAX_ROWS + 1}"),
         ("bisort_indexer", (5, 0), "step=0, allowed are 1"),
         ("bisort_indexer", (5, -3), "step=-3"),
         ("bisort_prober", (5, 1, -1), "m=-1"),
         ("hb_search_implicit", (5, 3, 2), "from=3, but there are 2 levels"),
         ("hb_search_regular", (5, 3, 2, 0), "from=3, but there are 2 levels"),
-        ("hb_lookup", (5, 2, LONGEST + 1), f"n={LONGEST + 1}"),
+        ("hb_lookup", (5, 2, MAX_ROWS + 1), f"n={MAX_ROWS + 1}"),
     ],
 )
 def test_scalars_out_of_range_are_refused(unit: str, scalars: tuple[int, ...], message: str) -> None:
     with pytest.raises(mr.DeviceFault, match=f"{unit}: {message}"):
-        check(unit, buffers(unit, size=LONGEST + 1), *scalars)
+        check(unit, buffers(unit, size=MAX_ROWS + 1), *scalars)
 
 
 def test_the_longest_runs_are_taken() -> None:
-    assert check("bisort_merger", buffers("bisort_merger", size=LONGEST), LONGEST, 0, 1).rows == LONGEST
-    assert check("bisort_prober", buffers("bisort_prober", size=LONGEST), LONGEST, LONGEST, LONGEST).rows == LONGEST
+    assert check("bisort_merger", buffers("bisort_merger", size=MAX_ROWS), MAX_ROWS, 0, 1).rows == MAX_ROWS
+    assert (
+        check("bisort_prober", buffers("bisort_prober", size=MAX_ROWS), MAX_ROWS, MAX_ROWS, MAX_ROWS).rows == MAX_ROWS
+    )
 
 
 def test_a_written_buffer_is_shared_with_no_other_but_read_ones_may_be() -> None:
@@ -169,8 +171,8 @@ def test_a_kernel_takes_what_the_table_says(unit: str) -> None:
     assert found == [*slots, *(f"U32 {name}" for name in driver.UNITS[unit].scalars)]
 
 
-def test_a_tree_without_room_for_its_levels_is_refused() -> None:
-    """A line each in the implicit layout; the upper levels and one node of the last in the regular one."""
+def test_a_nodes_buffer_too_small_for_the_levels_is_refused() -> None:
+    """One line per level in the implicit layout; the upper levels and one last-level node in the regular one."""
     assert check("hb_search_implicit", buffers("hb_search_implicit", size=24), 1, 1, 3).rows == 1
     with pytest.raises(mr.DeviceFault, match=r"nodes has 23 elements.*needs 24"):
         check("hb_search_implicit", buffers("hb_search_implicit", size=23), 1, 1, 3)
@@ -183,8 +185,8 @@ def test_a_tree_without_room_for_its_levels_is_refused() -> None:
 def test_starts_are_needed_below_the_root_only() -> None:
     for unit, more in (("hb_search_implicit", ()), ("hb_search_regular", (0,))):
         given = buffers(unit, size=100)
-        place = [slot.name for slot in driver.UNITS[unit].slots].index("at")
-        given[place] = NullBuffer(0, np.dtype(np.uint32))
+        position = [slot.name for slot in driver.UNITS[unit].slots].index("at")
+        given[position] = NullBuffer(0, np.dtype(np.uint32))
         assert check(unit, given, 5, 0, 1, *more).rows == 5
         with pytest.raises(mr.DeviceFault, match="at has 0 elements"):
             check(unit, given, 5, 1, 1, *more)

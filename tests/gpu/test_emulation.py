@@ -1,4 +1,4 @@
-"""The emulation itself: fibres meet at barriers and ballots as CUDA's threads do, and what CUDA forbids is noticed."""
+"""The emulation: fibres synchronize at barriers and ballots like CUDA threads, and forbidden uses are detected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_barrier_shows_all_what_all_have_written() -> None:
 
 
 def test_a_ballot_is_a_bit_of_each_thread_of_the_warp() -> None:
-    """Warps go at their own pace: some vote more often than others."""
+    """Warps are independent: some vote more often than others."""
     library = kernel("""
         unsigned votes = 0, warp = threadIdx.x / 32;
         for (unsigned i = 0; i <= warp; i++) votes = __ballot_sync(0xffffffffu, x[threadIdx.x] > i);
@@ -64,7 +64,7 @@ def test_the_first_vote_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         ("if (threadIdx.x != 5) __syncthreads();", "__syncthreads without the whole block"),
         ("if (threadIdx.x != 5) __ballot_sync(~0u, 1);", "__ballot_sync without the whole warp"),
@@ -72,17 +72,17 @@ def test_the_first_vote_is_found() -> None:
         ("if (threadIdx.x < 16) __ballot_sync(~0u, 1); else __syncthreads();", "__ballot_sync without the whole warp"),
     ],
 )
-def test_a_thread_that_is_missed_stops_the_launch_and_not_the_next(body: str, told: str) -> None:
+def test_a_missing_thread_stops_this_launch_but_not_the_next(body: str, message: str) -> None:
     library = kernel(f"if (n) {{ {body} }} __syncthreads(); x[threadIdx.x] = threadIdx.x;")
     for _ in range(3):
         x = np.zeros(64, np.uint32)
-        assert run(library, x, 1) == told
+        assert run(library, x, 1) == message
         assert run(library, x, 0) is None
         assert np.array_equal(x, np.arange(64))
 
 
 @pytest.mark.parametrize("threads", [1, 33, 2048])
-def test_blocks_are_of_whole_warps(threads: int) -> None:
+def test_block_sizes_must_be_multiples_of_a_warp(threads: int) -> None:
     assert run(kernel("x[0] = n;"), np.zeros(1, np.uint32), 1, 1, threads) == (
         "blocks must be of whole warps, and of 1024 threads at most"
     )
@@ -162,7 +162,7 @@ def test_wrong_launches_are_refused() -> None:
 
 
 def test_memory_may_be_given_back_while_the_pool_is_searched() -> None:
-    """As Python's collector does it, at any moment: it once ended a search in the middle."""
+    """Regression: Python's garbage collector may free memory during a search of the pool."""
     pool = MemoryPool(1 << 20)
     held = [pool.malloc(0, 64) for _ in range(3)]
     kept = pool.malloc(0, 64)

@@ -1,4 +1,4 @@
-"""HB+-Tree's units against `searchsorted`: both layouts and widths, every level to begin at, group edges, largest word.
+"""HB+-Tree's units against `searchsorted`: both layouts and widths, every start level, group edges, largest word.
 
 On PoCL the kernels are executed as OpenCL; the emulated CUDA runs the same files with ballots and with barriers.
 """
@@ -16,7 +16,7 @@ from millrace.host.base.types import Array
 from millrace.host.device.contract import Device
 from tests.gpu import devices, trees
 
-# One worker does all of it: on a cold cache PoCL builds each kernel once, not once per worker.
+# One worker runs all of these: on a cold cache PoCL builds each kernel once, not once per worker.
 pytestmark = pytest.mark.xdist_group("opencl")
 
 WIDTHS = (np.uint32, np.uint64)

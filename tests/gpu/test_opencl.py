@@ -1,4 +1,4 @@
-"""The OpenCL device: names and what is listed, faults, forks, read-only homes; the contract: `test_contract.py`."""
+"""The OpenCL device: names, device list, faults, forks, read-only homes. The contract is in `test_contract.py`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_bare_name_opens_the_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["opencl:", "opencl:x", "opencl:-1", "opencl:01", "opencl:0:0", "opencl: 0"])
-def test_a_malformed_name_says_how_they_look(name: str) -> None:
+def test_a_malformed_name_shows_the_format(name: str) -> None:
     with pytest.raises(mr.ArgumentError, match=r"opencl:0"):
         mr.device(name)
 
@@ -67,7 +67,7 @@ def test_a_number_that_is_not_there_lists_those_that_are() -> None:
         mr.device("opencl:99")
 
 
-# --- what is there ---
+# --- listed devices ---
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("not_started")
-def test_without_pyopencl_the_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyopencl_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyopencl", None)
     (info,) = opencl.probe()
     assert (info.name, info.available) == ("opencl", False)
@@ -109,7 +109,7 @@ def fake_device(name: str, type_: int, **more: Any) -> Any:
 
 
 def fake_opencl(monkeypatch: pytest.MonkeyPatch, *platforms: list[Any] | Exception | None) -> None:
-    """An OpenCL with these devices per driver; None is a driver that fails, an exception stands for all of it."""
+    """A fake OpenCL with these devices per driver; None is a broken driver, an exception makes all calls fail."""
 
     def devices_of(devices: Any) -> Any:
         if devices is None:
@@ -128,7 +128,9 @@ def fake_opencl(monkeypatch: pytest.MonkeyPatch, *platforms: list[Any] | Excepti
 
 
 @pytest.mark.parametrize("platforms", [(FakeError("PLATFORM_NOT_FOUND_KHR"),), (), ([], None)])
-def test_without_a_driver_or_device_the_mend_is_told(monkeypatch: pytest.MonkeyPatch, platforms: Any) -> None:
+def test_without_a_driver_or_device_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, platforms: Any
+) -> None:
     fake_opencl(monkeypatch, *platforms)
     (info,) = opencl.probe()
     assert (info.name, info.available) == ("opencl", False)
@@ -179,7 +181,7 @@ def test_kernels_are_built_once(device: Device, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_threads_may_launch_the_same_unit_at_once() -> None:
-    """On devices opened apart: they share the built kernel, whose arguments are part of it until it is started."""
+    """On separately opened devices: they share the built kernel, which stores its arguments until it starts."""
 
     def work(number: int) -> bool:
         device = opencl.open_device("opencl", None)

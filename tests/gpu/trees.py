@@ -1,7 +1,7 @@
-"""HB+-Trees made by hand for tests of the units that walk them, straight from the layout's text, by plain loops.
+"""HB+-Trees for tests of the search units, built by plain loops directly from the description of the layouts.
 
-Nothing of the runtime's own tree is used. The regular trees are worse than those: nodes are filled at random, and
-numbered at random inside their pool, so that only a walk along the children's lines finds the way.
+Nothing of the runtime's own tree is used. The regular trees are harder than the runtime's: nodes have random fill and
+random numbers in their pool, so that a search must follow the child lines.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Tree:
     paths: Array
 
     def lines(self, queries: Array) -> Any:
-        """Which line, in key order, holds the first word that is not below each query; the last if none does."""
+        """The line, in key order, of the first word >= each query; the last line if there is none."""
         per_line = 64 // self.words.itemsize
         return np.minimum(np.searchsorted(self.words, queries), max(len(self.words) - 1, 0)) // per_line
 
 
 def implicit(words: Array) -> Tree:
-    """Fan-out as many as a line has words."""
+    """Fan-out: the number of words per line."""
     per_line, top = 64 // words.itemsize, np.iinfo(words.dtype).max
     leaf_words = np.full((max(1, -(-len(words) // per_line)), per_line), top, words.dtype)
     leaf_words.reshape(-1)[: len(words)] = words
@@ -53,7 +53,7 @@ def implicit(words: Array) -> Tree:
 
 
 def regular(words: Array, rng: np.random.Generator, full: bool) -> Tree:
-    """Nodes `full`, or filled at random."""
+    """With `full` nodes, or with random fill."""
     per_line = 64 // words.itemsize
     keys = per_line**2
     lines = [words[at : at + per_line].max() for at in range(0, len(words), per_line)]
@@ -76,10 +76,10 @@ def regular(words: Array, rng: np.random.Generator, full: bool) -> Tree:
     return Tree(words, nodes, np.zeros(0, np.uint32), words, len(groups), last, _paths(groups, numbers, keys))
 
 
-def _cut(items: list[Any], most: int, rng: np.random.Generator, full: bool) -> list[list[Any]]:
+def _cut(items: list[Any], limit: int, rng: np.random.Generator, full: bool) -> list[list[Any]]:
     groups = []
     while items:
-        size = most if full else int(rng.choice([2, most // 2, most - 1, most]))
+        size = limit if full else int(rng.choice([2, limit // 2, limit - 1, limit]))
         groups.append(items[:size])
         items = items[size:]
     return groups
@@ -95,7 +95,7 @@ def _node(group: list[Any], children: list[int] | None, at_the_end: bool, dtype:
     node = np.concatenate([keys[per_line - 1 :: per_line], keys])
     if children is None:
         return node
-    below = np.full(per_line**2, top, dtype)  # numbers of no node: a walk that takes one does not end well
+    below = np.full(per_line**2, top, dtype)  # invalid node numbers: a search that follows one fails
     below[: len(children)] = children
     return np.concatenate([node, below])
 

@@ -1,4 +1,4 @@
-// What the shim promises, one check after the other; prints the first that fails.
+// Tests of the shim; prints the first check that fails.
 
 #include <cstdio>
 #include <cstdlib>
@@ -35,7 +35,7 @@ void wide_numbers_are_read_and_written_in_parts() {
     CHECK(wide.range(95, 64) == 5 && wide.range(127, 96) == 0 && wide.range(63, 0) == 0 && wide.range(191, 128) == 0);
 }
 
-// A stream of two places carries a thousand values, in order, whoever is faster.
+// A stream of depth two transfers a thousand values in order, with a faster source or a faster sink.
 void short_streams_carry_long_ones() {
     hls::stream<int, 2> first, second;
     std::vector<int> seen;
@@ -83,7 +83,7 @@ void regions_lie_within_processes() {
     CHECK(sum == 4950);
 }
 
-// One process wants a value that nobody gives; another has given more than there are places for.
+// Deadlocks: one process waits for a value that is never written; another writes more values than the depth.
 void a_standstill_is_told_and_forgotten() {
     for (int turn = 0; turn < 3; turn++) {
         bool told = false;

@@ -1,6 +1,6 @@
 """The conformance suite on the HLS engine: every row goes through it, and a mistake in its sources is caught.
 
-All of the suite's cases run on `hls` in `tests/conformance`; here are a few of them, looked at more closely.
+All of the suite's cases run on `hls` in `tests/conformance`; this file checks a few of them in more detail.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def test_every_row_goes_through_the_engine(name: str, monkeypatch: pytest.Monkey
     counted: Counter[str] = Counter()
     close = hls.HlsDevice.close
 
-    def tell(device: hls.HlsDevice) -> None:
+    def count(device: hls.HlsDevice) -> None:
         if device._memory is not None:
             for counter, value in device.counters().items():
                 (counted if counter.startswith("hls_") else launched)[counter] += value
         close(device)
 
-    monkeypatch.setattr(hls.HlsDevice, "close", tell)
+    monkeypatch.setattr(hls.HlsDevice, "close", count)
     assert run_cases(name, CASES) > CASES // 2
     assert counted["hls_merger_rows"] == launched["bisort_merger_rows"] > 1000
     probed, banded = launched["bisort_prober_rows"], launched["bisort_band_prober_rows"]

@@ -31,14 +31,14 @@ def test_it_is_listed_as_what_it_is_and_runs_bisort() -> None:
     assert ("bisort", "hls") in join_pairs()
 
 
-def test_without_a_compiler_the_mend_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_fix_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "CXX", "no-such-compiler")
     (info,) = hls.probe()
     assert not info.available
-    assert health._mend_device(info) == "sudo apt-get install g++"
+    assert health._device_fix(info) == "sudo apt-get install g++"
     with pytest.raises(mr.DeviceUnavailable, match=r"g\+\+"):
         mr.device("hls")
-    with pytest.raises(mr.DeviceUnavailable, match=r"cannot be built: there is no C\+\+ compiler"):
+    with pytest.raises(mr.DeviceUnavailable, match=r"cannot be built: the C\+\+ compiler g\+\+ is not installed"):
         hls_build.library(hls_build.Shape())
 
 

@@ -1,4 +1,4 @@
-"""The HLS sources as such: the shim keeps its word, the vendor's way to run them works, loops and scripts are whole."""
+"""The HLS sources: tests of the shim, the vendor's way to run processes, loop pragmas and build scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millrace.hw.driver import Batch, Engine, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch, Engine, IndexAt, RunAt
 from millrace.sim import hls_build
 from millrace.sim.hls_build import FLAGS, HLS, UNITS, Shape
 from millrace.sim.memory import Memory
@@ -29,7 +29,7 @@ def test_the_shim_keeps_its_word(tmp_path: Path) -> None:
 
 
 def test_processes_may_run_one_after_the_other(tmp_path: Path) -> None:
-    """As the vendor's C simulation runs them: calls in a region stand in the order of the data."""
+    """As in the vendor's C simulation: the calls in a region are in the order of the data."""
     library = tmp_path / "sequential.so"
     units = [*(HLS / f"{unit}.cpp" for unit in UNITS), hls_build.SIM / "hls_model.cpp", HLS / hls_build.SHIM]
     folders = [HERE / "sequential", HLS, HLS / "shim", hls_build.SIM]
@@ -41,19 +41,19 @@ def test_processes_may_run_one_after_the_other(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     runs = [np.sort(rng.integers(0, 999, size).astype(np.uint64)) for size in (300, 401)]
     ids = np.arange(401, dtype=np.uint32)
-    at = [memory.take(8192) for _ in range(12)]
-    for place, words in zip(at[:2], runs, strict=True):
-        model.write_mem(place, words)
-    for place in at[2:4]:
-        model.write_mem(place, ids)
+    at = [memory.alloc(8192) for _ in range(12)]
+    for address, words in zip(at[:2], runs, strict=True):
+        model.write_mem(address, words)
+    for address in at[2:4]:
+        model.write_mem(address, ids)
     index = IndexAt(at[6], 8)
     engine.merge(RunAt(at[0], at[2], 300), RunAt(at[1], at[3], 401), RunAt(at[4], at[5], 701), index)
     merged = np.sort(np.concatenate(runs))
     np.testing.assert_array_equal(model.read_mem(at[4], 701, merged.dtype), merged)
     engine.index(at[4], 701, IndexAt(at[7], 16))
     np.testing.assert_array_equal(model.read_mem(at[7], 44, merged.dtype), merged[::16])
-    engine.probe(at[4], 701, index, Batch(300, at[0], at[0], at[8], at[9]))
-    starts, ends = (model.read_mem(place, 300, ids.dtype) for place in at[8:10])
+    engine.probe(at[4], 701, index, BoundsBatch(300, at[0], at[0], at[8], at[9]))
+    starts, ends = (model.read_mem(address, 300, ids.dtype) for address in at[8:10])
     np.testing.assert_array_equal(starts, np.searchsorted(merged, runs[0], "left"))
     np.testing.assert_array_equal(ends, np.searchsorted(merged, runs[0], "right"))
     model.close()
@@ -92,7 +92,7 @@ foreach name {
 
 
 def test_the_scripts_build_every_unit(tmp_path: Path) -> None:
-    """Run by a plain Tcl, with stand-ins that tell how the vendor's commands were called."""
+    """Run in plain Tcl, with stubs that print how the vendor's commands were called."""
     driver = tmp_path / "driver.tcl"
     driver.write_text(f"{STAND_INS}\nsource {HLS / 'scripts' / 'all.tcl'}\n", encoding="utf-8")
     done = subprocess.run(["tclsh", str(driver)], cwd=tmp_path, capture_output=True, text=True, check=True)

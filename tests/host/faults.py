@@ -1,7 +1,7 @@
-"""A device backend for tests: the CPU under another name, which fails when it is told to.
+"""A device backend for tests: the CPU under another name, with injected faults.
 
-`arm("launch", 3)` makes the third launch from now on raise a `DeviceFault` (then it works again). Tests put it into
-`millrace.registry.BACKENDS` under the name `faulty`.
+`arm("launch", 3)` makes the third launch from now on raise a `DeviceFault` (later ones work again). Tests register it
+in `millrace.registry.BACKENDS` under the name `faulty`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _armed: dict[str, int] = {}
 
 
 def arm(call: str, number: int) -> None:
-    """The `number`-th use of a call from now on fails."""
+    """Make the `number`-th use of a call from now on fail."""
     assert call in CALLS
     _armed[call] = number
 
 
 def disarm() -> bool:
-    """Forget what was armed; whether there was something that had not failed yet."""
+    """Remove all armed faults; return whether one had not occurred yet."""
     left = bool(_armed)
     _armed.clear()
     return left
@@ -43,7 +43,7 @@ def _count(call: str) -> None:
 
 
 class FaultyDevice(Device):
-    """Hands every call to a CPU device, except those that must fail."""
+    """Forwards every call to a CPU device, except those that must fail."""
 
     kind = "faulty"
     units = frozenset(UNITS)
@@ -81,10 +81,10 @@ class FaultyDevice(Device):
 
 
 def probe() -> list[DeviceInfo]:
-    """Always there."""
-    return [DeviceInfo("faulty", "faulty", True, "fails when a test tells it to")]
+    """List the device, which is always available."""
+    return [DeviceInfo("faulty", "faulty", True, "fails where a test has armed a fault")]
 
 
 def open_device(name: str, threads: int | None) -> FaultyDevice:
-    """A fresh one."""
+    """Open a new device."""
     return FaultyDevice()

@@ -1,7 +1,7 @@
-"""A tree and a device made of plain NumPy, for tests of what runs between them: the engine, the pipeline, the balance.
+"""A tree and a device in plain NumPy, for tests of the search engine, the pipeline and the load balance.
 
-A query's leaf line is found by `searchsorted`, and the node above it in any level by division; so every node that the
-host tells the device can be checked there. The device counts its live buffers and fails when told to.
+`searchsorted` finds a query's leaf line, and a division the node above it in any level; so the device can check every
+node that the host sends. The device counts its live buffers and can inject faults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FANOUT = 8
 
 
 class FlatTree:
-    """Sorted uint64 words under so many levels; the I-segment is the words themselves."""
+    """Sorted uint64 words below `levels` levels; the I-segment is the words themselves."""
 
     layout = "implicit"
     word = np.dtype(np.uint64)
@@ -45,17 +45,17 @@ class FlatTree:
 
 
 def nodes_of(words: Array, queries: Array, depth: int, levels: int) -> Array:
-    """The node, in level `depth`, above the line where each query is or would be."""
+    """Return the node, in level `depth`, above the line where each query is or would be."""
     lines: Array = np.minimum(np.searchsorted(words, queries), max(len(words) - 1, 0)) // FANOUT
     nodes: Array = (lines // FANOUT ** (levels - depth)).astype(np.uint32)
     return nodes
 
 
 def positions_of(words: Array, queries: Array) -> Array:
-    """Where each query is among sorted words, -1 where it is not."""
-    places = np.searchsorted(words, queries)
-    there = np.append(words, np.zeros(1, words.dtype))[places] == queries
-    return np.where(there & (places < len(words)), places, -1)
+    """Return the position of each query among sorted words, -1 if it is absent."""
+    positions = np.searchsorted(words, queries)
+    found = np.append(words, np.zeros(1, words.dtype))[positions] == queries
+    return np.where(found & (positions < len(words)), positions, -1)
 
 
 class FlatBuffer:
@@ -67,14 +67,14 @@ class FlatBuffer:
 
 
 class FlatLaunch:
-    """Work that is done when it is waited for."""
+    """A launch that is executed by `wait`."""
 
     def __init__(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> None:
         self.unit, self.buffers, self.scalars = unit, buffers, scalars
 
 
 class FlatDevice(Device):
-    """Searches FlatTrees; `fail["wait"] = 3` makes the third wait from now on fail, and `error` says how."""
+    """Searches FlatTrees; `fail["wait"] = 3` makes the third wait from now on raise `error`."""
 
     kind = "flat"
     units = frozenset({"hb_search_implicit"})
@@ -89,7 +89,7 @@ class FlatDevice(Device):
 
     @contextmanager
     def _call(self, name: str) -> Iterator[None]:
-        """One thread at a time, as the device contract has it."""
+        """Check that one thread uses the device at a time, as the device contract requires."""
         assert self._using.acquire(blocking=False), "two threads use the device at a time"
         try:
             self.calls[name] += 1
@@ -119,7 +119,7 @@ class FlatDevice(Device):
 
     def free(self, buffer: Buffer) -> None:
         _array(self, buffer)
-        self.live.remove(buffer)  # one that is not taken back because of a fault is gone with the device
+        self.live.remove(buffer)  # after a fault in `free` the buffer counts as freed too
         with self._call("free"):
             pass
 

@@ -1,4 +1,4 @@
-"""Checks a regular HB+-Tree against the text of its layout, by plain loops: everything that a search relies on."""
+"""Checks a regular HB+-Tree against the description of its layout, with plain loops: all that a search relies on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree.regular import RegularTree
 
 
-class Checked:
+class TreeChecker:
     """Walks a tree from its root, with plain Python."""
 
     def __init__(self, tree: RegularTree) -> None:

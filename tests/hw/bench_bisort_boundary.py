@@ -1,4 +1,4 @@
-"""cocotb bench of `bisort_boundary`: host bounds pass by, a band saturates, one bound per cycle and stream."""
+"""cocotb bench of `bisort_boundary`: host bounds pass through, a band saturates, one bound per cycle and stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _words(rng: np.random.Generator, n: int) -> list[int]:
 
 @cocotb.test()
 @cocotb.parametrize(idle=MATRIX, low_pressure=MATRIX, high_pressure=MATRIX)
-async def gives_bounds(dut: Any, idle: str, low_pressure: str, high_pressure: str) -> None:
+async def outputs_bounds(dut: Any, idle: str, low_pressure: str, high_pressure: str) -> None:
     """Both modes in turn, empty streams among them."""
     rng = np.random.default_rng(random.getrandbits(32))
     bench = Bench(dut, "bisort_boundary")

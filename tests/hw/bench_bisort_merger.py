@@ -42,7 +42,7 @@ async def _merge(dut: Any, pairs: list[tuple[list[int], list[int]]], rhythms: tu
 async def merges(dut: Any, idle: str, pressure: str) -> None:
     """Runs of all lengths, one merge after another, under every rhythm; the inputs' rhythms may differ."""
     rng = np.random.default_rng(random.getrandbits(32))
-    # Rhythms that are alike see every length, the others some of them.
+    # Equal rhythms test every length, others some of them.
     a_idle, b_idle = idle.split("-")
     lengths = LENGTHS if a_idle == b_idle == pressure else random.sample(LENGTHS, 12)
     pairs = [(some_tuples(rng, n, KEY_W), some_tuples(rng, m, KEY_W)) for n, m in lengths]
@@ -52,7 +52,7 @@ async def merges(dut: Any, idle: str, pressure: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(skew=[1, 100])
 async def has_no_bubbles(dut: Any, skew: int) -> None:
-    """W tuples in every cycle, however unlike the inputs' lengths are, but for what it takes to begin and to sort."""
+    """W tuples in every cycle, for any ratio of the inputs' lengths, plus the latency of start and sort."""
     rng = np.random.default_rng(random.getrandbits(32))
     beats = 202
     total = beats * W
@@ -63,7 +63,7 @@ async def has_no_bubbles(dut: Any, skew: int) -> None:
 
 @cocotb.test()
 async def takes_all_of_one_first(dut: Any) -> None:
-    """One input wholly before the other, equal keys told apart by id, equal tuples on both sides."""
+    """One input entirely before the other, equal keys ordered by id, equal tuples on both sides."""
     top = (1 << BITS) - 1
     low, high = list(range(5 * W + 1)), list(range(top - 3 * W, top + 1))
     pairs = [(low, high), (high, low), (low, low), ([top], [top]), ([top] * 3, low)]

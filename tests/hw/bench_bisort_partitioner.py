@@ -34,7 +34,7 @@ def _found(sink: Sink, first: int) -> tuple[list[int], list[int | None]]:
 @cocotb.test()
 @cocotb.parametrize(idle=MATRIX, pressure=MATRIX, upper=[0, 1])
 async def finds_partitions(dut: Any, idle: str, pressure: str, upper: int) -> None:
-    """Indexes of all sizes; bounds that come too early wait for the index."""
+    """Indexes of all sizes; bounds that arrive too early wait for the index."""
     rng = np.random.default_rng(random.getrandbits(32))
     bench = Bench(dut, "bisort_partitioner")
     load = bench.source("s_index", idle)

@@ -1,4 +1,4 @@
-"""cocotb bench of `bisort_prober`: positions, each partition asked for once, nothing left over, cycles."""
+"""cocotb bench of `bisort_prober`: positions, one request per partition, no words left over, cycles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PART_W = SMALL["PART_W"]
 
 
 class Memory:
-    """Answers the prober's requests with the words of a partition, some cycles later."""
+    """Sends the words of each requested partition, some cycles later."""
 
     def __init__(self, requests: Sink, words: Source, latency: int) -> None:
         self.requests, self.words, self.latency = requests, words, latency
@@ -27,7 +27,7 @@ class Memory:
         self._seen = 0
 
     def clock(self) -> None:
-        """One cycle: notes requests and sends what is due."""
+        """One cycle: records requests and sends the partitions that are due."""
         new = len(self.requests.beats) - self._seen
         self._due.extend([self.latency] * new)
         for _ in range(len(self._due)):
@@ -59,16 +59,16 @@ class Probe:
         self.beats = 0
 
     async def look_up(self, run: Words, step_log2: int, bounds: Words, upper: bool) -> int:
-        """Sends a stream of bounds, checks what comes back, and gives the cycles it took."""
+        """Sends a stream of bounds and checks the positions; returns the cycles."""
         found = partitions(run[:: 1 << step_log2], bounds, upper)
         self.bench.set(upper=int(upper), step_log2=step_log2)
         self.memory.run, self.memory.step = run, 1 << step_log2
         self.bounds.send(_bound_beats(bounds, found))
-        first, asked, streams = len(self.sink.beats), len(self.requests.beats), lasts(self.sink)
+        first, requested, streams = len(self.sink.beats), len(self.requests.beats), lasts(self.sink)
         cycles = await self.bench.run(lambda: lasts(self.sink) > streams, self.memory.clock)
         assert from_beats(self.sink.beats[first:], 32, 1) == [positions(run, bounds, upper)]
         wanted = sorted({part for part in found if part is not None})
-        assert [beat.data for beat in self.requests.beats[asked:]] == wanted
+        assert [beat.data for beat in self.requests.beats[requested:]] == wanted
         self.beats += sum(-(-len(run[p << step_log2 : (p + 1) << step_log2]) // W) for p in wanted)
         assert self.words.moved == self.beats
         return cycles

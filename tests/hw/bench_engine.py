@@ -23,8 +23,8 @@ from millrace.hw.crc import of_beats
 
 KEY_W = int(os.environ["ENGINE_KEY_W"])
 WORD: Any = np.uint32 if KEY_W == 32 else np.uint64
-ROOM = 1 << 16
-AT = {name: place * 0x1000 for place, name in enumerate(("a", "ai", "b", "bi", "out", "outi", "index", "more"), 1)}
+MEMORY_BYTES = 1 << 16
+AT = {name: number * 0x1000 for number, name in enumerate(("a", "ai", "b", "bi", "out", "outi", "index", "more"), 1)}
 
 Pauses = Callable[[], Iterator[bool]]
 PAUSES: dict[str, Pauses | None] = {
@@ -32,7 +32,7 @@ PAUSES: dict[str, Pauses | None] = {
     "random": lambda: iter(lambda: random.random() < 0.5, None),
     "bursts": lambda: itertools.cycle([False] * 19 + [True] * 23),
 }
-"""When a channel holds still; the matrix of idle and back-pressure patterns is made of these."""
+"""When a channel pauses; the matrix of idle and back-pressure patterns combines these."""
 MATRIX = os.environ["ENGINE_PAUSES"].split(",")
 """The patterns of this run."""
 
@@ -44,7 +44,7 @@ class TB:
         self.dut = dut
         Clock(dut.clk, 4, "ns").start()
         self.registers = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)
-        self.memory = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=ROOM)
+        self.memory = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.clk, dut.rst, size=MEMORY_BYTES)
         read, write = self.memory.read_if, self.memory.write_if
         for channel in (read.ar_channel, read.r_channel):
             self._pause(channel, reads)
@@ -119,7 +119,7 @@ async def _merge(tb: TB, rng: np.random.Generator, sizes: tuple[int, int], offse
     np.testing.assert_array_equal(tb.get(out, total, WORD), words[order])
     np.testing.assert_array_equal(tb.get(outi, total, np.uint32), ids[order])
     np.testing.assert_array_equal(tb.get(index, -(-total // 8), WORD), words[order][::8])
-    # The neighbours of what was written are as before.
+    # Memory around the output is unchanged.
     assert tb.memory.read(out + total * size, 16) == mark[:16]
     assert tb.memory.read(AT["outi"], offset * 4) == mark[: offset * 4]
 
@@ -140,7 +140,7 @@ async def _probe(tb: TB, rng: np.random.Generator, size: int, bounds: int, offse
 @cocotb.test()
 @cocotb.parametrize(reads=MATRIX, writes=MATRIX)
 async def merges_and_probes(dut: Any, reads: str, writes: str) -> None:
-    """Every rhythm of the memory's channels; starts that are not aligned, empty runs."""
+    """Every rhythm of the memory's channels; unaligned starts, empty runs."""
     tb = TB(dut, reads, writes, lite=random.choice(MATRIX))
     await tb.start()
     rng = np.random.default_rng(random.getrandbits(32))
@@ -151,8 +151,8 @@ async def merges_and_probes(dut: Any, reads: str, writes: str) -> None:
 
 
 @cocotb.test()
-async def answers_bad_commands(dut: Any) -> None:
-    """An error code each, and work as before in between."""
+async def reports_bad_commands(dut: Any) -> None:
+    """Each bad command returns its error code, and a merge in between works."""
     tb = TB(dut)
     await tb.start()
     rng = np.random.default_rng(1)
@@ -170,7 +170,7 @@ async def answers_bad_commands(dut: Any) -> None:
 
 @cocotb.test()
 async def indexes_and_probes_bands(dut: Any) -> None:
-    """INDEX; a merge without an index; bands made from keys; an index that stays on the chip."""
+    """INDEX; a merge without an index; bands computed from keys; an index that stays on the chip."""
     tb = TB(dut)
     await tb.start()
     rng = np.random.default_rng(2)
@@ -197,7 +197,7 @@ async def indexes_and_probes_bands(dut: Any) -> None:
 
 @cocotb.test()
 async def shows_its_registers(dut: Any) -> None:
-    """Identity, staged parameters and counters can be read; what is not there reads as zero."""
+    """Identity, parameters and counters can be read; missing registers read as zero."""
     tb = TB(dut)
     await tb.start()
     await _merge(tb, np.random.default_rng(3), (30, 20), offset=0)
@@ -214,7 +214,7 @@ async def shows_its_registers(dut: Any) -> None:
 
 @cocotb.test()
 async def sums_what_it_moves(dut: Any) -> None:
-    """The sums of readers and writers, of clusters and pairs and of the index, are those of what lies in memory."""
+    """The checksums of readers and writers, of clusters, pairs and the index, are those of the data in memory."""
     tb = TB(dut)
     await tb.start()
     rng, size = np.random.default_rng(5), np.dtype(WORD).itemsize
@@ -240,7 +240,7 @@ async def sums_what_it_moves(dut: Any) -> None:
 
 @cocotb.test()
 async def refuses_what_does_not_fit(dut: Any) -> None:
-    """Bad pointers, steps and indexes; commands beyond the queue; results that nobody takes hold the engine up."""
+    """Bad pointers, steps and indexes; commands beyond the queue; unread results stop the engine."""
     tb = TB(dut)
     await tb.start()
     await _merge(tb, np.random.default_rng(4), (40, 30), offset=0)

@@ -15,7 +15,7 @@ from tests.hw.streams import MATRIX, Bench
 @cocotb.test()
 @cocotb.parametrize(idle=MATRIX, pressure=MATRIX)
 async def keeps_order(dut: Any, idle: str, pressure: str) -> None:
-    """What goes in comes out, once and in order, and `count` is what is inside."""
+    """Every word is output once and in order, and `count` is the number of words inside."""
     bench = Bench(dut, "stream_fifo")
     source, sink = bench.source("s_axis", idle), bench.sink("m_axis", pressure)
     await bench.start()

@@ -1,4 +1,4 @@
-"""Designs that several files of tests simulate, compiled once per process; their tests are in one xdist group."""
+"""Simulated designs that several test files share, compiled once per process; their tests are in one xdist group."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def on_icarus(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Engines:
-    """The engine, compiled when a test asks for one."""
+    """The engine, compiled on first use."""
     return Engines(tmp_path_factory.mktemp("engines"))

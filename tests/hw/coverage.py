@@ -1,9 +1,9 @@
-"""Reads Verilator's coverage files: which blocks of lines were run, which control signals were seen to rise and fall.
+"""Reads Verilator's coverage files: which blocks of lines were executed, and which control signals rose and fell.
 
-A point is a block of lines or a branch (kind `line`), or one bit's way up or down (kind `toggle`). Instances of a
-module, and its variants in parameters, count together: what one of them met is met. Control signals are all of one bit,
-and the vectors with a bit per lane, port or unit, or a state in them (`FLAGS`). The others are data: words, ids,
-addresses, counts, positions, checksums, whose bits are the business of the tests against NumPy.
+A point is a block of lines or a branch (kind `line`), or the rise or fall of one bit (kind `toggle`). Instances of a
+module, and its variants in parameters, count together: a point is covered if one of them covers it. Control signals are
+all signals of one bit, and vectors with a bit per lane, port or unit, or with a state (`FLAGS`). All others are data:
+words, ids, addresses, counts, positions, checksums; the tests against NumPy cover their bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLAGS = re.compile(
     r"|valids|slot_cluster|slot_pair)(_reg)?$"
 )
 ADDRESSES = re.compile(r"(words|ids|cmd|read|low|high|index)_last(_reg)?$")
-"""Where a transfer's last element lies: data, though the name looks like a flag's."""
+"""The position of a transfer's last element: data, although the name looks like that of a flag."""
 CODES = {("bisort_prober.sv", "start_reg"), ("bisort_registers.sv", "error_reg"), ("round_robin.sv", "last")}
 """Numbers whose names look like flags: a position, an error code, a port's number."""
 _POINT = re.compile(r"^C '(.*)' (\d+)$", re.DOTALL)
@@ -27,7 +27,7 @@ _TOGGLE = re.compile(r"^(?P<signal>[\w.]+)(?P<bits>\[.*\])?(?P<way>:.*)?$")
 
 
 class Point(NamedTuple):
-    """Where something may happen: `what` is a branch's kind, or a signal's bit and its way."""
+    """A coverage point: `what` is a branch's kind, or a signal's bit and its direction."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class Point(NamedTuple):
 
     @property
     def signal(self) -> str:
-        """Of a toggle, the signal's name."""
+        """The signal's name of a toggle."""
         found = _TOGGLE.match(self.what)
         assert found is not None, self.what
         return found["signal"]
@@ -52,7 +52,7 @@ class Point(NamedTuple):
 
 
 def read(paths: Iterable[Path]) -> Counter[Point]:
-    """How often each point was met, over all files; points of generated tops are left out."""
+    """How often each point was covered, over all files; points of generated top modules are ignored."""
     met: Counter[Point] = Counter()
     for path in paths:
         for line in path.read_text(encoding="latin-1").splitlines():

@@ -1,7 +1,7 @@
 """Builds `bisort_engine` for a simulator and runs its cocotb bench: protocol, idle and back-pressure.
 
-A build is made when its bench is first run, and a bench that has passed is not run again by the same process. A failure
-leaves a waveform. Limit: one cluster, because cocotbext-axi drives one AXI port.
+The first run of a bench builds the engine; a bench that has passed is not run again by the same process. A failure
+writes a waveform. Limit: one cluster, because cocotbext-axi drives one AXI port.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ SMALL = {"CLUSTERS": 1, "PROBERS": 2, "INDEX_DEPTH": 64, "BURST": 4, "FIFO_BEATS
 """Small queues, so that a short bench fills them."""
 SHAPES = {"key32w1": {"KEY_W": 32, "W": 1, "DATA_W": 64}, "key64w4": {"KEY_W": 64, "W": 4}}
 PAUSES = {"verilator": "never,random,bursts", "icarus": "random,bursts"}
-"""What the matrix of idle and back-pressure patterns is made of; Icarus is far slower and gets the hard ones only."""
+"""The idle and back-pressure patterns of the matrix; Icarus is far slower and runs only the hard ones."""
 
 
 @dataclass(frozen=True)
 class Engines:
-    """Engines compiled below a folder."""
+    """Engines, compiled into subfolders of a folder."""
 
     folder: Path
 
     def run(self, simulator: str, shape: str) -> None:
-        """The bench on one engine."""
+        """Run the bench on one engine."""
         folder = self.folder / f"{simulator}-{shape}"
         if (folder / "passed").exists():
             return

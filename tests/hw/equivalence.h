@@ -1,7 +1,7 @@
-// What the equivalence test asks of an implementation of the units: many cases in one call, with stalls that a case's seed decides.
+// The interface of the equivalence test to an implementation of the units: many cases in one call, with stalls derived from a case's seed.
 //
-// A case is one stream (of each input of a unit). Arrays hold all cases one behind the other, `…_n` tells how many values each case has.
-// Functions return 0, or -1 with a text that begins with the case's number in `eq_error`. Keys have 64 bits.
+// A case is one stream for each input of a unit. Arrays contain all cases one after the other; `…_n` has the number of values of each case.
+// Functions return 0, or -1 with a text in `eq_error` that begins with the case's number. Keys have 64 bits.
 
 #ifndef MILLRACE_EQUIVALENCE_H
 #define MILLRACE_EQUIVALENCE_H
@@ -20,7 +20,7 @@ int eq_merger(
 int eq_indexer(
     uint32_t cases, const uint64_t* seeds, const uint32_t* n, const uint64_t* keys, const uint32_t* ids, const uint32_t* step_log2,
     const uint32_t* first, uint32_t* out_n, uint64_t* out_keys, uint32_t* out_ids, uint32_t* sample_n, uint64_t* samples);
-// `found` is a partition's number, or -1 where there is none.
+// `found` is a partition's number, or -1 if there is none.
 int eq_partitioner(
     uint32_t cases, const uint64_t* seeds, const uint32_t* upper, const uint32_t* index_n, const uint64_t* index,
     const uint32_t* bound_n, const uint64_t* bounds, uint32_t* found_n, int32_t* found);
@@ -37,7 +37,7 @@ namespace equivalence {
 class Stalls {
   public:
     Stalls(uint64_t seed, uint64_t stream) : state_(seed * 0x9E3779B97F4A7C15u + stream * 0xD1B54A32D192ED03u) {
-        // Never, now and then, every other time, nearly always.
+        // Never, sometimes, every second time, nearly always.
         static const uint32_t SHARES[] = {0, 40, 128, 210};
         share_ = SHARES[next() % 4];
     }
@@ -56,14 +56,14 @@ class Stalls {
     uint32_t share_;
 };
 
-// Where a case's values begin in an array of all of them.
+// The start of each case's values in an array of all cases.
 inline std::vector<uint64_t> begins(uint32_t cases, const uint32_t* counts) {
     std::vector<uint64_t> begin(cases + 1);
     for (uint32_t i = 0; i < cases; i++) begin[i + 1] = begin[i] + counts[i];
     return begin;
 }
 
-// Values of one case on their way into the caller's arrays, which have room for `most`.
+// Appends the values of one case to the caller's arrays, which have capacity for `most`.
 template <typename T>
 class Into {
   public:
@@ -89,7 +89,7 @@ inline std::string& error() {
     return text;
 }
 
-// Runs cases one by one; a case that throws ends it.
+// Runs the cases one by one; stops at a case that throws.
 template <typename Case>
 int each(uint32_t cases, Case work) {
     for (uint32_t i = 0; i < cases; i++) {

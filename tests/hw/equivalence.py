@@ -1,9 +1,10 @@
-"""The same seeded streams through NumPy, the HLS C++ and the RTL of the units, and the first difference between them.
+"""Runs the same seeded streams through NumPy, the HLS C++ and the RTL of the units, and finds the first difference.
 
-A seed is one scenario: two runs are merged, the merged run is sampled, bounds find their partitions in that index and
-their positions in the run. Each unit gets what NumPy says the one before it gives, so a difference shows where it is
-made. All seeds go through a unit in one call (`equivalence.h`), with stalls that the seed decides too. Libraries lie in
-the cache of `sim/tools.py`. Limits: keys of 64 bits, indexes of up to 128 samples; boundaries are cocotb's.
+A seed is one scenario: two runs are merged, the merged run is sampled, partitions of bounds are found in that index and
+their positions in the run. The input of each unit is NumPy's output for the previous unit, so a difference is located
+in one unit. One call runs all seeds through a unit (`equivalence.h`); the seed also determines the stalls. Libraries
+are stored in the cache of `sim/tools.py`. Limits: keys of 64 bits, indexes of up to 128 samples; `bisort_boundary` is
+tested with cocotb only.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ PARAMETERS = {
     "partitioner": {"KEY_W": 64, "INDEX_DEPTH": 1 << INDEX_LOG2},
     "prober": {"KEY_W": 64, "PART_W": INDEX_LOG2, "PENDING": 8},
 }
-"""Of the RTL, beside the lanes; few bounds may wait, so that they often do."""
+"""The RTL parameters, except the lanes; a short queue of bounds, so that it is often full."""
 KINDS = ("random", "duplicates", "largest", "one-sided", "apart", "alike", "empty", "skew")
 EVERY = {"empty": 16, "skew": 50}
-"""The last kinds come once in so many seeds: an empty one tells little, and a skewed one takes long."""
+"""The last kinds occur once in so many seeds: an empty run tests little, and a skewed one takes long."""
 SKEW = 1000
 
 Array = npt.NDArray[Any]
@@ -47,7 +48,7 @@ Array = npt.NDArray[Any]
 
 
 def kind_of(seed: int) -> str:
-    """What a seed's runs are like."""
+    """The kind of a seed's runs."""
     for kind, every in EVERY.items():
         if seed % every == every - 1:
             return kind
@@ -66,7 +67,7 @@ def _lengths(rng: np.random.Generator, kind: str) -> tuple[int, int]:
 
 
 def _run(rng: np.random.Generator, size: int, kind: str) -> tuple[Array, Array]:
-    """Keys and ids, ascending; few different ones where duplicates are wanted."""
+    """Ascending keys and ids; few different ones for kinds with duplicates."""
     keys = rng.integers(0, TOP, size, np.uint64, endpoint=True)
     ids = rng.integers(0, 2**32, size, np.uint32)
     if kind in ("duplicates", "alike"):
@@ -81,7 +82,7 @@ def _run(rng: np.random.Generator, size: int, kind: str) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the units get for a seed, and what NumPy says they give."""
+    """The inputs of the units for a seed, and the outputs that NumPy computes."""
 
     seed: int
     a: tuple[Array, Array]
@@ -95,7 +96,7 @@ class Scenario:
     bounds: Array
     partitions: Array
     positions: Array
-    asked: Array
+    requested: Array
 
     @property
     def words(self) -> Array:
@@ -108,7 +109,7 @@ def scenario(seed: int) -> Scenario:
     rng, kind = np.random.default_rng(seed), kind_of(seed)
     a_n, b_n = _lengths(rng, kind)
     a, b = _run(rng, a_n, kind), _run(rng, b_n, kind)
-    if kind == "apart":  # one run wholly before the other
+    if kind == "apart":  # one run entirely before the other
         low, high = sorted((a, b), key=lambda run: int(rng.integers(2**32)))
         low[0][:] >>= np.uint64(1)
         high[0][:] = high[0] >> np.uint64(1) | np.uint64(1 << 63)
@@ -120,7 +121,7 @@ def scenario(seed: int) -> Scenario:
     bounds = _bounds(rng, run[0], int(rng.choice([0, 1, 5, 30])))
     index = run[0][:: 1 << step_log2]
     found = [-1 if part is None else part for part in partitions(index, bounds, upper)]
-    asked = sorted(set(found) - {-1})
+    requested = sorted(set(found) - {-1})
     return Scenario(
         seed,
         a,
@@ -134,12 +135,12 @@ def scenario(seed: int) -> Scenario:
         bounds,
         np.array(found, np.int32),
         np.array(positions(run[0], bounds, upper), np.uint32),
-        np.array(asked, np.int32),
+        np.array(requested, np.int32),
     )
 
 
 def _bounds(rng: np.random.Generator, keys: Array, size: int) -> Array:
-    """Ascending: anywhere, equal to keys or beside them, the least and the largest."""
+    """Ascending bounds: random ones, equal to keys or next to them, the smallest and the largest."""
     bounds = rng.integers(0, TOP, size, np.uint64, endpoint=True)
     if len(keys):
         near = rng.choice(keys, size) + rng.integers(-1, 2, size).astype(np.uint64)
@@ -154,7 +155,7 @@ def _bounds(rng: np.random.Generator, keys: Array, size: int) -> Array:
 
 @dataclass(frozen=True)
 class Values:
-    """One kind of values of all scenarios: how many each has, and the values, in one or more columns."""
+    """One kind of values of all scenarios: the count per scenario, and the values in one or more columns."""
 
     what: str
     counts: Array
@@ -165,13 +166,13 @@ class Values:
         """In the order of `equivalence.h`."""
         return self.counts, *self.columns
 
-    def room(self, size: int) -> Values:
+    def empty_like(self, size: int) -> Values:
         """Arrays of the same types for an implementation to write to."""
         columns = tuple(np.zeros(max(1, size), column.dtype) for column in self.columns)
         return Values(self.what, np.zeros_like(self.counts), columns)
 
     def difference(self, other: Values) -> tuple[int, str] | None:
-        """The first scenario in which another's values differ, and how."""
+        """The first scenario in which the values of `other` differ, and how."""
         wrong = np.flatnonzero(self.counts != other.counts)
         if len(wrong):
             case = int(wrong[0])
@@ -180,15 +181,15 @@ class Values:
         for column, given in zip(self.columns, other.columns, strict=True):
             wrong = np.flatnonzero(column != given[:size])
             if len(wrong):
-                place = int(wrong[0])
-                case = int(np.searchsorted(ends, place, "right"))
-                number = place - int(ends[case] - self.counts[case])
-                return case, f"{self.what} {number}: {given[place]}, NumPy has {column[place]}"
+                position = int(wrong[0])
+                case = int(np.searchsorted(ends, position, "right"))
+                number = position - int(ends[case] - self.counts[case])
+                return case, f"{self.what} {number}: {given[position]}, NumPy has {column[position]}"
         return None
 
 
 class Streams:
-    """Many scenarios as the arrays that an implementation takes."""
+    """Many scenarios as the input arrays of an implementation."""
 
     def __init__(self, scenarios: Sequence[Scenario]) -> None:
         self.scenarios = scenarios
@@ -205,12 +206,12 @@ class Streams:
         return Values(what, counts, tuple(np.concatenate(column) for column in zip(*rows, strict=True)))
 
     def expected(self, unit: str) -> tuple[Values, ...]:
-        """What NumPy says that a unit gives."""
+        """The output of a unit according to NumPy."""
         kinds = {
             "merger": (("run", "tuples"),),
             "indexer": (("run", "tuples"), ("samples", "samples")),
             "partitioner": (("partitions", "partitions"),),
-            "prober": (("positions", "positions"), ("asked", "requests")),
+            "prober": (("positions", "positions"), ("requested", "requests")),
         }
         return tuple(self._values(name, what) for name, what in kinds[unit])
 
@@ -232,7 +233,7 @@ class Streams:
 
 
 class Implementation:
-    """A library behind `equivalence.h`."""
+    """A library that implements `equivalence.h`."""
 
     def __init__(self, name: str, library: Path) -> None:
         self.name = name
@@ -242,18 +243,18 @@ class Implementation:
     def run(self, unit: str, streams: Streams) -> str | None:
         """A unit's first difference from NumPy, or the first rule that it breaks, if any."""
         given, expected = streams.given(unit), streams.expected(unit)
-        # The harness lets a unit give no more values than it got.
-        found = [one.room(max(array.size for array in given) * 2) for one in expected]
+        # The harness limits a unit's outputs to the number of its inputs.
+        found = [one.empty_like(max(array.size for array in given) * 2) for one in expected]
         arrays = [*given, *(array for one in found for array in one.arrays)]
         pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in arrays]
         if getattr(self._call, f"eq_{unit}")(ctypes.c_uint32(len(streams.seeds)), *pointers):
             number, _, reason = self._call.eq_error().decode().partition(": ")
-            return self._told(unit, streams, int(number), reason)
-        told = [one.difference(other) for one, other in zip(expected, found, strict=True)]
-        first = min((one for one in told if one), default=None)
-        return self._told(unit, streams, *first) if first else None
+            return self._describe(unit, streams, int(number), reason)
+        found_difference = [one.difference(other) for one, other in zip(expected, found, strict=True)]
+        first = min((one for one in found_difference if one), default=None)
+        return self._describe(unit, streams, *first) if first else None
 
-    def _told(self, unit: str, streams: Streams, number: int, reason: str) -> str:
+    def _describe(self, unit: str, streams: Streams, number: int, reason: str) -> str:
         seed = streams.scenarios[number].seed
         return f"seed {seed} ({kind_of(seed)}): {unit} of {self.name}: {reason}"
 
@@ -287,18 +288,18 @@ def _verilated(lanes: int, folder: Path) -> Path:
             top = f"bisort_{unit}"
             (work / top).mkdir()
             build.verilate(top, [*options, f"-I{folder}", str(folder / f"{top}.sv")], work / top)
-            parts += build.gathered(work / top, top)
+            parts += build.combined_sources(work / top, top)
         defines = [f"-DW={lanes}u", f"-DPART_W={INDEX_LOG2}", *(f"-I{work / f'bisort_{unit}'}" for unit in UNITS)]
-        # All units in one file, which Verilator's guard is against: headers are read once.
-        whole = work / "units.cpp"
-        whole.write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{part}"\n' for part in parts), encoding="utf-8")
-        build.link([whole, harness[0]], build.runtime(lambda text: None), work, into / "model.so", defines)
+        # All units in one file, despite Verilator's guard: headers are read once.
+        combined = work / "units.cpp"
+        combined.write_text("".join(f'#undef VL_PCH_INCLUDED\n#include "{part}"\n' for part in parts), encoding="utf-8")
+        build.link([combined, harness[0]], build.runtime(lambda text: None), work, into / "model.so", defines)
 
-    tools.made_once(home, make)
+    tools.build_once(home, make)
     return home / "model.so"
 
 
-# Differences and mistakes.
+# Differences and mutants.
 
 
 def differences(implementations: Sequence[Implementation], seeds: Iterable[int]) -> Iterator[str]:
@@ -306,13 +307,13 @@ def differences(implementations: Sequence[Implementation], seeds: Iterable[int])
     streams = Streams([scenario(seed) for seed in seeds])
     for unit in UNITS:
         for one in implementations:
-            told = one.run(unit, streams)
-            if told is not None:
-                yield told
+            found_difference = one.run(unit, streams)
+            if found_difference is not None:
+                yield found_difference
 
 
 def planted(sources: Path, folder: Path, mutant: tuple[str, str, str]) -> Path:
-    """A copy of the sources with one mistake in it."""
+    """Write a copy of the sources with one mutation."""
     copy = folder / sources.name
     shutil.copytree(sources, copy)
     file, before, after = mutant

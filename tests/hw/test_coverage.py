@@ -1,8 +1,7 @@
-"""The cocotb benches run at least 95% of the RTL's blocks and toggle 95% of its control signals; the rest is explained.
+"""The cocotb benches cover at least 95% of the RTL's blocks and control signal toggles; exceptions have a reason.
 
-Runs the benches on Verilator that have not been run by this process yet, and adds their coverage up. What they do not
-meet is listed in `REASONS`, as patterns over `file what | the source's line`; a point that is neither met nor listed
-fails the test.
+Runs the Verilator benches that this process has not run yet, and adds up their coverage. `REASONS` lists the uncovered
+points, as patterns over `file what | the source's line`; a point that is neither covered nor listed fails the test.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from tests.hw.coverage import Point, read
 from tests.hw.engine import SHAPES, Engines
 from tests.hw.simulate import ON_VERILATOR, RTL, Build, cases, run
 
-LEAST = 0.95
+MIN_COVERAGE = 0.95
 REASONS = {
-    r"axi_sum.sv .*(all_rows|column|for \(|integer i, k|begin)": "a constant function: run by Verilator itself",
+    r"axi_sum.sv .*(all_rows|column|for \(|integer i, k|begin)": "a constant function: Verilator evaluates it",
     r" (\w*error|error_reg|fault)(\[\d+\])?:|error_reg <= 1'b1|if \(fault\)|&& fault\)": (
-        "cocotbext-axi's memory never answers with an error; tests/sim/test_commands.py meets these with the model's"
+        "cocotbext-axi's memory never responds with an error; tests/sim/test_commands.py covers these with the model's"
     ),
-    r"m_axi_(r|b)ready(\[0\])?:1->0": "high for ever: readers and writers ask only for what they have room for",
+    r"m_axi_(r|b)ready(\[0\])?:1->0": "always high: readers and writers request only what they can store",
     r"tkeep(\[\d\])?:1->0|(words_keep_reg|end_keep|to_last)\[0\]:1->0": (
         "the engine starts no empty stream: lane 0 is always kept"
     ),
-    r"bisort_cluster.sv read_keep\[\d+\]:1->0": "where transfers begin and end in a beat: data, and the sums tell",
+    r"bisort_cluster.sv read_keep\[\d+\]:1->0": "where transfers begin and end in a beat: data, covered by checksums",
     r"bisort_probe_stream.sv upper:1->0": "a constant of the instance; it rises once, when the simulation begins",
     r"bisort_sequencer.sv (last_slot|else|if|cond_else)": "one slot, as there is one port; tests/sim has two",
     r"axi_writer.sv ((shift\.)?over\[\d\]|cond_then)": "lanes and chunks that no writer of these shapes has",
@@ -50,5 +49,5 @@ def test_lines_and_control_signals_are_covered(on_verilator: Build, engines: Eng
     for kind, points in (("line", lines), ("toggle", toggles)):
         missed = sorted(_described(point) for point in points if not met[point])
         assert len(points) > 400
-        assert 1 - len(missed) / len(points) >= LEAST, "\n".join([f"{kind} points not met:", *missed])
+        assert 1 - len(missed) / len(points) >= MIN_COVERAGE, "\n".join([f"{kind} points not met:", *missed])
         assert [what for what in missed if not any(re.search(reason, what) for reason in REASONS)] == []

@@ -1,6 +1,6 @@
 """Verilator, Icarus and Yosys read every RTL file without a warning, for all parameters; bad ones are refused.
 
-Modules are linted as tops of their own, with the parameters that they have out of `VALUES`. Files are all in `hw/rtl`.
+Every module of `hw/rtl` is linted as a top module, with all values of its parameters in `VALUES`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from millrace.hw import yosys
 from tests.hw.simulate import RTL, verilator_folder
 
 VALUES = {"KEY_W": (32, 64), "W": (1, 2, 4, 8), "INDEX_DEPTH": (16, 65536)}
-# Modules that are made of the others and take seconds to read: what is linted of them.
-WHOLES = ("bisort_cluster", "bisort_engine", "bisort_pair", "bisort_probe_stream")
-FEWER = {"KEY_W": (32, 64), "W": (1, 4), "CLUSTERS": (1,), "PROBERS": (2,)}
+# Modules that contain the others and take seconds to read: fewer values.
+COMPOSITE = ("bisort_cluster", "bisort_engine", "bisort_pair", "bisort_probe_stream")
+FEWER_VALUES = {"KEY_W": (32, 64), "W": (1, 4), "CLUSTERS": (1,), "PROBERS": (2,)}
 MODULES = sorted(path.stem for path in RTL.glob("*.sv"))
 BAD = [
     ("bisort_merger", {"W": 3}, "W must be 1, 2, 4 or 8"),
@@ -70,7 +70,7 @@ def _icarus(module: str, parameters: dict[str, int], target: list[str]) -> subpr
 
 def _combinations(module: str) -> list[dict[str, int]]:
     header = (RTL / f"{module}.sv").read_text().split("\n);", 1)[0]
-    choices = FEWER if module in WHOLES else VALUES
+    choices = FEWER_VALUES if module in COMPOSITE else VALUES
     names = [name for name in re.findall(r"^\s+parameter (\w+) =", header, re.MULTILINE) if name in choices]
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*(choices[name] for name in names))]
 

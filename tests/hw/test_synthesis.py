@@ -1,7 +1,7 @@
-"""No unit has grown by more than a tenth since `hw/resources.json` was made, and the documents show what is recorded.
+"""No unit uses over 10% more resources than recorded in `hw/resources.json`, and the documents show the record.
 
-Units are mapped anew for all targets. After a change that is meant to cost more, `millrace hw synth --write` renews the
-record and the tables.
+The test maps the units again for all targets. After an intended growth, `millrace hw synth --write` updates the record
+and the tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from millrace.hw.synth import Design
 
 GROWTH = 1.1
 SLACK = 8
-"""Cells that a unit of a hundred may gain by a whim of the mapper."""
+"""Tolerance in cells for small units, for random variation of the mapper."""
 
 
 @pytest.mark.parametrize("target", synth.TARGETS)
@@ -29,4 +29,4 @@ def test_has_not_grown(design: Design, target: str) -> None:
 
 def test_documents_show_the_record() -> None:
     text = resources.DOCUMENT.read_text(encoding="utf-8")
-    assert text == resources.spliced(text, resources.tables(resources.read()))
+    assert text == resources.with_tables(text, resources.tables(resources.read()))

@@ -1,4 +1,4 @@
-"""Runs each unit's cocotb bench: on Verilator for the variants that matter most, on Icarus for the other widths too.
+"""Runs each unit's cocotb bench: on Verilator for the most important variants, on Icarus for the other widths too.
 
 See `simulate.py` for builds and for the waveform of a failed bench. A unit without lanes, or without keys, is run in as
 many variants as differ for it.

@@ -1,4 +1,4 @@
-"""What the packaging tests share: where the tree is, its rooms, its locks, and how a command is run."""
+"""Shared by the packaging tests: paths of the tree, its packages, its lock files, and running a command."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.imports import ROOMS
+from tools.imports import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("pyproject.toml", "LICENSE", "README.md", "MANIFEST.in", "sdk", *ROOMS)
+PARTS = ("pyproject.toml", "LICENSE", "README.md", "MANIFEST.in", "sdk", *PACKAGES)
 LITTER = ("__pycache__", "*.egg-info", "*.pyc", "*.nbi", "*.nbc", ".*")
 
 
@@ -32,14 +32,14 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})$")
 
 
 def read_pins(text: str) -> list[Pin]:
-    """Reads a constraints file; a line that is not a pin with hashes is a ValueError."""
+    """Read a constraints file; raises ValueError for a line that is not a pin with hashes."""
     pins = []
     logical = re.sub(r"\\\n\s*", "\n ", text)
     for block in re.split(r"\n(?=\S)", logical.strip()):
         if block.startswith("#"):
             continue
-        head, *rest = (line.strip() for line in block.splitlines())
-        pin, hashes = _PIN.match(head), [_HASH.match(line) for line in rest if line]
+        head, *tail = (line.strip() for line in block.splitlines())
+        pin, hashes = _PIN.match(head), [_HASH.match(line) for line in tail if line]
         if pin is None or not hashes or None in hashes:
             raise ValueError(f"not a pin with sha256 hashes: {block!r}")
         pins.append(Pin(pin["name"], pin["version"], pin["marker"] or "", tuple(h[1] for h in hashes if h)))
@@ -52,7 +52,7 @@ def locked(name: str) -> list[Pin]:
 
 
 def copy_tree(target: Path) -> Path:
-    """Copies what a build needs, links kept as links, so that the tree itself stays clean."""
+    """Copy what a build needs, symlinks kept, so that the tree itself stays clean."""
     target.mkdir(parents=True)
     for part in PARTS:
         source = ROOT / part
@@ -66,7 +66,7 @@ def copy_tree(target: Path) -> Path:
 def run(
     command: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command outside of Python's view of this tree; fails with all that it said."""
+    """Run a command without this tree on Python's path; fails with the command's output."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONPATH", "PYTEST_", "COV_"))}
     done = subprocess.run(
         [str(part) for part in command],

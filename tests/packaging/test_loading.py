@@ -1,4 +1,4 @@
-"""Importing Millrace is light, starts nothing, and loads no file under two names."""
+"""Importing Millrace loads no heavy module, starts no thread, and loads no file under two names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.imports import ROOMS
+from tools.imports import PACKAGES
 
 from tests.packaging.project import ROOT, run
 
@@ -29,7 +29,7 @@ HEAVY = {
 
 IMPORT_MILLRACE = """
 import json, os, sys, threading
-import numpy, pyarrow  # whose own libraries may keep threads
+import numpy, pyarrow  # their libraries may start threads
 before = len(os.listdir("/proc/self/task"))
 import millrace
 print(json.dumps({
@@ -46,10 +46,10 @@ import millrace
 def refuse(name):
     raise
 names = [m.name for m in pkgutil.walk_packages(millrace.__path__, "millrace.", onerror=refuse)]
-elsewhere = {"millrace.sim.pynq_server"}  # runs in pynq's own environment
-assert elsewhere <= set(names)
+excluded = {"millrace.sim.pynq_server"}  # runs in pynq's own environment
+assert excluded <= set(names)
 for name in names:
-    if not name.endswith("__main__") and name not in elsewhere:
+    if not name.endswith("__main__") and name not in excluded:
         importlib.import_module(name)
 print(json.dumps({name: m.__file__ for name, m in sys.modules.items() if getattr(m, "__file__", None)}))
 """
@@ -61,7 +61,7 @@ def python(code: str, cwd: Path) -> dict[str, object]:
 
 
 def loaded_twice(files: Mapping[str, str], root: Path) -> dict[str, list[str]]:
-    """Our files below root (not those of its environment) that are loaded under more than one module name."""
+    """Our files below root (without its environment) that are loaded under several module names."""
     names = defaultdict(list)
     for name, file in files.items():
         real = os.path.realpath(file)
@@ -82,11 +82,11 @@ def test_import_is_light_and_starts_nothing(tmp_path: Path) -> None:
 
 def test_no_file_has_two_module_names(tmp_path: Path) -> None:
     files = {name: str(file) for name, file in python(IMPORT_ALL, tmp_path).items()}
-    assert {f"millrace.{room}" for room in ROOMS} <= set(files)
+    assert {f"millrace.{package}" for package in PACKAGES} <= set(files)
     assert loaded_twice(files, ROOT) == {}
 
 
-def test_two_names_are_seen(tmp_path: Path) -> None:
+def test_a_file_with_two_module_names_is_detected(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
     (tmp_path / "host/words.py").touch()
     (tmp_path / "link").symlink_to("host")

@@ -1,4 +1,4 @@
-"""The two constraints files pin everything, by hash, and name no place."""
+"""The two constraints files pin every package with hashes and contain no host name or path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from tests.packaging.project import ROOT, Pin, locked, read_pins
 
 LOCKS = ("main", "pynq")
-PLACE = re.compile(r"://|/|@|\\(?!$)|--(?!hash=sha256:)|\.(org|com|net|io|dev|local)\b", re.MULTILINE)
+LOCATION = re.compile(r"://|/|@|\\(?!$)|--(?!hash=sha256:)|\.(org|com|net|io|dev|local)\b", re.MULTILINE)
 
 
 def project() -> dict[str, object]:
@@ -52,24 +52,24 @@ def test_every_requirement_is_pinned_and_hashed(name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["numpy>=2 \\\n    --hash=sha256:" + "0" * 64, "numpy==2.0", "numpy==2.0 \\\n    --hash=md5:0"]
 )
-def test_a_loose_requirement_is_seen(text: str) -> None:
+def test_a_loose_requirement_is_detected(text: str) -> None:
     with pytest.raises(ValueError, match="not a pin"):
         read_pins(text)
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_no_place_is_named(name: str) -> None:
+def test_no_location_is_named(name: str) -> None:
     text = (ROOT / "constraints" / f"{name}.txt").read_text()
     body = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("# Made by `make lock`"))
-    assert PLACE.findall(body) == []
+    assert LOCATION.findall(body) == []
     assert "#" not in body
 
 
 @pytest.mark.parametrize(
     "line", ["--index-url x", "# via -r /a/b", "a @ b", "--find-links=w", "registry.example.org", "C:\\w"]
 )
-def test_a_place_is_seen(line: str) -> None:
-    assert PLACE.search(line)
+def test_a_location_is_detected(line: str) -> None:
+    assert LOCATION.search(line)
 
 
 def test_main_covers_all_but_fpga() -> None:
@@ -85,7 +85,7 @@ def test_pynq_covers_the_core_and_fpga() -> None:
     assert versions["numpy"].startswith("1.26.")
 
 
-def test_a_gap_is_seen() -> None:
+def test_a_missing_pin_is_detected() -> None:
     assert uncovered([Requirement("numpy>=99"), Requirement("nowhere")], locked("main")) == [
         "numpy>=99",
         "nowhere",

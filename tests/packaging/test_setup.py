@@ -1,6 +1,6 @@
-"""tools/setup.sh does its work once, starts over when interrupted, and gets what is missing or says so.
+"""tools/setup.sh runs once, starts over after an interruption, and installs what is missing or reports it.
 
-It runs in a small tree of its own with a lock of one package, and a PATH with only what the test puts there.
+It runs in a small separate tree with a lock of one package and a PATH that contains only the test's programs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ py-modules = []
 
 
 class Machine:
-    """A tree to set up, and a PATH to do it with."""
+    """A tree to set up and its PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.tree, self.bin = folder / "tree", folder / "bin"
@@ -167,7 +167,7 @@ def test_an_old_python_is_not_taken(machine: Machine) -> None:
 
 
 def test_apt_get_brings_what_is_missing(machine: Machine) -> None:
-    java, asked = machine.bin / "java", machine.tree.parent / "asked"
+    java, requests = machine.bin / "java", machine.tree.parent / "requests"
     saved = java.read_text()
     java.unlink()
     (machine.tree.parent / "java").write_text(saved)
@@ -175,11 +175,11 @@ def test_apt_get_brings_what_is_missing(machine: Machine) -> None:
     machine.script("sudo", '#!/bin/sh\nshift\nexec "$@"\n')
     machine.script("apt-cache", "#!/bin/sh\nexit 0\n")
     install = f'case "$*" in *install*) mv {machine.tree.parent}/java {java};; esac'
-    machine.script("apt-get", f'#!/bin/sh\necho "$@" >>{asked}\n{install}\n')
+    machine.script("apt-get", f'#!/bin/sh\necho "$@" >>{requests}\n{install}\n')
     done = machine.setup()
     assert (done.returncode, done.stderr) == (0, "")
     assert "apt-get install openjdk-17-jre-headless" in done.stdout
-    updated, installed = asked.read_text().splitlines()
+    updated, installed = requests.read_text().splitlines()
     assert updated.endswith("update")
     assert installed.endswith("openjdk-17-jre-headless")
 

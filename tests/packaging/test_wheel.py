@@ -1,7 +1,7 @@
 """The wheel and the sdist build, hold every file once, and work in empty environments, with NumPy 1.26 and 2.
 
-The build runs in a copy of the tree, to which one file of every kind that ships is added, so that a kind
-which no room has yet is looked after too. The wheel is built from the sdist: what that lacks, it lacks.
+The build runs in a copy of the tree with one extra file of every kind that ships, so that kinds which no package uses
+yet are tested too. The wheel is built from the sdist, so it also shows what the sdist lacks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tools.imports import ROOMS
+from tools.imports import PACKAGES
 
 from tests.packaging.project import ROOT, Pin, copy_tree, locked, run
 
-# One worker does all of it: the build and the environments are made once.
+# One worker runs all of these: the build and the environments are created once.
 pytestmark = pytest.mark.xdist_group("wheel")
 
 NOT_SHIPPED = {".md"}
@@ -59,7 +59,7 @@ for index in ("scan", "btree"):
 
 @dataclass(frozen=True)
 class Built:
-    """What the build made, and the tree it was made from."""
+    """The build results and their source tree."""
 
     tree: Path
     wheel: Path
@@ -78,7 +78,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def shipped(folder: Path) -> Iterator[Path]:
-    """Every file of the package, through the links."""
+    """Every file of the package, following the symlinks."""
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             yield from () if path.name == "__pycache__" or path.suffix == ".egg-info" else shipped(path)
@@ -86,9 +86,9 @@ def shipped(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def test_the_links_are_the_rooms() -> None:
+def test_the_links_are_the_packages() -> None:
     links = {p.name: p.readlink().as_posix() for p in (ROOT / "sdk" / "millrace").iterdir() if p.is_symlink()}
-    assert links == {room: f"../../{room}" for room in ROOMS}
+    assert links == {package: f"../../{package}" for package in PACKAGES}
 
 
 def test_the_wheel_holds_every_file_once(built: Built) -> None:
@@ -114,7 +114,7 @@ def test_the_sdist_holds_files_not_links(built: Built) -> None:
     assert [m.name for m in members if m.issym() or m.islnk()] == []
     names = [m.name.split("/", 1)[1] for m in members if "/" in m.name]
     assert {f"sdk/millrace/{name}" for name in PROBES} <= set(names)
-    assert {name.split("/")[0] for name in names}.isdisjoint(ROOMS)
+    assert {name.split("/")[0] for name in names}.isdisjoint(PACKAGES)
 
 
 def empty_environment(folder: Path) -> Path:
@@ -124,7 +124,7 @@ def empty_environment(folder: Path) -> Path:
 
 
 def pip_install(python: Path, pins: Iterable[Pin], *what: str | Path) -> None:
-    """Installs into that environment, held to those versions."""
+    """Install into that environment, with the pinned versions."""
     constraints = python.parents[1] / "constraints.txt"
     lines = (f"{pin.name}=={pin.version}{f' ; {pin.marker}' if pin.marker else ''}\n" for pin in pins)
     constraints.write_text("".join(lines))
@@ -134,7 +134,7 @@ def pip_install(python: Path, pins: Iterable[Pin], *what: str | Path) -> None:
 
 
 def check_it_works(python: Path, numpy: str, folder: Path) -> None:
-    """Runs the package and its command outside of the source tree."""
+    """Run the package and its command outside of the source tree."""
     run([python, "-c", SMOKE, numpy], folder)
     command = python.parent / "millrace"
     version = run([python, "-c", "import millrace; print(millrace.__version__)"], folder).stdout.strip()

@@ -1,9 +1,8 @@
 """A Spark job whose processes are killed while it runs: `kills.py VICTIM SEED FOLDER`, on two executors.
 
-VICTIM is `worker` (a Python worker), `executor` (an executor's JVM) or `fault` (no kill: the card of one executor
-fails, and its tasks go on by themselves on the CPU). The job looks keys up and band-joins the rows by both kinds of
-strategy; its input is slow, so that tasks are under way when the signal comes. Prints what came out and what was
-killed.
+VICTIM is `worker` (a Python worker), `executor` (an executor's JVM) or `fault` (no kill: the device of one executor
+fails, and its tasks continue on the CPU). The job looks keys up and band-joins the rows by one of two strategies. Its
+input is slow, so that tasks are running when the signal arrives. Prints the result and what was killed.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def processes() -> dict[int, tuple[int, str]]:
 
 
 def descendants(everyone: dict[int, tuple[int, str]]) -> set[int]:
-    """This process and all that come of it."""
+    """This process and all its descendants."""
     ours, grown = {os.getpid()}, True
     while grown:
         more = {pid for pid, (parent, _) in everyone.items() if parent in ours} - ours
@@ -65,7 +64,7 @@ def descendants(everyone: dict[int, tuple[int, str]]) -> set[int]:
 
 
 def victims(kind: str) -> list[int]:
-    """Our own descendants of a kind: executors, or the workers that their daemons forked."""
+    """Our descendants of a kind: executors, or the workers that their daemons forked."""
     everyone = processes()
     ours = descendants(everyone)
     executors = {pid for pid in ours if "CoarseGrainedExecutorBackend" in everyone.get(pid, (0, ""))[1]}
@@ -75,8 +74,8 @@ def victims(kind: str) -> list[int]:
     return sorted(pid for pid in ours if everyone.get(pid, (0, ""))[0] in daemons)
 
 
-def kill_one(spark: SparkSession, kind: str, rng: random.Random, told: dict[str, object]) -> None:
-    """Wait until tasks are under way in Python, a while longer, and kill."""
+def kill_one(spark: SparkSession, kind: str, rng: random.Random, report: dict[str, object]) -> None:
+    """Wait until tasks run in Python, wait a random time more, and kill one process."""
     tracker = spark.sparkContext.statusTracker()
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -93,11 +92,11 @@ def kill_one(spark: SparkSession, kind: str, rng: random.Random, told: dict[str,
     if candidates:
         pid = rng.choice(candidates)
         os.kill(pid, signal.SIGKILL)
-        told["killed"] = pid
+        report["killed"] = pid
 
 
 def job(spark: SparkSession, strategy: str, device: str, fallback: str | None, metrics: ms.Metrics) -> DataFrame:
-    """Readings that come slowly, with a looked-up column, joined with limits."""
+    """Readings that arrive slowly, with a looked-up column, joined with limits."""
     index = mr.OrderedIndex(pa.array(range(0, ROWS, 2)), pa.array([i * 10 for i in range(0, ROWS, 2)]))
     readings = (
         spark.range(0, ROWS, 1, PARTS).selectExpr("id", "id * 7919 % 20011 AS x").mapInArrow(slowly, "id long, x long")
@@ -111,7 +110,7 @@ def job(spark: SparkSession, strategy: str, device: str, fallback: str | None, m
 
 
 def expected() -> Counter[tuple[int, int]]:
-    """Pairs of ids, by hand: limits lie on multiples of four."""
+    """The expected pairs of ids: limits are multiples of four."""
     pairs: Counter[tuple[int, int]] = Counter()
     for i in range(ROWS):
         x = i * 7919 % 20011
@@ -133,8 +132,8 @@ def main() -> None:
     metrics = ms.Metrics()
     device, fallback = ("card", "cpu") if victim == "fault" else ("cpu", None)
     rows = job(spark, strategy, device, fallback, metrics)
-    told: dict[str, object] = {"strategy": strategy, "killed": None}
-    killer = threading.Thread(target=kill_one, args=(spark, victim, rng, told))
+    report: dict[str, object] = {"strategy": strategy, "killed": None}
+    killer = threading.Thread(target=kill_one, args=(spark, victim, rng, report))
     if victim != "fault":
         killer.start()
     table = rows.select("r_id", "s_id", "r_tenfold").toArrow()
@@ -142,15 +141,15 @@ def main() -> None:
         killer.join()
     found = Counter(zip(table["r_id"].to_pylist(), table["s_id"].to_pylist(), strict=True))
     wanted = expected()
-    told["missing"], told["extra"] = sum((wanted - found).values()), sum((found - wanted).values())
-    told["rows"] = table.num_rows
-    told["tenfold"] = all(
+    report["missing"], report["extra"] = sum((wanted - found).values()), sum((found - wanted).values())
+    report["rows"] = table.num_rows
+    report["tenfold"] = all(
         v == (10 * i if i % 2 == 0 else None)
         for i, v in zip(table["r_id"].to_pylist(), table["r_tenfold"].to_pylist(), strict=True)
     )
-    told["fallbacks"] = metrics.get["fallbacks"]
+    report["fallbacks"] = metrics.get["fallbacks"]
     spark.stop()
-    print(json.dumps(told))  # noqa: T201 - what the test reads
+    print(json.dumps(report))  # noqa: T201 - what the test reads
 
 
 if __name__ == "__main__":

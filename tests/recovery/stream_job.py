@@ -1,6 +1,6 @@
-"""A streaming job that is to be killed: `stream_job.py FOLDER MASTER`, two file streams joined into a file sink.
+"""A streaming job for the kill tests: `stream_job.py FOLDER MASTER` joins two file streams into a file sink.
 
-Goes on from the checkpoint in FOLDER if there is one; leaves `done` there when all files were read.
+Continues from the checkpoint in FOLDER if there is one; writes `done` there when all files are read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tests.spark.sessions import local_session
 
 def main() -> None:
     folder, master = Path(sys.argv[1]), sys.argv[2]
-    settings = {"spark__executor__memory": "1g", "spark__task__maxFailures": "8"}
-    spark = local_session(master, **settings)
+    conf = {"spark__executor__memory": "1g", "spark__task__maxFailures": "8"}
+    spark = local_session(master, **conf)
     seed = int((folder / "seed").read_text())
     streams, how = stream_kills.job(seed)
     r, s = (sc.read(spark, folder, side) for side in "rs")

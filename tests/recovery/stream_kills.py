@@ -1,8 +1,8 @@
 """Kills processes of a streaming job by SIGKILL at seeded moments: `stream_kills.py SEED FOLDER`.
 
-A Python worker, then an executor, then the driver with everything it started; the job is started again, on another
-number of cores, and must end by itself. A moment is a number of committed batches and a part of a second more. Prints
-the kills and how the output differs from that of an uninterrupted run.
+It kills a Python worker, then an executor, then the driver with all its processes. Then it restarts the job on another
+number of cores; the job must end by itself. A moment is a number of committed batches plus a fraction of a second.
+Prints the kills and how the output differs from an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ PATIENCE = 900
 
 
 def job(seed: int) -> tuple[sc.Streams, dict[str, Any]]:
-    """Streams and how they are spread, of a seed; the newest time of every batch is newer than all before."""
+    """Streams and their distribution for a seed; the newest time of every batch is newer than all before."""
     streams = sc.draw(seed, batches=BATCHES, rows=400, watermark=("min", "max")[seed % 2])
-    return streams, {"splits": [60, 120]} if seed % 3 == 0 else {"places": 3}
+    return streams, {"splits": [60, 120]} if seed % 3 == 0 else {"shards": 3}
 
 
 def start(folder: Path, master: str) -> subprocess.Popen[bytes]:
-    """The job, in a process group of its own."""
+    """Start the job in its own process group."""
     with (folder / "log").open("ab") as log:
         command = [sys.executable, str(JOB), str(folder), master]
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
 def committed(folder: Path) -> int:
-    """How many batches have been committed."""
+    """The number of committed batches."""
     commits = folder / "checkpoint" / "commits"
     return sum(path.name.isdigit() for path in commits.iterdir()) if commits.exists() else 0
 
 
 def kill(victim: str, running: subprocess.Popen[bytes], rng: random.Random) -> bool:
-    """Kill one such process; false where there is none."""
+    """Kill one process of a kind; False if there is none."""
     if victim == "driver":
         os.killpg(running.pid, signal.SIGKILL)
         running.wait(30)
@@ -60,7 +60,7 @@ def kill(victim: str, running: subprocess.Popen[bytes], rng: random.Random) -> b
 
 
 def wait(folder: Path, running: subprocess.Popen[bytes], batches: int) -> None:
-    """Until so many batches have been committed, or the job has ended."""
+    """Wait until `batches` batches are committed or the job has ended."""
     deadline = time.monotonic() + PATIENCE
     while committed(folder) < batches and running.poll() is None:
         if time.monotonic() > deadline:
@@ -69,7 +69,7 @@ def wait(folder: Path, running: subprocess.Popen[bytes], batches: int) -> None:
 
 
 def run(seed: int, folder: Path) -> dict[str, Any]:
-    """A whole job with its kills."""
+    """Run a complete job with its kills."""
     rng = random.Random(f"kills {seed}")
     streams, _ = job(seed)
     sc.write(streams, folder)

@@ -1,4 +1,4 @@
-"""Processes die by SIGKILL while a job runs, and cards fail: every row comes, none twice."""
+"""Processes are killed by SIGKILL and devices fail while a job runs: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SCRIPT = Path(__file__).parent / "kills.py"
 
 
 def run(victim: str, seed: int, folder: Path) -> dict[str, Any]:
-    told = run_script(SCRIPT, victim, str(seed), str(folder))
-    assert told["rows"] > 10_000
-    assert (told["missing"], told["extra"]) == (0, 0)
-    assert told["tenfold"]
-    return told
+    report = run_script(SCRIPT, victim, str(seed), str(folder))
+    assert report["rows"] > 10_000
+    assert (report["missing"], report["extra"]) == (0, 0)
+    assert report["tenfold"]
+    return report
 
 
 @pytest.mark.parametrize("victim", ["worker", "executor"])
@@ -33,5 +33,5 @@ def test_many_kills(victim: str, seed: int, tmp_path: Path) -> None:
     assert run(victim, seed, tmp_path)["killed"] is not None, "nothing was there to kill"
 
 
-def test_a_device_fault_fails_over_as_asked(tmp_path: Path) -> None:
+def test_a_device_fault_falls_back_to_the_cpu(tmp_path: Path) -> None:
     assert run("fault", 0, tmp_path)["fallbacks"] > 0

@@ -37,7 +37,7 @@ def test_inner_gives_all_pairs_by_r_then_s(index: str) -> None:
 
 
 @every_index
-def test_left_keeps_lonely_rows_of_r_in_their_place_null_keys_too(index: str) -> None:
+def test_left_keeps_unmatched_rows_of_r_in_order_null_keys_too(index: str) -> None:
     found = mr.join(R, S, on="r.x = s.x", how="left", index=index)
     assert found.to_pydict() == {
         "r_seq": [0, 1, 2, 3],
@@ -179,8 +179,8 @@ def test_blocks_do_not_change_the_result(how: str, output: str, least: int, monk
     r, s = (pa.table({"x": rng.integers(0, 4000, n), "v": rng.random(n)}) for n in (5000, 3000))
     arguments: dict[str, Any] = {"on": "abs(r.x - s.x) <= 1", "how": how, "output": output, "index": "bisort"}
     wanted = mr.join(r, s, **arguments)
-    monkeypatch.setattr("millrace.host.join.matcher.WHOLE_STEP_ROWS", 700)
-    monkeypatch.setattr("millrace.table_join.LEAST_CHUNK", least)
+    monkeypatch.setattr("millrace.host.join.matcher.STATIC_STEP_ROWS", 700)
+    monkeypatch.setattr("millrace.table_join.MIN_CHUNK_ROWS", least)
     found = mr.join(r, s, **arguments)
     assert (found.column(0).num_chunks > 1) == (least == 1)
     assert found.equals(wanted)

@@ -1,4 +1,4 @@
-"""`mr.OrderedIndex`: what goes in, what is refused and how, faults of devices, threads, forks."""
+"""`mr.OrderedIndex`: input types, refused arguments, device faults, threads, forks."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def test_keys_values_and_queries_come_in_many_forms(given: Any) -> None:
     assert ix.range(given([1, 3]), given([2, 0])).to_pylist() == [[10.5, 20.5], []]
 
 
-def test_the_class_tells_about_itself() -> None:
+def test_length_repr_and_stats() -> None:
     ix = mr.OrderedIndex(pa.array([5, None, 1]), pa.array(["a", "b", "c"]), device="cpu")
     assert len(ix) == 2
     assert repr(ix) == "<OrderedIndex: 2 int64 keys to string, implicit, 1 levels, on cpu>"
     ix.lookup([1, 2])
     ix.range(0, 9)
     stats = ix.stats
-    told = {"rows": 2, "null_keys": 1, "lookups": 1, "ranges": 1, "queries": 3, "device": "cpu", "fell_back": None}
-    assert {name: stats[name] for name in told} == told
+    message = {"rows": 2, "null_keys": 1, "lookups": 1, "ranges": 1, "queries": 3, "device": "cpu", "fell_back": None}
+    assert {name: stats[name] for name in message} == message
     assert ix.nbytes == stats["nbytes"] > stats["inner_nbytes"] > 0
     assert ix.tune() == ix.plan
     assert (ix.plan.D, ix.plan.R) == (1, 0.0)
@@ -61,7 +61,7 @@ def test_an_index_holds_no_more_than_it_must() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_empty_index_answers_null(layout: str) -> None:
+def test_an_empty_index_returns_null(layout: str) -> None:
     ix = mr.OrderedIndex(pa.array([], pa.int32()), pa.array([], pa.string()), layout=layout)
     assert len(ix) == 0
     assert ix.lookup([1, None]).to_pylist() == [None, None]
@@ -103,7 +103,7 @@ def test_queries_that_the_key_type_cannot_hold_are_absent() -> None:
     assert doubles.range(2**53 + 1, np.inf).to_pylist() == [[2]]
     floats = mr.OrderedIndex(np.array([0.1], np.float32))
     assert floats.lookup(np.array([0.1, np.float32(0.1)])).to_pylist() == [None, 0]
-    assert floats.range(0.1, 0.2).to_pylist() == [[0]]  # the nearest float32 lies above 0.1
+    assert floats.range(0.1, 0.2).to_pylist() == [[0]]  # the nearest float32 is above 0.1
 
 
 def test_times() -> None:
@@ -116,7 +116,7 @@ def test_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "queries", "told"),
+    ("keys", "queries", "message"),
     [
         (np.array([1]), ["a"], "queries has type string"),
         (np.array([1]), pa.array([True]), "queries has type bool"),
@@ -126,9 +126,9 @@ def test_times() -> None:
         (np.array([1]), pa.array([[1]]), "queries has type list"),
     ],
 )
-def test_queries_of_another_kind_are_refused(keys: Any, queries: Any, told: str) -> None:
+def test_queries_of_another_kind_are_refused(keys: Any, queries: Any, message: str) -> None:
     ix = mr.OrderedIndex(keys)
-    with pytest.raises(mr.KeyTypeError, match=told):
+    with pytest.raises(mr.KeyTypeError, match=message):
         ix.lookup(queries)
     with pytest.raises(mr.KeyTypeError):
         ix.range(queries, queries)
@@ -136,9 +136,9 @@ def test_queries_of_another_kind_are_refused(keys: Any, queries: Any, told: str)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        ({"values": [1]}, "keys has 2 rows, values has 1: bring a value for each key"),
+        ({"values": [1]}, "keys has 2 rows, values has 1: give a value for each key"),
         ({"layout": "flat"}, "layout='flat' is unknown; allowed are 'implicit', 'regular'"),
         ({"layout": None}, "layout=None is unknown"),
         ({"duplicates": "all"}, "duplicates='all' is unknown; allowed are 'error', 'first', 'last'"),
@@ -149,10 +149,10 @@ def test_queries_of_another_kind_are_refused(keys: Any, queries: Any, told: str)
         ({"values": 5}, "values is a int; allowed is a pyarrow, NumPy, pandas or Polars array"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: dict[str, Any], told: str) -> None:
+def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(mr.ArgumentError) as error:
         mr.OrderedIndex([1, 2], **arguments)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_bad_columns_are_refused() -> None:
@@ -187,7 +187,7 @@ def test_changing_the_input_later_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("call", ["write", "launch", "wait", "read"])
-def test_a_lost_device_is_a_fault_and_the_index_answers_on_the_cpu(faulty: None, call: str) -> None:
+def test_a_lost_device_is_a_fault_and_later_lookups_run_on_the_cpu(faulty: None, call: str) -> None:
     ix = mr.OrderedIndex(np.arange(100) * 2, device="faulty")
     assert ix.lookup([4, 5]).to_pylist() == [2, None]
     faults.arm(call, 1)
@@ -201,14 +201,14 @@ def test_a_lost_device_is_a_fault_and_the_index_answers_on_the_cpu(faulty: None,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_fallback_goes_on_with_the_call_in_hand(faulty: None, layout: str) -> None:
-    for question in ("lookup", "range", "tune"):
+def test_fallback_completes_the_current_call(faulty: None, layout: str) -> None:
+    for call in ("lookup", "range", "tune"):
         ix = mr.OrderedIndex(np.arange(100) * 2, device="faulty", layout=layout, fallback="cpu")
         assert not ix.stats["fell_back"]
         faults.arm("launch", 1)
-        if question == "lookup":
+        if call == "lookup":
             assert ix.lookup([4, 5]).to_pylist() == [2, None]
-        elif question == "range":
+        elif call == "range":
             assert ix.range(4, 7).to_pylist() == [[2, 3]]
         else:
             assert ix.stats["levels"] == ix.tune().D
@@ -224,7 +224,7 @@ def closed(faulty: None, monkeypatch: pytest.MonkeyPatch) -> list[faults.FaultyD
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_close_gives_the_device_back_once(closed: list[faults.FaultyDevice], layout: str) -> None:
+def test_close_closes_the_device_once(closed: list[faults.FaultyDevice], layout: str) -> None:
     ix = mr.OrderedIndex(np.arange(100) * 2, device="faulty", layout=layout)
     assert ix.lookup([4, 5]).to_pylist() == [2, None]
     assert not closed
@@ -238,7 +238,7 @@ def test_close_gives_the_device_back_once(closed: list[faults.FaultyDevice], lay
     assert "the index was closed" in ix.stats["fell_back"]
 
 
-def test_a_device_that_failed_is_given_back_too(closed: list[faults.FaultyDevice]) -> None:
+def test_a_failed_device_is_closed_too(closed: list[faults.FaultyDevice]) -> None:
     ix = mr.OrderedIndex(np.arange(100), device="faulty")
     faults.arm("launch", 1)
     with pytest.raises(mr.DeviceFault):
@@ -248,7 +248,7 @@ def test_a_device_that_failed_is_given_back_too(closed: list[faults.FaultyDevice
     faults.arm("alloc", 1)
     with pytest.raises(mr.DeviceFault):
         mr.OrderedIndex(np.arange(100), device="faulty")
-    assert len(closed) == 2, "an index that was never made keeps no device"
+    assert len(closed) == 2, "the device of an index that was not made is closed"
 
 
 def test_an_index_too_large_for_the_device(faulty: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_an_index_too_large_for_the_device(faulty: None, monkeypatch: pytest.Mon
     assert "which has 100" in ix.stats["fell_back"]
 
 
-def test_tuning_keeps_the_answers(faulty: None) -> None:
+def test_tuning_keeps_the_results(faulty: None) -> None:
     keys = np.arange(5000) * 3
     ix = mr.OrderedIndex(keys, device="faulty")
     plan = ix.tune()
@@ -281,7 +281,7 @@ def test_a_trace_shows_the_pipeline_and_needs_one(tmp_path: Path) -> None:
         mr.OrderedIndex(keys, device="cpu").lookup([1], trace="t.json")
 
 
-def test_many_threads_ask_at_a_time() -> None:
+def test_many_threads_look_up_at_a_time() -> None:
     keys = np.random.default_rng(0).permutation(100_000)
     ix = mr.OrderedIndex(keys)
     wanted = np.empty(len(keys), np.int64)
@@ -292,7 +292,7 @@ def test_many_threads_ask_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
-def test_a_forked_child_asks_too(faulty: None, device: str) -> None:
+def test_a_forked_child_looks_up_too(faulty: None, device: str) -> None:
     ix = mr.OrderedIndex(np.arange(50_000), device=device)
     assert ix.lookup(np.arange(50_000)).null_count == 0
     child = os.fork()
@@ -302,7 +302,7 @@ def test_a_forked_child_asks_too(faulty: None, device: str) -> None:
 
 
 def test_too_many_values_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.index_parts.results.MOST_VALUES", 10)
+    monkeypatch.setattr("millrace.index_parts.results.MAX_VALUES", 10)
     ix = mr.OrderedIndex(np.arange(8))
     assert ix.range([0], [7]).value_lengths().to_pylist() == [8]
     with pytest.raises(mr.ArgumentError, match="hold 16 values; allowed are 10 a call"):

@@ -1,4 +1,4 @@
-"""`OrderedIndex.update`: what goes in, what is refused, who sees what meanwhile, and what faults of a device leave."""
+"""`OrderedIndex.update`: input, refused arguments, what other threads see, and the state after device faults."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace import index, registry
+from millrace import registry
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.hbtree.editor import Editor
 from millrace.host.hbtree.layout import LAYOUTS
 from millrace.host.hybrid import update_runner
 from millrace.host.hybrid.paced_device import DevicePace, PacedDevice
 from millrace.host.runtime.clock import WallClock
-from millrace.index_parts import regular_rows
+from millrace.index_parts import base, regular_rows
 from tests.host import faults
-from tests.host.trees_checked import Checked
+from tests.host.trees_checked import TreeChecker
 
 both_layouts = pytest.mark.parametrize("layout", LAYOUTS)
 
@@ -41,7 +41,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
-    """Sends the main thread what Ctrl-C would, from whatever thread."""
+    """Interrupts the main thread like Ctrl-C, from any thread."""
 
     def handler(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -54,7 +54,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large a batch is beside the index."""
+    """Update in place, however large the batch is."""
     monkeypatch.setattr(regular_rows, "LARGE_SHARE", 1e9)
 
 
@@ -88,8 +88,8 @@ def test_values_that_become_null(layout: str, device: str) -> None:
 
 @both_layouts
 @pytest.mark.parametrize("first", [np.arange(9000).astype(np.int16), pa.array([None, *range(8999)])])
-def test_an_array_that_changes_afterwards_changes_no_answer(layout: str, first: Any) -> None:
-    """Values that lie apart: too narrow to lie beside their words, or with nulls among them."""
+def test_an_array_that_changes_afterwards_changes_no_result(layout: str, first: Any) -> None:
+    """Values that are not inline: too narrow, or with nulls among them."""
     ix = mr.OrderedIndex(np.arange(9000), first, layout=layout, device="cpu")
     kind = np.int16 if isinstance(first, np.ndarray) else np.int64
     many, few = np.full(2000, 7, kind), np.full(3, 8, kind)
@@ -104,13 +104,13 @@ def test_keys_and_values_of_other_types(layout: str) -> None:
     ix = mr.OrderedIndex(pa.array([1, 2], pa.int32()), pa.array([1.5, 2.5], pa.float32()), layout=layout)
     ix.update(upsert=([3], [3]), delete=[2.0, 2.5, 2**40])
     assert ix.range(0, 9).to_pylist() == [[1.5, 3.0]]
-    for upsert, told in (
+    for upsert, message in (
         (([2**40], [1]), "key 1099511627776 in row 0 is no int32"),
         (([1.5], [1]), "key 1.5 in row 0"),
         (([1, 2], [1]), "upsert has 2 keys and 1 values"),
         ([1, 2], "upsert has no values; this index's are float"),
     ):
-        with pytest.raises(mr.ArgumentError, match=told):
+        with pytest.raises(mr.ArgumentError, match=message):
             ix.update(upsert=upsert)
     with pytest.raises(mr.KeyTypeError, match="upsert has type string"):
         ix.update(upsert=(["a"], [1]))
@@ -144,7 +144,7 @@ def test_an_opened_index_leaves_its_file_alone(layout: str, tmp_path: Path, monk
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
 def test_memory_after_many_random_updates(kind: pa.DataType) -> None:
-    """A million changes in all, at a size where every big leaf splits, empties and is used again many times."""
+    """A million changes in all, at a size where every big leaf is split, emptied and reused many times."""
     rng = np.random.default_rng(1)
 
     def values(count: int) -> pa.Array:
@@ -162,13 +162,13 @@ def test_memory_after_many_random_updates(kind: pa.DataType) -> None:
     rows = pa.chunked_array([ix.range(0, 1 << 40).flatten()])
     fresh = mr.OrderedIndex(np.arange(len(ix)), rows.combine_chunks(), layout="regular", device="cpu")
     assert ix.nbytes <= 1.5 * fresh.nbytes
-    Checked(ix._rows.tree).check()  # type: ignore[arg-type]
+    TreeChecker(ix._rows.tree).check()  # type: ignore[arg-type]
 
 
 @both_layouts
 @pytest.mark.parametrize("device", ["cpu", "opencl:0"])
 def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every update gives all keys the same new value and moves the upper half of them; any answer is of one update."""
+    """Every update sets one new value for all keys and moves the upper half; every result is of one update."""
     in_place(monkeypatch)
     size, steps, stop = 4000, 12, threading.Event()
     keys = np.arange(size) * 3
@@ -176,21 +176,21 @@ def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: p
     wrong: list[Any] = []
     seen: set[int] = set()
 
-    def read(question: int) -> None:
+    def read(is_lookup: int) -> None:
         last = 0
         while not stop.is_set() or not seen:
-            if question:
+            if is_lookup:
                 found = ix.lookup(keys[: size // 2]).to_numpy()
             else:
                 found = ix.range(0, 10**6).flatten().to_numpy()
             kinds = set(found.tolist())
             if len(kinds) != 1 or min(kinds) < last or len(found) < size // 2:
-                wrong.append((question, kinds, last, len(found)))
+                wrong.append((is_lookup, kinds, last, len(found)))
                 return
             last = kinds.pop()
             seen.add(last)
 
-    readers = [threading.Thread(target=read, args=(question,)) for question in (0, 1, 1)]
+    readers = [threading.Thread(target=read, args=(is_lookup,)) for is_lookup in (0, 1, 1)]
     for reader in readers:
         reader.start()
     upper = keys[size // 2 :]
@@ -207,49 +207,49 @@ def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: p
 
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
-@pytest.mark.parametrize("step", ["in_groups", "rest", "merge"])
-def test_what_is_told_during_an_update_is_of_before_or_after(
+@pytest.mark.parametrize("step", ["in_groups", "apply_leftover", "merge"])
+def test_calls_during_an_update_see_the_state_before_or_after(
     step: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread asks in the middle of a change: it waits, and hears what holds afterwards."""
+    """Another thread calls in the middle of a change: it waits, and gets the state after it."""
     in_place(monkeypatch)
     ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout="regular", device=device)
-    done, asked, answers = getattr(Editor, step), threading.Event(), dict[str, Any]()
+    done, started, seen = getattr(Editor, step), threading.Event(), dict[str, Any]()
 
-    def ask() -> None:
-        asked.set()
-        answers["len"] = len(ix)
-        answers["nbytes"], answers["plan"], answers["stats"], answers["repr"] = ix.nbytes, ix.plan, ix.stats, repr(ix)
+    def read_all() -> None:
+        started.set()
+        seen["len"] = len(ix)
+        seen["nbytes"], seen["plan"], seen["stats"], seen["repr"] = ix.nbytes, ix.plan, ix.stats, repr(ix)
 
-    asker = threading.Thread(target=ask)
+    reader = threading.Thread(target=read_all)
 
-    def told(*given: Any) -> Any:
+    def then_read(*given: Any) -> Any:
         found = done(*given)
-        asker.start()
-        asked.wait()
-        asker.join(0.1)  # time enough to answer, if it did not wait
+        reader.start()
+        started.wait()
+        reader.join(0.1)  # enough time to finish, if it did not wait
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Editor, step, told)
+        patch.setattr(Editor, step, then_read)
         ix.update(upsert=np.arange(30_000, 60_000), delete=np.arange(30_000), mode="async")
-    asker.join()
+    reader.join()
     stats = {
         name: value for name, value in ix.stats.items() if name in ("rows", "nbytes", "updates", "changes", "levels")
     }
     assert stats["rows"] == len(ix) == 30_000 + 10_000
     assert (stats["updates"], stats["changes"]) == (1, 60_000)
-    assert {name: answers["stats"][name] for name in stats} == stats
-    assert {"len": len(ix), "nbytes": ix.nbytes, "plan": ix.plan, "repr": repr(ix)}.items() <= answers.items()
+    assert {name: seen["stats"][name] for name in stats} == stats
+    assert {"len": len(ix), "nbytes": ix.nbytes, "plan": ix.plan, "repr": repr(ix)}.items() <= seen.items()
 
 
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
 @pytest.mark.parametrize(
     ("owner", "step"),
-    [(Editor, "in_groups"), (Editor, "rest"), (Editor, "merge"), (regular_rows.LooseRows, "settled")],
+    [(Editor, "in_groups"), (Editor, "apply_leftover"), (Editor, "merge"), (regular_rows.RegularRows, "with_update")],
 )
-def test_an_interrupt_in_the_middle_leaves_a_whole_index(
+def test_an_interrupt_in_the_middle_leaves_a_complete_index(
     owner: Any, step: str, device: str, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None]
 ) -> None:
     in_place(monkeypatch)
@@ -272,7 +272,7 @@ def test_an_interrupt_in_the_middle_leaves_a_whole_index(
     assert ix.lookup(more).to_pylist() == [7] * len(more)
     assert (len(ix), ix.stats["updates"]) == (len(more) + 10_000, 2)
     assert ix.range(0, 99_999).flatten()[len(more) :].to_pylist() == values[20_000:].tolist()
-    Checked(ix._rows.tree).check()  # type: ignore[arg-type]
+    TreeChecker(ix._rows.tree).check()  # type: ignore[arg-type]
     ix.update(delete=more)
     assert len(ix) == 10_000
 
@@ -292,16 +292,16 @@ def test_a_fault_leaves_the_old_index_in_force(
     monkeypatch.setattr(update_runner, "SYNC_GROUP", 512)
     keys = np.arange(0, 60_000, 3)
     ix = mr.OrderedIndex(keys, layout=layout, device="faulty")
-    ix.update(upsert=[1])  # what sending costs is known now
+    ix.update(upsert=[1])  # the costs of sending are measured now
     before = ix.range(0, 10**6).to_pylist()
     queries = np.arange(60_000)
-    answers = ix.lookup(queries)
+    found_before = ix.lookup(queries)
     faults.arm("write", number)
     with pytest.raises(mr.DeviceFault, match="faulty device lost its write"):
         ix.update(upsert=np.arange(10_000, 30_000), delete=np.arange(0, 9000), mode=mode)
     assert ix.range(0, 10**6).to_pylist() == before
-    assert ix.lookup(queries).equals(answers)
-    assert ix.stats["device"] == "faulty"  # asked again, and it answers right
+    assert ix.lookup(queries).equals(found_before)
+    assert ix.stats["device"] == "faulty"  # the device is still used, and its results are right
     ix.update(upsert=np.arange(10_000, 30_000), delete=np.arange(0, 9000), mode=mode)
     cpu = mr.OrderedIndex(keys, layout=layout, device="cpu")
     cpu.update(upsert=[1])
@@ -313,7 +313,7 @@ def test_a_fault_leaves_the_old_index_in_force(
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_fault_with_fallback_goes_on_without_the_device(
+def test_a_fault_with_fallback_continues_without_the_device(
     layout: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place(monkeypatch)
@@ -348,12 +348,12 @@ def test_a_tree_that_outgrows_its_device(mode: str, monkeypatch: pytest.MonkeyPa
 
 
 def in_child(body: Callable[[], bool]) -> int:
-    """Fork, call `body` in the child, and give the child's exit code (0: it returned true)."""
+    """Fork, call `body` in the child, and return the child's exit code (0: it returned true)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork with threads
         child = os.fork()
     if child == 0:
-        signal.alarm(120)  # a child that waits for ever ends, and is seen to have
+        signal.alarm(120)  # a child that waits for ever is killed, and the test fails
         try:
             os._exit(0 if body() else 1)
         except BaseException:
@@ -363,7 +363,7 @@ def in_child(body: Callable[[], bool]) -> int:
 
 @contextmanager
 def stopped_in(owner: Any, step: str, work: Callable[[], None]) -> Iterator[None]:
-    """Another thread works, and stands still behind a step of it."""
+    """Run `work` in another thread, which stops after a step."""
     done, there, go_on = getattr(owner, step), threading.Event(), threading.Event()
 
     def stop(*given: Any) -> Any:
@@ -387,7 +387,7 @@ def stopped_in(owner: Any, step: str, work: Callable[[], None]) -> Iterator[None
 
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
-def test_a_child_forked_in_the_middle_of_a_change_is_told(
+def test_a_child_forked_in_the_middle_of_a_change_gets_a_state_error(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place(monkeypatch)
@@ -413,21 +413,21 @@ def test_a_child_forked_in_the_middle_of_a_change_is_told(
 @pytest.mark.usefixtures("faulty")
 @both_layouts
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
-def test_a_child_forked_before_a_change_begins_goes_on(layout: str, device: str) -> None:
+def test_a_child_forked_before_a_change_starts_can_continue(layout: str, device: str) -> None:
     """The thread that reads its batch, and holds the locks, is not in the child."""
     ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout=layout, device=device)
 
-    def goes_on() -> bool:
+    def can_continue() -> bool:
         ix.update(upsert=[1], delete=[3])
         return bool(ix.range(0, 6).to_pylist() == [[0, 30_000, 2]])
 
-    with stopped_in(index, "read_update", lambda: ix.update(delete=[0])), ix._engaging.taken():
-        assert in_child(goes_on) == 0
+    with stopped_in(base, "read_update", lambda: ix.update(delete=[0])), ix._runner_lock.held():
+        assert in_child(can_continue) == 0
     assert ix.range(0, 6).to_pylist() == [[1, 2]]
 
 
 class SetClock(WallClock):
-    """Time passes while somebody sleeps, and not otherwise."""
+    """Time passes only while a thread sleeps."""
 
     def __init__(self) -> None:
         self._time = 0
@@ -441,22 +441,22 @@ class SetClock(WallClock):
 
 @pytest.mark.usefixtures("faulty")
 def test_the_plan_shows_where_updates_change_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device that takes 10 us for each transfer and 2 ns for each byte: what updates cost can be worked out."""
+    """A device that takes 10 us per transfer and 2 ns per byte: the costs of updates can be calculated."""
 
     def fresh() -> mr.OrderedIndex:
         clock = SetClock()
         paced = PacedDevice(CpuDevice(1), DevicePace(10_000, 2.0, 0.0, (0.0,) * 9), clock)
         monkeypatch.setattr(faults, "open_device", lambda name, threads: paced)
-        monkeypatch.setattr(index, "UpdateRunner", partial(update_runner.UpdateRunner, clock=clock))
+        monkeypatch.setattr(base, "UpdateRunner", partial(update_runner.UpdateRunner, clock=clock))
         return mr.OrderedIndex(keys, layout="regular", device="faulty")
 
     keys = np.arange(0, 200_000, 2)
     ix = fresh()
     assert ix.plan.crossover is None
-    ix.update(delete=[5], mode="sync")  # deletes change no inner node, so nothing more is learnt
-    # A node of 9 lines takes 10,000 + 2 * 576 ns, and a change is assumed to send 0.02 of one, in less than the 400 ns
-    # of the thread that changes meanwhile; all threads take 200 ns. The segment is 521 such nodes (192 keys each) in
-    # one transfer, and 9 + 1 upper ones of 17 lines in another.
+    ix.update(delete=[5], mode="sync")  # deletes change no inner node, so the costs stay the same
+    # A node of 9 lines takes 10,000 + 2 * 576 ns. A change is assumed to send 0.02 nodes, which takes less than the
+    # 400 ns of the thread that changes; all threads take 200 ns. The segment is 521 such nodes (192 keys each) in one
+    # transfer, and 9 + 1 upper nodes of 17 lines in another.
     segment = 2 * 10_000 + 2 * (521 * 576 + 10 * 1088)
     assert ix.plan.crossover == ceil(segment / (max(400, 0.02 * 11_152) - 200)) == 3210
     assert "updates asynchronous from 3,210 changes" in repr(ix.plan)

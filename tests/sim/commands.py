@@ -1,4 +1,4 @@
-"""What tests of an engine's registers share: commands that are right, commands that are not, and their codes."""
+"""Helpers for tests of an engine's registers: valid commands, invalid commands, and their error codes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ FAR = 1 << 36
 
 
 def good_merge(board: Board) -> dict[int, int]:
-    """Staged parameters of a merge that is right: a of 20 and b of 12 tuples, all in the first cluster."""
-    at = [board.memory.take(1024) for _ in range(7)]
+    """The parameters of a valid merge: a of 20 and b of 12 tuples, all in the first cluster."""
+    at = [board.memory.alloc(1024) for _ in range(7)]
     names = ("A_WORDS", "A_IDS", "B_WORDS", "B_IDS", "OUT_WORDS", "OUT_IDS", "INDEX")
     staged = {getattr(reg, f"REG_{name}"): address for name, address in zip(names, at, strict=True)}
     staged |= {getattr(reg, f"REG_{name}") + 4: 0 for name in names}
@@ -28,20 +28,20 @@ def good_probe(board: Board) -> dict[int, int]:
 
 
 def command(board: Board, opcode: int, staged: dict[int, int]) -> int:
-    """The error code of a command."""
+    """Run a command and return its error code."""
     model = board.model
     model.write_regs([*staged.items(), (reg.REG_COMMAND, opcode)])
     model.wait()
     result = model.read_regs([reg.REG_RESULT])[0]
     model.write_regs([(reg.REG_RESULT, 0)])
-    board.engine._staged.clear()  # the test has written past the driver
+    board.engine._staged.clear()  # the test bypassed the driver
     assert result >> 31
     assert result >> 8 & 255 == opcode
     return result & 255
 
 
 def check_bad_command(board: Board, what: str, opcode: int, spoilt: dict[int, int], code: int) -> None:
-    """A command that is right but for `spoilt` gives this error, and leaves the engine usable."""
+    """A valid command, changed by `spoilt`, returns this error and leaves the engine usable."""
     staged = good_probe(board) if opcode == reg.OP_PROBE else good_merge(board)
     assert command(board, opcode, staged | spoilt) == code, what
     assert board.model.read_regs([reg.REG_ERROR]) == [code]

@@ -1,4 +1,4 @@
-"""What tests of simulated devices share: the units a device must have, tried through the device contract."""
+"""Helpers for tests of simulated devices: use the units through the device contract."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ U32 = np.dtype(np.uint32)
 
 
 def send(device: Device, array: Array) -> Buffer:
-    """An array in the device's memory."""
+    """Copy an array to the device's memory."""
     buffer = device.alloc(len(array), array.dtype)
     device.write(buffer, 0, array)
     return buffer
 
 
 def check_memory(device: Device) -> None:
-    """What is written is read."""
+    """Data that were written can be read."""
     buffer = send(device, np.arange(9, dtype=np.uint64))
     np.testing.assert_array_equal(device.read(buffer, 3, 4), [3, 4, 5, 6])
 
 
 def check_run_engine(name: str, dtype: type, prefix: str) -> dict[str, int]:
-    """A merge of 1,600 tuples and a probe of 80, right and counted; the counters, which outlive the device."""
+    """A merge of 1,600 tuples and a probe of 80 are correct and counted; returns the counters, also after close."""
     opened = mr.device(name)
     engine, rng = RunEngine(opened), np.random.default_rng(1)
     runs = []
@@ -36,7 +36,7 @@ def check_run_engine(name: str, dtype: type, prefix: str) -> dict[str, int]:
     merged = engine.merge(runs[0][1], runs[1][1])
     words = np.sort(np.concatenate([runs[0][0], runs[1][0]]))
     bounds: Array = np.sort(rng.integers(0, 520, 80).astype(dtype))
-    starts, ends = engine.places(engine.probe(merged, engine.send(bounds), engine.send(bounds), 80))
+    starts, ends = engine.match_bounds(engine.probe(merged, engine.send(bounds), engine.send(bounds), 80))
     np.testing.assert_array_equal(starts, np.searchsorted(words, bounds, "left"))
     np.testing.assert_array_equal(ends, np.searchsorted(words, bounds, "right"))
     counters = opened.counters()
@@ -48,7 +48,7 @@ def check_run_engine(name: str, dtype: type, prefix: str) -> dict[str, int]:
 
 
 def check_band(device: Device) -> None:
-    """Bounds made of keys by the device, at both ends of the type too."""
+    """The device computes bounds from keys, also at both ends of the type."""
     words = np.arange(0, 1000, 3, dtype=np.uint64)
     given, index = send(device, words), send(device, words[::8].copy())
     keys, starts, ends = send(device, np.array([2, 500, 998], np.uint64)), device.alloc(3, U32), device.alloc(3, U32)

@@ -1,7 +1,7 @@
-"""RTL with one mistake in it, each of a kind that a designer might make: the conformance suite must notice.
+"""Mutants of the RTL, each with one typical design error: the conformance suite must detect them.
 
-A mutant is a text that stands once in a file of `hw/rtl`, and what takes its place in a scratch copy. The suite runs in
-a process of its own, so that no engine of a mutant is left in this one.
+A mutant is a text that occurs once in a file of `hw/rtl`, and its replacement in a scratch copy. The suite runs in a
+separate process, so that no engine of a mutant stays in this one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.conformance.check import Mismatch, check_case
 from tests.conformance.expected import expect
 
 SMALL = "rtl:w1,n1,m2"
-"""What mutants are planted in: quick to build."""
+"""The configuration of the mutants: fast to build."""
 PASSED, CAUGHT = 0, 3
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake."""
+    """One error in the RTL."""
 
     name: str
     file: str
@@ -34,7 +34,7 @@ class Mutant:
     after: str
 
     def plant(self, folder: Path) -> Path:
-        """A copy of the RTL with the mistake."""
+        """Write a copy of the RTL with the error."""
         rtl = folder / "rtl"
         shutil.copytree(build.RTL, rtl)
         path = rtl / self.file
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "last_beat", "axi_writer.sv", "chunk_keep = s_axis_tkeep;", "chunk_keep = s_axis_tkeep & {W{!s_axis_tlast}};"
     ),
-    # A sample is cut out of the tuple at the wrong place.
+    # A sample is taken from the wrong bits of the tuple.
     Mutant(
         "index_sample",
         "bisort_indexer.sv",
@@ -62,7 +62,7 @@ MUTANTS = (
 
 
 def run_cases(device: str, count: int) -> int:
-    """Conformance cases for `bisort`; how many were served."""
+    """Run conformance cases for `bisort`; returns how many were served."""
     served = 0
     for number in range(count):
         case = build_case(random_shape(Random(number)))
@@ -70,8 +70,8 @@ def run_cases(device: str, count: int) -> int:
     return served
 
 
-def suffer(rtl: Path, count: int) -> int:
-    """The exit code of a process that runs cases on such RTL: `PASSED` or `CAUGHT`."""
+def exit_code(rtl: Path, count: int) -> int:
+    """Run cases on such RTL in a process; returns its exit code, `PASSED` or `CAUGHT`."""
     process = get_context("spawn").Process(target=_judge, args=(rtl, count))
     process.start()
     process.join()

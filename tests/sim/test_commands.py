@@ -1,4 +1,4 @@
-"""The engine's registers: identity, bad commands, the queue, and what is left of the engine after a mistake."""
+"""The engine's registers: identity, bad commands, the queue, and the engine's state after an error."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_commands_queue_and_results_wait_in_order(board: Board) -> None:
 
 def test_a_full_queue_loses_a_command_and_says_so(board: Board) -> None:
     model, depth = board.model, board.engine.shape.queue
-    # Nobody takes results: as many as the queue holds wait, then the engine stands, then commands do.
+    # Nobody reads results: first the result queue fills, then the engine stops, then the command queue fills.
     model.write_regs([(reg.REG_COMMAND, 0)] * (4 * depth))
     assert model.read_regs([reg.REG_ERROR]) == [reg.ERR_QUEUE_FULL]
     assert model.read_regs([reg.REG_STATUS])[0] & 2
@@ -65,13 +65,13 @@ def test_an_engine_says_what_it_is(board: Board) -> None:
     assert (shape.key_bits, shape.lanes, shape.clusters, shape.pairs) == (64, 4, 2, 2)
     config = build.Config()
     assert shape.build == int(build.digest(config, build.RTL)[:16], 16)
-    # Registers that are not there read as zero and can be written.
+    # Missing registers read as zero and ignore writes.
     board.model.write_regs([(0xFFC, 5), (reg.REG_MAGIC, 5)])
     assert board.model.read_regs([0xFFC, reg.REG_MAGIC]) == [0, reg.MAGIC_VALUE]
 
 
 class Wrong:
-    """A transport to something else."""
+    """A transport to a device that is no engine."""
 
     def __init__(self, values: dict[int, int]) -> None:
         self.values = values
@@ -84,13 +84,13 @@ def test_another_device_or_version_is_refused() -> None:
     with pytest.raises(DeviceFault, match="MAGIC reads 0x00000000"):
         Engine(Wrong({}))  # type: ignore[arg-type]
     newer = {reg.REG_MAGIC: reg.MAGIC_VALUE, reg.REG_VERSION: reg.VERSION_VALUE + (1 << 16)}
-    with pytest.raises(DeviceFault, match="the engine speaks ABI 3"):
+    with pytest.raises(DeviceFault, match="the engine has ABI 3"):
         Engine(Wrong(newer))  # type: ignore[arg-type]
 
 
 def test_a_hang_is_a_fault() -> None:
     board = Board(idle=8)  # less than the memory's latency: the engine seems to hang
-    run = RunAt(board.room(40, board.word), board.room(40, np.dtype(np.uint32)), 40)
+    run = RunAt(board.marked_array(40, board.word), board.marked_array(40, np.dtype(np.uint32)), 40)
     with pytest.raises(DeviceFault, match="nothing moved for 8 cycles"):
         board.engine.merge(run, run, run)
     board.close()

@@ -1,6 +1,6 @@
 """The conformance suite on the simulated engine: every row goes through the hardware, and mutants fail.
 
-All of the suite's cases run on `rtl` in `tests/conformance`; here are a few of them, looked at more closely.
+All of the suite's cases run on `rtl` in `tests/conformance`; this file checks a few of them in more detail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace.sim import build, rtl
-from tests.sim.mutants import CAUGHT, MUTANTS, PASSED, SMALL, Mutant, run_cases, suffer
+from tests.sim.mutants import CAUGHT, MUTANTS, PASSED, SMALL, Mutant, exit_code, run_cases
 
 CASES = 40
 
@@ -21,13 +21,13 @@ def test_every_row_goes_through_the_hardware(monkeypatch: pytest.MonkeyPatch) ->
     counted: Counter[str] = Counter()
     close = rtl.RtlDevice.close
 
-    def tell(device: rtl.RtlDevice) -> None:
+    def count(device: rtl.RtlDevice) -> None:
         if device._memory is not None:
             for name, value in device.counters().items():
                 (counted if name.startswith("rtl_") else launched)[name] += value
         close(device)
 
-    monkeypatch.setattr(rtl.RtlDevice, "close", tell)
+    monkeypatch.setattr(rtl.RtlDevice, "close", count)
     assert run_cases("rtl", CASES) > CASES // 2
     assert counted["rtl_merger_rows"] == launched["bisort_merger_rows"] > 1000
     probed, banded = launched["bisort_prober_rows"], launched["bisort_band_prober_rows"]
@@ -38,9 +38,9 @@ def test_every_row_goes_through_the_hardware(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_mutants_are_planted_in_passes() -> None:
-    assert suffer(build.RTL, CASES) == PASSED, SMALL
+    assert exit_code(build.RTL, CASES) == PASSED, SMALL
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught(mutant: Mutant, tmp_path: Path) -> None:
-    assert suffer(mutant.plant(tmp_path), CASES) == CAUGHT
+    assert exit_code(mutant.plant(tmp_path), CASES) == CAUGHT

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from millrace.hw.driver import Batch, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch, IndexAt, RunAt
 from tests.sim.engines import ENGINES, SHAPES, U32, Board, check_merge, check_probe
 
 SIZES = [(1, 0), (0, 1), (1, 1), (3, 2), (7, 9), (64, 64), (100, 1), (1, 300), (129, 517), (1000, 900), (20, 3000)]
@@ -50,7 +50,7 @@ def test_the_largest_words_and_ids_are_ordinary(board: Board) -> None:
 def test_slices_of_clusters_meet(board: Board) -> None:
     rng = np.random.default_rng(3)
     for size in (64, 65, 127, 128, 129, 255, 1023):
-        # All of one run first, then the other: the slices' cuts lie at the ends of either run.
+        # One run entirely before the other: slices are cut at the ends of the runs.
         low, high = board.run(rng, size, 100), board.run(rng, size, 100, size)
         high = high[0] + board.word.type(200), high[1]
         check_merge(board, low, high)
@@ -73,9 +73,9 @@ def test_a_band_saturates(board: Board) -> None:
     words, _ = board.run(rng, 777, 1000)
     keys = np.sort(rng.integers(0, 1000, 90).astype(board.word))
     below, above, least, most = 40, 70, 10, 950
-    starts, ends = board.room(90, U32), board.room(90, U32)
+    starts, ends = board.marked_array(90, U32), board.marked_array(90, U32)
     at = board.put(keys)
-    batch = Batch(90, at, at, starts, ends, (below, above, least, most))
+    batch = BoundsBatch(90, at, at, starts, ends, (below, above, least, most))
     board.engine.probe(board.put(words), 777, IndexAt(board.put(words[::16].copy()), 16), batch)
     signed = keys.astype(np.int64)
     low, high = np.maximum(signed - below, least), np.minimum(signed + above, most)
@@ -93,7 +93,7 @@ def test_index(board: Board) -> None:
         words, _ = board.run(rng, size, 1 << 20)
         for step in (8, 32, 4096):
             samples = -(-size // step)
-            index = IndexAt(board.room(samples, board.word, 1), step)
+            index = IndexAt(board.marked_array(samples, board.word, 1), step)
             board.engine.index(board.put(words, 3), size, index)
             np.testing.assert_array_equal(board.written(index.address, samples, board.word), words[::step])
 
@@ -102,7 +102,7 @@ def test_an_index_is_loaded_again_only_when_it_may_have_changed(board: Board) ->
     words = np.arange(0, 2000, 2).astype(board.word)
     at, index = board.put(words), IndexAt(board.put(words[::8].copy()), 8)
     bounds = board.put(np.array([5, 900], board.word))
-    batch = Batch(2, bounds, bounds, board.room(2, U32), board.room(2, U32))
+    batch = BoundsBatch(2, bounds, bounds, board.marked_array(2, U32), board.marked_array(2, U32))
 
     def loaded() -> int:
         before = board.engine.counters()["index_rows"]
@@ -156,7 +156,7 @@ def test_the_memory_limits_as_it_says(memory: str) -> None:
     size = 40_000
     a, b = board.run(rng, size, 1 << 31), board.run(rng, size, 1 << 31, size)
     runs = [RunAt(board.put(words), board.put(ids), size) for words, ids in (a, b)]
-    out = RunAt(board.room(2 * size, board.word), board.room(2 * size, U32), 2 * size)
+    out = RunAt(board.marked_array(2 * size, board.word), board.marked_array(2 * size, U32), 2 * size)
     cycles = board.engine.merge(runs[0], runs[1], out)
     shape = board.engine.shape
     ideal = 2 * size / (shape.lanes * shape.clusters)

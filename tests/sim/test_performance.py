@@ -1,6 +1,6 @@
-"""The written performance model foretells the simulated cycles within 2%, of probes on `ddr3` within 6%.
+"""The performance model predicts the simulated cycles within 2%, and within 6% for probes on `ddr3`.
 
-Probes are a whole grid of sizes, not those that fit best. What is missed on `ddr3` is told in `sim/performance.py`.
+Probes cover a full grid of sizes. `sim/performance.py` explains the error on `ddr3`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from millrace.host.base.errors import ArgumentError
-from millrace.hw.driver import Batch, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch, IndexAt, RunAt
 from millrace.sim import performance
 from millrace.sim.performance import Engine
 from tests.sim.engines import SHAPES, U32, Board
 
-# Engines and their random rows are shared from test to test: in one worker, what is drawn does not depend on chance.
+# Tests share engines and random generators: in one worker, the random rows are reproducible.
 pytestmark = pytest.mark.xdist_group("performance")
 
 WITHIN = 0.02
@@ -30,7 +30,7 @@ BOUNDS = [2048, 8192, 32768]
 
 @dataclass
 class Measured:
-    """A simulated engine and what the model says of it."""
+    """A simulated engine and its performance model."""
 
     board: Board
     model: Engine
@@ -54,8 +54,8 @@ def measured(request: pytest.FixtureRequest) -> Iterator[Measured]:
     board.close()
 
 
-def close(cycles: int, foretold: float, within: float = WITHIN) -> None:
-    assert abs(cycles / foretold - 1) <= within, f"{cycles} cycles, {foretold:.0f} foretold"
+def close(cycles: int, predicted: float, within: float = WITHIN) -> None:
+    assert abs(cycles / predicted - 1) <= within, f"{cycles} cycles, {predicted:.0f} predicted"
 
 
 @pytest.mark.parametrize(("a_n", "b_n", "step"), MERGES)
@@ -63,8 +63,8 @@ def test_merge(measured: Measured, a_n: int, b_n: int, step: int | None) -> None
     board, size = measured.board, a_n + b_n
     runs = [board.run(measured.rng, n, measured.keys, first) for n, first in ((a_n, 0), (b_n, a_n))]
     a, b = (RunAt(board.put(words), board.put(ids), len(words)) for words, ids in runs)
-    out = RunAt(board.room(size, board.word), board.room(size, U32), size)
-    index = None if step is None else IndexAt(board.room(size // step + 1, board.word), step)
+    out = RunAt(board.marked_array(size, board.word), board.marked_array(size, U32), size)
+    index = None if step is None else IndexAt(board.marked_array(size // step + 1, board.word), step)
     close(board.engine.merge(a, b, out, index), measured.model.merge(a_n, b_n, step))
 
 
@@ -72,7 +72,7 @@ def test_merge(measured: Measured, a_n: int, b_n: int, step: int | None) -> None
 def test_index(measured: Measured, size: int, step: int) -> None:
     board = measured.board
     words = board.put(board.run(measured.rng, size, measured.keys)[0])
-    cycles = board.engine.index(words, size, IndexAt(board.room(size // step + 1, board.word), step))
+    cycles = board.engine.index(words, size, IndexAt(board.marked_array(size // step + 1, board.word), step))
     close(cycles, measured.model.index(size, step))
 
 
@@ -83,7 +83,7 @@ def test_probe(measured: Measured, size: int, step: int, bounds: int) -> None:
     words = board.run(measured.rng, size, measured.keys)[0]
     low = board.run(measured.rng, bounds, measured.keys)[0]
     at, index, low_at = board.put(words), IndexAt(board.put(words[::step].copy()), step), board.put(low)
-    batch = Batch(bounds, low_at, low_at, board.room(bounds, U32), board.room(bounds, U32))
+    batch = BoundsBatch(bounds, low_at, low_at, board.marked_array(bounds, U32), board.marked_array(bounds, U32))
     before = np.searchsorted(words, low, "left").astype(np.int64) - 1
     halves = [len(np.unique(half[half >= 0] // step)) for half in np.split(before, 2)]
     within = WITHIN_CONTENDED if model.memory.channels else WITHIN
@@ -92,7 +92,7 @@ def test_probe(measured: Measured, size: int, step: int, bounds: int) -> None:
         close(cycles, model.probe(size, bounds, step, resident, halves), within)
 
 
-def test_partitions_that_are_not_told_are_those_of_random_bounds() -> None:
+def test_missing_partitions_are_those_of_random_bounds() -> None:
     model = performance.engine("rtl:w4,n2,m4", 64)
     size, step, bounds = 1 << 20, 16, 1 << 16
     even = [(performance.touched(size, bounds, step) + 1) / 2] * 2

@@ -1,4 +1,4 @@
-"""The `rtl` device: the contract of devices on the simulated engine, names and options, several at once."""
+"""The `rtl` device: the device contract on the simulated engine, names and options, several devices at once."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_a_fault(device: rtl.RtlDevice) -> None:
     with pytest.raises(mr.DeviceFault, match="elements 99 to 101"):
         device.read(words, 99, 2)
     device.free(words)
-    with pytest.raises(mr.DeviceFault, match="given back"):
+    with pytest.raises(mr.DeviceFault, match="freed already"):
         device.read(words, 0, 1)
     with pytest.raises(mr.DeviceFault, match="another device"):
         device.read(rtl.open_device("rtl", None).alloc(1, U32), 0, 1)
@@ -187,7 +187,7 @@ def test_a_stream_takes_no_more_memory_the_longer_it_runs() -> None:
     rng, tops = np.random.default_rng(3), []
     for turn in range(30):
         join.push("rs"[turn % 2], pa.table({"x": rng.integers(0, 4000, 1500)}))
-        device = join._device
+        device = join._engine.device
         assert isinstance(device, rtl.RtlDevice)
         assert device._memory is not None
         tops.append(device._memory._top)

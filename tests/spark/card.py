@@ -1,4 +1,4 @@
-"""A device for tests, brought to workers as a third party's would be: the CPU as a card, `card:0`, of kind `card`.
+"""A device for tests, installed like a third party's: the CPU as a card, `card:0`, of kind `card`.
 
 It is opened by one process at a time, if locks work: it writes a line into `$MILLRACE_TEST_CARD/log` when it is
 opened and when it is closed. While `$MILLRACE_TEST_CARD/faulty` is there, the process that first claims it fails in
@@ -31,7 +31,7 @@ def install(at: Path) -> dict[str, str]:
 
 
 class Card(FaultyDevice):
-    """The CPU, with a record of who had it when."""
+    """The CPU, with a log of the processes that opened and closed it."""
 
     kind = "card"
 
@@ -46,7 +46,7 @@ class Card(FaultyDevice):
 
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> Launch:
         if (folder() / "faulty").exists() and _claimed():
-            raise DeviceFault("the card has lost its power")
+            raise DeviceFault("the card has lost power")
         time.sleep(float(os.environ.get("MILLRACE_TEST_CARD_SLOW", "0")))
         return super().launch(unit, buffers, scalars)
 
@@ -69,13 +69,13 @@ def holders(log: str) -> tuple[int, int]:
     """How many processes have had the card, and how many at most at once."""
     held: dict[str, int] = {}
     most = 0
-    everyone = set()
+    processes = set()
     for line in sorted(log.splitlines(), key=lambda line: int(line.split()[0])):
-        _, what, who = line.split()
-        everyone.add(who)
-        held[who] = held.get(who, 0) + (1 if what == "open" else -1)
+        _, what, process = line.split()
+        processes.add(process)
+        held[process] = held.get(process, 0) + (1 if what == "open" else -1)
         most = max(most, sum(count > 0 for count in held.values()))
-    return len(everyone), most
+    return len(processes), most
 
 
 def left_open(log: str) -> int:

@@ -49,12 +49,12 @@ def connect_session() -> SparkSession:
 
 
 def run_script(script: str | Path, *arguments: str, timeout: float = 900) -> dict[str, Any]:
-    """Run a script (of this folder's, if by name); what its last line says."""
+    """Run a script (by name: one of the scripts here); return the JSON of its last line."""
     set_up()
     command = [sys.executable, str(SCRIPTS / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     lines = done.stdout.strip().splitlines()
     assert done.returncode == 0, f"{script}: {done.stderr[-4000:]}"
     assert lines, f"{script}: nothing was printed; {done.stderr[-2000:]}"
-    told: dict[str, Any] = json.loads(lines[-1])
-    return told
+    report: dict[str, Any] = json.loads(lines[-1])
+    return report

@@ -1,7 +1,7 @@
-"""Two streams cut into micro-batches, what Spark's watermark makes of them, and what must come out.
+"""Two streams cut into micro-batches, which rows are late by Spark's watermark, and the expected pairs.
 
 The expected pairs are those of `mr.WindowJoin`, fed the rows that are not late in the order of time. The watermark is
-worked out here by Spark's rules: after each batch, the newest time of each side minus the lateness, to the millisecond;
+computed here by Spark's rules: after each batch, the newest time of each side minus the lateness, to the millisecond;
 the lower of the two (`min`) or the higher (`max`); it never falls.
 """
 
@@ -200,7 +200,7 @@ def found(folder: Path) -> Pairs:
 
 
 def as_read(streams: Streams, folder: Path) -> Streams:
-    """The same rows in the batches that the checkpoint tells of.
+    """The same rows in the batches that the checkpoint lists.
 
     A file source writes down what it has seen before the query writes down its batch. Where a driver dies in between,
     Spark makes the next batch of that file and the one after it, while the other side is a file behind.
@@ -221,13 +221,13 @@ def as_read(streams: Streams, folder: Path) -> Streams:
 
 
 def counts(query: StreamingQuery) -> list[dict[str, int]]:
-    """What each batch of the query counted."""
-    told = []
+    """The counts of each batch of the query."""
+    found = []
     for progress in query.recentProgress:
         for name, values in progress.observedMetrics.items():
             if name.startswith("millrace_window_join"):
-                told.append({key: int(value or 0) for key, value in values.asDict().items()})
-    return told
+                found.append({key: int(value or 0) for key, value in values.asDict().items()})
+    return found
 
 
 def same(found_pairs: Pairs, wanted: Pairs) -> None:

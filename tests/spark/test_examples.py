@@ -26,5 +26,5 @@ def test_all_are_here() -> None:
 @pytest.mark.parametrize("name", WORDS)
 def test_an_example_runs(spark: SparkSession, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    told = capfd.readouterr().out
-    assert all(words in told for words in WORDS[name]), told
+    output = capfd.readouterr().out
+    assert all(words in output for words in WORDS[name]), output

@@ -20,7 +20,7 @@ def test_the_notebook_runs(spark: SparkSession, capfd: pytest.CaptureFixture[str
     for cell in cells:
         assert cell["outputs"] == [], "outputs are not kept: they would not be those of this version"
         exec(compile("".join(cell["source"]), f"{NOTEBOOK.name}#{cell['id']}", "exec"), names)
-    told = capfd.readouterr().out
-    assert "store-one: every place sees all rows" in told
-    assert "pairs found" in told
-    assert "of them different" in told
+    output = capfd.readouterr().out
+    assert "store-one: every shard sees all rows" in output
+    assert "pairs found" in output
+    assert "of them different" in output

@@ -1,11 +1,11 @@
 """The kernels of `index="btree"`: a B+-tree in one flat array, and the per-tuple join over two of them.
 
-A tree is an int64 array, given by its address `t`: a header, then nodes of `STRIDE` numbers: count, next and
+A tree is an int64 array, given by its address `t`: a header, then nodes of `STRIDE` integers: count, next and
 previous leaf, then the entries' words (sign bit flipped, so that signed order is the words' order), their positions
-and, in inner nodes, their children. Entry j of an inner node holds a lower bound of what is under child j, but for
-entry 0, whose bound goes stale as smaller keys come and is never read. Kernels never allocate: when an array is too
-small they stop before the tuple in hand, say which one must grow, and are called again. All arrays are passed in a
-table of addresses (`Side`, in this order), which `btree.py` fills.
+and, in inner nodes, their children. Entry j of an inner node is a lower bound of the subtree of child j, except entry
+0, which becomes stale when smaller keys are inserted and is never read. Kernels never allocate: if an array is too
+small, they stop before the current tuple, return which array must grow, and are called again. All arrays are passed in
+a table of addresses per side, which `btree.py` fills.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from millrace.host.runtime.jit import inline, kernel, load, load_byte, store
 LEAF = 64
 """Entries of a leaf."""
 INNER = 2 * LEAF // 3
-"""Entries of an inner node: three numbers each in the room of a leaf's two."""
+"""Entries of an inner node: three integers each, in the memory of a leaf's two."""
 COUNT, NEXT, PREVIOUS, WORDS = 0, 1, 2, 4
 STRIDE = WORDS + 2 * LEAF
 ROOT, HEIGHT, FREE, USED, SPLITS, OLDEST, CAPACITY, PATH = 0, 1, 2, 3, 4, 5, 6, 8
-DEEPEST = 24
-HEADER = PATH + 2 * DEEPEST
+MAX_HEIGHT = 24
+HEADER = PATH + 2 * MAX_HEIGHT
 DONE, TREE_R, TREE_S, OUT_R, OUT_S = range(5)
 
 # The table of one side: its tree; words and liveness by position from FIRST on (END: one past the last); then its new
-# tuples: position of the first, liveness, intervals, ranges (K of each), counts (out), partners (out), room, used.
+# tuples: position of the first, liveness, intervals, ranges (K of each), counts (out), partners (out), their capacity
+# and how many are used.
 TREE, HELD_WORDS, HELD_LIVE, FIRST, END = range(5)
-NEW, LIVE, BEGIN, STOP, LOW, HIGH, RANGES, COUNTS, OUT, ROOM, USED_ROOM, DONE_TUPLES, SIDE = range(5, 18)
+NEW, LIVE, BEGIN, STOP, LOW, HIGH, RANGES, COUNTS, OUT, OUT_CAPACITY, OUT_USED, DONE_TUPLES, SIDE = range(5, 18)
 
 
 def new_tree(capacity: int) -> Array:
-    """An empty tree: one leaf, and room for `capacity` nodes."""
+    """An empty tree: one leaf, and memory for `capacity` nodes."""
     tree = np.zeros(HEADER + capacity * STRIDE, np.int64)
     tree[ROOT], tree[FREE], tree[USED], tree[CAPACITY] = HEADER, -1, 1, capacity
     tree[HEADER + NEXT] = tree[HEADER + PREVIOUS] = -1
@@ -41,7 +42,7 @@ def new_tree(capacity: int) -> Array:
 
 
 def grown(tree: Array) -> Array:
-    """The same tree with twice the room (nodes are offsets, so they stay valid)."""
+    """The same tree with twice the memory (nodes are offsets, so they stay valid)."""
     bigger = np.concatenate([tree, np.zeros(len(tree) - HEADER, np.int64)])
     bigger[CAPACITY] *= 2
     return bigger
@@ -49,7 +50,7 @@ def grown(tree: Array) -> Array:
 
 @inline
 def _upto(t: int, node: int, skip: int, size: int, word: int, position: int) -> int:
-    """How many entries of a node, from `skip` on, are at most `(word, position)`; counting its words is branch-free."""
+    """How many entries of a node, from `skip` on, are at most `(word, position)`. The word loop is branch-free."""
     at = node + WORDS + skip
     n = load(t, node + COUNT) - skip
     upto = 0
@@ -62,7 +63,7 @@ def _upto(t: int, node: int, skip: int, size: int, word: int, position: int) -> 
 
 @inline
 def _descend(t: int, word: int, position: int) -> int:
-    """The leaf where `(word, position)` belongs; the inner nodes and entries on the way are left in the header."""
+    """The leaf of `(word, position)`. The inner nodes and entries of the path are stored in the header."""
     node = load(t, ROOT)
     for level in range(load(t, HEIGHT)):
         slot = _upto(t, node, 1, INNER, word, position)
@@ -87,41 +88,41 @@ def _take_node(t: int) -> int:
 
 
 @inline
-def _give_node(t: int, node: int) -> None:
+def _free_node(t: int, node: int) -> None:
     store(t, node + NEXT, load(t, FREE))
     store(t, FREE, node)
 
 
 @inline
-def _open(t: int, start: int, stop: int, value: int) -> None:
-    """Move `start .. stop` up by one and put a value at its start."""
+def _insert_value(t: int, start: int, stop: int, value: int) -> None:
+    """Move `start .. stop` up by one and store a value at its start."""
     for j in range(stop, start, -1):
         store(t, j, load(t, j - 1))
     store(t, start, value)
 
 
 @inline
-def _close(t: int, start: int, stop: int) -> None:
-    """Drop the value at `start` and move the others of `start .. stop` down by one."""
+def _remove_value(t: int, start: int, stop: int) -> None:
+    """Remove the value at `start` and move the others of `start .. stop` down by one."""
     for j in range(start, stop - 1):
         store(t, j, load(t, j + 1))
 
 
 @inline
-def _put(t: int, node: int, slot: int, word: int, position: int, child: int) -> None:
-    """Put an entry into a node that has room; a leaf's has no child (-1)."""
+def _put_entry(t: int, node: int, slot: int, word: int, position: int, child: int) -> None:
+    """Insert an entry into a node that is not full. A leaf's entry has no child (-1)."""
     at, n = node + WORDS, load(t, node + COUNT)
     size = LEAF if child < 0 else INNER
-    _open(t, at + slot, at + n, word)
-    _open(t, at + size + slot, at + size + n, position)
+    _insert_value(t, at + slot, at + n, word)
+    _insert_value(t, at + size + slot, at + size + n, position)
     if child >= 0:
-        _open(t, at + 2 * size + slot, at + 2 * size + n, child)
+        _insert_value(t, at + 2 * size + slot, at + 2 * size + n, child)
     store(t, node + COUNT, n + 1)
 
 
 @inline
 def _split(t: int, node: int, leaf: bool, slot: int) -> int:
-    """Move the upper half into a new node on the right; a split by appending leaves the left one full."""
+    """Move the upper half into a new node on the right. If the new entry is the last one, the left node stays full."""
     right = _take_node(t)
     n = load(t, node + COUNT)
     keep = n - 1 if slot == n else n // 2
@@ -145,7 +146,7 @@ def _split(t: int, node: int, leaf: bool, slot: int) -> int:
 
 @inline
 def _insert(t: int, word: int, position: int) -> None:
-    """Insert one entry; the caller made sure that there is room for a split on every level."""
+    """Insert one entry. The caller ensures that there are nodes for a split on every level."""
     node = _descend(t, word, position)
     slot = _upto(t, node, 0, LEAF, word, position)
     child = -1
@@ -155,14 +156,14 @@ def _insert(t: int, word: int, position: int) -> None:
         right = _split(t, node, child < 0, slot)
         keep = load(t, node + COUNT)
         if slot > keep:
-            _put(t, right, slot - keep, word, position, child)
+            _put_entry(t, right, slot - keep, word, position, child)
         else:
-            _put(t, node, slot, word, position, child)
+            _put_entry(t, node, slot, word, position, child)
         word, position, child = load(t, right + WORDS), load(t, right + WORDS + size), right
         if level == 0:
             root = _take_node(t)
-            _put(t, root, 0, load(t, node + WORDS), load(t, node + WORDS + size), node)
-            _put(t, root, 1, word, position, child)
+            _put_entry(t, root, 0, load(t, node + WORDS), load(t, node + WORDS + size), node)
+            _put_entry(t, root, 1, word, position, child)
             store(t, ROOT, root)
             store(t, HEIGHT, load(t, HEIGHT) + 1)
             return
@@ -170,7 +171,7 @@ def _insert(t: int, word: int, position: int) -> None:
         level -= 1
         node = load(t, PATH + 2 * level)
         slot = load(t, PATH + 2 * level + 1) + 1
-    _put(t, node, slot, word, position, child)
+    _put_entry(t, node, slot, word, position, child)
 
 
 @inline
@@ -184,7 +185,7 @@ def _unlink(t: int, leaf: int) -> None:
 
 @inline
 def _delete(t: int, word: int, position: int) -> None:
-    """Delete an entry that is there; nodes that become empty are freed up to the root."""
+    """Delete an existing entry. Nodes that become empty are freed, up to the root."""
     node = _descend(t, word, position)
     slot = _upto(t, node, 0, LEAF, word, position) - 1
     level = load(t, HEIGHT)
@@ -192,13 +193,13 @@ def _delete(t: int, word: int, position: int) -> None:
     while True:
         at, n = node + WORDS, load(t, node + COUNT)
         for part in range(2 if size == LEAF else 3):
-            _close(t, at + part * size + slot, at + part * size + n)
+            _remove_value(t, at + part * size + slot, at + part * size + n)
         store(t, node + COUNT, n - 1)
         if n > 1 or level == 0:
             break
         if size == LEAF:
             _unlink(t, node)
-        _give_node(t, node)
+        _free_node(t, node)
         size = INNER
         level -= 1
         node = load(t, PATH + 2 * level)
@@ -207,20 +208,20 @@ def _delete(t: int, word: int, position: int) -> None:
         old = load(t, ROOT)
         store(t, ROOT, load(t, old + WORDS + 2 * INNER))
         store(t, HEIGHT, load(t, HEIGHT) - 1)
-        _give_node(t, old)
+        _free_node(t, old)
 
 
 @inline
-def _has_room(t: int) -> bool:
-    """Whether an insertion that splits every level finds enough nodes without reusing freed ones."""
+def _has_space(t: int) -> bool:
+    """Whether there are enough nodes for an insertion that splits every level, without reusing freed ones."""
     return load(t, USED) + load(t, HEIGHT) + 2 <= load(t, CAPACITY)
 
 
 @inline
-def _probe(t: int, low: int, high: int, begin: int, end: int, out: int, used: int, room: int) -> int:
-    """Partners with `low <= word <= high` and `begin <= position < end`; how many, or -1 if `out` is full.
+def _probe(t: int, low: int, high: int, begin: int, end: int, out: int, used: int, capacity: int) -> int:
+    """Write the partners with `low <= word <= high` and `begin <= position < end`.
 
-    `room` is -1 where only the number is wanted.
+    Returns their number, or -1 if `out` is full. `capacity` is -1 if only the number is wanted.
     """
     node = _descend(t, low, -1)
     slot = _upto(t, node, 0, LEAF, low, -1)
@@ -232,8 +233,8 @@ def _probe(t: int, low: int, high: int, begin: int, end: int, out: int, used: in
                 return found
             position = load(t, j + LEAF)
             if begin <= position < end:
-                if room >= 0:
-                    if used + found == room:
+                if capacity >= 0:
+                    if used + found == capacity:
                         return -1
                     store(out, used + found, position)
                 found += 1
@@ -244,7 +245,7 @@ def _probe(t: int, low: int, high: int, begin: int, end: int, out: int, used: in
 
 @inline
 def _sort(out: int, start: int, stop: int) -> None:
-    """Ascending: by insertion where there are few (the usual case), else as a heap."""
+    """Sort ascending: insertion sort for few values (the usual case), else heap sort."""
     if stop - start > 32:
         _heap_sort(out, start, stop)
         return
@@ -258,8 +259,8 @@ def _sort(out: int, start: int, stop: int) -> None:
 
 
 @inline
-def _sink(out: int, start: int, at: int, n: int) -> None:
-    """Let the value at `at` of a heap of `n` sink to its place."""
+def _sift_down(out: int, start: int, at: int, n: int) -> None:
+    """Sift down the value at `at` in a heap of `n` values."""
     value = load(out, start + at)
     while 2 * at + 1 < n:
         child = 2 * at + 1
@@ -278,17 +279,17 @@ def _heap_sort(out: int, start: int, stop: int) -> None:
     if all_ascending(out, start, stop):
         return
     for at in range(n // 2 - 1, -1, -1):
-        _sink(out, start, at, n)
+        _sift_down(out, start, at, n)
     for last in range(n - 1, 0, -1):
         top = load(out, start)
         store(out, start, load(out, start + last))
         store(out, start + last, top)
-        _sink(out, start, 0, last)
+        _sift_down(out, start, 0, last)
 
 
 @inline
 def all_ascending(out: int, start: int, stop: int) -> bool:
-    """Whether values are in order already, as partners with equal keys are."""
+    """Whether values are already in order, as partners with equal keys are."""
     for i in range(start + 1, stop):  # noqa: SIM110 - no generators in kernels
         if load(out, i - 1) > load(out, i):
             return False
@@ -308,29 +309,29 @@ def _expire(side: int, before: int) -> None:
 
 @inline
 def _partners(t: int, side: int, i: int) -> bool:
-    """Search the other side's tree for tuple i; false if the output is full (nothing is kept then)."""
-    ranges, out, used, room = load(side, RANGES), load(side, OUT), load(side, USED_ROOM), load(side, ROOM)
+    """Search the other side's tree for tuple i. False if the output is full (nothing is kept then)."""
+    ranges, out, used, capacity = load(side, RANGES), load(side, OUT), load(side, OUT_USED), load(side, OUT_CAPACITY)
     begin, end = load(load(side, BEGIN), i), load(load(side, STOP), i)
     total = 0
     for k in range(ranges * i, ranges * i + ranges):
         low, high = load(load(side, LOW), k), load(load(side, HIGH), k)
         if low <= high:
-            found = _probe(t, low, high, begin, end, out, used + total, room)
+            found = _probe(t, low, high, begin, end, out, used + total, capacity)
             if found < 0:
                 return False
             total += found
     store(load(side, COUNTS), i, total)
-    if room >= 0:
+    if capacity >= 0:
         _sort(out, used, used + total)
-        store(side, USED_ROOM, used + total)
+        store(side, OUT_USED, used + total)
     return True
 
 
 @inline
-def _one(own: int, other: int, i: int) -> int:
-    """One tuple: expire, search, insert. 0 if done, 1 if its tree must grow first, 2 if the output must."""
+def _process_tuple(own: int, other: int, i: int) -> int:
+    """Process one tuple: expire, search, insert. 0 if done, 1 if its tree must grow first, 2 if the output must."""
     t = load(own, TREE)
-    if not _has_room(t):
+    if not _has_space(t):
         return 1
     _expire(other, min(load(load(own, BEGIN), i), load(other, END)))
     if load_byte(load(own, LIVE), i):
@@ -343,15 +344,15 @@ def _one(own: int, other: int, i: int) -> int:
 
 @kernel
 def run(order: int, tuples: int, done: int, r: int, s: int) -> int:
-    """Take tuples in order from the `done`-th on until all are done or an array must grow: says which.
+    """Process tuples in order from the `done`-th on, until all are done or an array must grow. Returns which.
 
-    `order` is the address of a byte per tuple, `r` and `s` those of the tables, whose DONE_TUPLES count on.
+    `order` is the address of a byte per tuple. `r` and `s` are the addresses of the tables; DONE_TUPLES is updated.
     """
     for at in range(done, tuples):
         of_s = load_byte(order, at)
         own, other = (s, r) if of_s else (r, s)
         i = load(own, DONE_TUPLES)
-        stop = _one(own, other, i)
+        stop = _process_tuple(own, other, i)
         if stop:
             return (TREE_S if of_s else TREE_R) if stop == 1 else (OUT_S if of_s else OUT_R)
         store(own, DONE_TUPLES, i + 1)
@@ -360,10 +361,10 @@ def run(order: int, tuples: int, done: int, r: int, s: int) -> int:
 
 @kernel
 def insert_all(side: int, start: int, stop: int) -> int:
-    """Insert positions `start .. stop`; how far it came before the tree must grow."""
+    """Insert positions `start .. stop`. Returns the first position left over if the tree must grow."""
     t, first = load(side, TREE), load(side, FIRST)
     for position in range(start, stop):
-        if not _has_room(t):
+        if not _has_space(t):
             return position
         if load_byte(load(side, HELD_LIVE), position - first):
             _insert(t, load(load(side, HELD_WORDS), position - first), position)
@@ -372,5 +373,5 @@ def insert_all(side: int, start: int, stop: int) -> int:
 
 @kernel
 def expire(side: int, before: int) -> None:
-    """Delete everything below a position that no tuple will ask for again."""
+    """Delete everything below a position."""
     _expire(side, before)

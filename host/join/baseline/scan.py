@@ -1,8 +1,8 @@
-"""`index="scan"`: the nested loop. Serves every condition; each tuple is compared with its whole window.
+"""`index="scan"`: the nested loop. Serves every condition; each tuple is compared with its entire window.
 
-Where the condition has a key, the device's `scan_prober` unit compares words; where it has none, every live tuple
-of the window is a candidate and the layer above checks the pairs. Each side's live words stay on the device in one
-buffer that grows at the end; it is written again, from a copy kept here, only when it is full.
+If the condition has a key, the device's `scan_prober` unit compares words. If not, every live tuple of the window is a
+candidate, and the matcher checks the pairs. Each side's live words stay on the device in one buffer that grows at the
+end. It is rewritten from the host's copy only when it is full.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Positions, Side
-from millrace.host.data.sliding import Sliding
+from millrace.host.data.sliding import SlidingArray
 from millrace.host.device.contract import Buffer, Device
 from millrace.host.expr.plan import PlanKind
-from millrace.host.join.contract import JoinIndex, Matches, Setting, SideStep, Step
+from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step
 
-_LEAST = 1024
+_MIN_CAPACITY = 1024
 
 
-class _Run:
-    """One side's live tuples: words on the device and here, and their positions (ascending)."""
+class _LiveTuples:
+    """One side's live tuples: words on device and host, and their positions (ascending)."""
 
     def __init__(self, device: Device, word: np.dtype[np.unsignedinteger]) -> None:
         self._device = device
-        self.words = Sliding(word)
-        self.positions = Sliding(np.int64)
-        self._buffer: Buffer = device.alloc(_LEAST, np.dtype(word))
+        self.words = SlidingArray(word)
+        self.positions = SlidingArray(np.int64)
+        self._buffer: Buffer = device.alloc(_MIN_CAPACITY, np.dtype(word))
         self._base = 0  # the element of `words` at the buffer's start
         self.moves = 0
 
@@ -41,7 +41,7 @@ class _Run:
 
     def _move(self) -> None:
         self._device.free(self._buffer)
-        self._buffer = self._device.alloc(max(_LEAST, 2 * len(self.words)), self._buffer.dtype)
+        self._buffer = self._device.alloc(max(_MIN_CAPACITY, 2 * len(self.words)), self._buffer.dtype)
         self._device.write(self._buffer, 0, self.words.view())
         self._base = self.words.first
         self.moves += 1
@@ -52,12 +52,12 @@ class _Run:
         self.positions.drop_before(self.positions.first + gone)
 
     def interval(self, begin: Positions, end: Positions) -> tuple[Positions, Positions]:
-        """Positions of the stream as elements of the buffer."""
+        """Convert stream positions to elements of the buffer."""
         held, shift = self.positions.view(), self.words.first - self._base
         return np.searchsorted(held, begin) + shift, np.searchsorted(held, end) + shift
 
     def probe(self, step: SideStep, want_positions: bool) -> Matches:
-        """Ask the device which words lie in the ranges of the tuples of the other side."""
+        """Find the words in the ranges of the other side's tuples, on the device."""
         live = np.flatnonzero(step.live)
         counts = np.zeros(len(step.words), np.int64)
         begin, end = self.interval(step.begin[live], step.end[live])
@@ -98,16 +98,16 @@ def _send(device: Device, data: Array) -> Buffer:
 
 
 class ScanIndex(JoinIndex):
-    """Compares each new tuple with every live tuple it may meet."""
+    """Compares each new tuple with every live tuple visible to it."""
 
     needs = frozenset({"scan_prober"})
 
-    def __init__(self, setting: Setting) -> None:
-        """Two empty runs."""
-        super().__init__(setting)
-        probes = setting.plan.probes
+    def __init__(self, context: IndexContext) -> None:
+        """Two empty sides."""
+        super().__init__(context)
+        probes = context.plan.probes
         words = {side: np.dtype(np.uint64) if probes is None else probes[side].key.kind.word for side in SIDES}
-        self._runs = {side: _Run(setting.device, words[side]) for side in SIDES}
+        self._live = {side: _LiveTuples(context.device, words[side]) for side in SIDES}
 
     @staticmethod
     def serves(kind: PlanKind) -> bool:
@@ -116,15 +116,15 @@ class ScanIndex(JoinIndex):
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
         """Append earlier tuples."""
-        self._runs[side].append(first, words, live)
+        self._live[side].append(first, words, live)
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
-        """Append both sides, then probe each with the other; the intervals keep later tuples out."""
-        r, s = self._runs["r"], self._runs["s"]
+        """Append both sides, then probe each with the other. The intervals exclude later tuples."""
+        r, s = self._live["r"], self._live["s"]
         r.append(step.r.first, step.r.words, step.r.live)
         s.append(step.s.first, step.s.words, step.s.live)
-        if self.setting.plan.probes is None:
-            found = _everything(s, step.r), _everything(r, step.s)
+        if self.context.plan.probes is None:
+            found = _all_visible(s, step.r), _all_visible(r, step.s)
         else:
             found = s.probe(step.r, want_positions), r.probe(step.s, want_positions)
         r.drop_before(step.keep[0])
@@ -132,12 +132,12 @@ class ScanIndex(JoinIndex):
         return found
 
     def counters(self) -> dict[str, int]:
-        """How often a run moved to another buffer."""
-        return {"boundaries": self._runs["r"].moves + self._runs["s"].moves}
+        """How often a side moved to another buffer."""
+        return {"boundaries": self._live["r"].moves + self._live["s"].moves}
 
 
-def _everything(run: _Run, step: SideStep) -> Matches:
-    """All live tuples of each live tuple's interval: candidates of a condition that has no key."""
+def _all_visible(run: _LiveTuples, step: SideStep) -> Matches:
+    """All live tuples in each live tuple's interval: the candidates of a condition without a key."""
     held = run.positions.view()
     begin = np.searchsorted(held, step.begin)
     counts = np.where(step.live, np.searchsorted(held, step.end) - begin, 0)

@@ -1,9 +1,9 @@
-"""The `scan_prober` unit on the CPU: partners by comparing each tuple with every word of its interval.
+"""The `scan_prober` unit on the CPU: finds partners by comparing each tuple with every word of its interval.
 
-Buffers: words of the searched run, begin and end of each prober's interval in it, low and high words (one line per
-range), counts (out), offsets, found (out). Scalars: number of probers, number of ranges, mode (0 counts, 1 writes
-what it found from `offsets` on). Rows through the unit are the probers. No index: the baseline that all others must
-agree with.
+Buffers: the words to search, begin and end of each probing tuple's interval in them, low and high words (one line per
+range), counts (out), offsets, found (out). Scalars: number of probing tuples, number of ranges, mode (0 counts, 1
+writes the partners from `offsets` on). The unit reports the probing tuples as rows. It uses no index: the baseline for
+the results of all other indexes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.team import Team
 
 BLOCK = 64
-"""Words looked at together: only a block that holds a partner is gone through word by word."""
+"""Words compared together: only a block with a partner is processed word by word."""
 
 
 @inline
 def _hits(words: Any, lo: Any, hi: Any) -> int:
-    """How many words lie in a range that is not empty: one unsigned comparison each, in vector code."""
+    """How many words are in a range that is not empty: one unsigned comparison each, in vector code."""
     total = np.uint64(0)
     span = hi - lo
     for p in range(words.shape[0]):
@@ -79,7 +79,7 @@ def _find(
 
 
 def scan_prober(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
-    """Count or find, the probers shared out among the threads."""
+    """Count or find partners. The threads share the probing tuples."""
     words, begin, end, low, high, counts, offsets, found = arrays
     probers, ranges, mode = scalars
     share = -(-probers // team.threads)

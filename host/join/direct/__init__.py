@@ -1,1 +1,1 @@
-"""Joins of whole tables without an index structure: one table is bucketed by key, the other looks its partners up."""
+"""Joins of two tables without an index structure: one table is bucketed by key, the rows of the other look it up."""

@@ -1,13 +1,13 @@
-"""A table's rows in the order of one key, payload beside the key, and a directory: what `mr.join` searches at random.
+"""A table's rows bucketed by key, payload next to the key, with a directory: what `mr.join` searches at random.
 
-A row is a few 64-bit words in a line: its *place* (the key's word less the least one, above the row's number, in one
-integer that sorts like both), then its columns of 64 bits. So whoever finds a row by key has its number and payload in
-the same cache line. The directory says for equally wide ranges of keys where the first row of each is; there are about
-as many ranges as rows. Rows are dealt out to groups by the leading bits of their key, then inside each group, which is
-in the cache by then, to ranges. Inside a range they are left as they come: whoever searches looks at all of them.
+A row is a few adjacent 64-bit words: its *row key* (the key's word minus the smallest one in the upper bits, the row's
+number in the lower bits), then its 64-bit columns. So a lookup by key finds number and payload in the same cache line.
+The directory divides the keys into equally wide ranges, about as many as rows, and stores the first row of each. Rows
+are scattered to groups by the leading bits of their key. Then each group, which fits into the cache, is scattered to
+ranges. Rows inside a range are not sorted: a search compares all of them.
 
-Limits: a place has 64 bits at most, and keys must be spread somewhat evenly; `KeyedRows.of` gives nothing where that is
-not so, and other ways have to serve.
+Limits: a row key has at most 64 bits, and keys must be distributed fairly evenly. Otherwise `KeyedRows.of` returns
+None, and the caller uses an index.
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.team import Team
 
-PLACE_BITS = 64
+ROW_KEY_BITS = 64
 PARTS_PER_THREAD = 4
-MOST_LEADING = 12
-"""Leading bits of a key that rows are dealt out by first, at most."""
+MAX_LEADING_BITS = 12
+"""The maximum number of leading key bits for the first scatter."""
 GROUP_BITS = 10
-"""About how many bits are left for the second deal: a group of so many rows fits a first-level cache."""
-MOST_UNEVEN = 16
-"""How many times as large as the average a group may be."""
-BEYOND = 8
+"""About how many bits are left for the second scatter: such a group fits into the first-level cache."""
+MAX_SKEW = 16
+"""The maximum size of a group, as a multiple of the average."""
+PADDING_ROWS = 8
 """Rows that can be read beyond the last one."""
 LINE = 64
 _U64 = np.uint64
-_N, _WORDS, _FLIP, _BASE, _NUMBER_BITS, _LEADING, _COUNTS, _ROWS, _GROUPS, _DIRECTORY, _STARTS, _DOWN = range(12)
+_N, _WORDS, _FLIP, _BASE, _NUMBER_BITS, _LEADING, _COUNTS, _ROWS, _GROUPS, _DIRECTORY, _STARTS, _SHIFT = range(12)
 _INNER, _LOCAL, _LOCAL_SIZE, _WIDTH, _COLUMNS = range(12, 17)
 
 
 @inline
-def _extremes(given: int, part: int, parts: int, like: Any) -> None:
-    """The least and the largest word of a stretch."""
+def _part_min_max(given: int, part: int, parts: int, like: Any) -> None:
+    """The smallest and the largest word of a part."""
     words, flip, n = load_as(given, 0, 0), load_as(given, 1, _U64(0)), load_as(given, 2, 0)
     first, stop = n * part // parts, n * (part + 1) // parts
-    least = most = _U64(load_as(words, first, like)) ^ flip
+    smallest = biggest = _U64(load_as(words, first, like)) ^ flip
     for i in range(first, stop):
         word = _U64(load_as(words, i, like)) ^ flip
-        least, most = min(least, word), max(most, word)
-    store_as(load_as(given, 3, 0), 2 * part, least)
-    store_as(load_as(given, 3, 0), 2 * part + 1, most)
+        smallest, biggest = min(smallest, word), max(biggest, word)
+    store_as(load_as(given, 3, 0), 2 * part, smallest)
+    store_as(load_as(given, 3, 0), 2 * part + 1, biggest)
 
 
 @share
-def _extremes_32(given: int, part: int, parts: int) -> None:
-    _extremes(given, part, parts, np.uint32(0))
+def _part_min_max_32(given: int, part: int, parts: int) -> None:
+    _part_min_max(given, part, parts, np.uint32(0))
 
 
 @share
-def _extremes_64(given: int, part: int, parts: int) -> None:
-    _extremes(given, part, parts, np.uint64(0))
+def _part_min_max_64(given: int, part: int, parts: int) -> None:
+    _part_min_max(given, part, parts, np.uint64(0))
 
 
 @inline
 def _offset(given: int, i: int, like: Any) -> Any:
-    """A key's distance from the least one."""
+    """A key's distance from the smallest one."""
     word = _U64(load_as(load_as(given, _WORDS, 0), i, like)) ^ load_as(given, _FLIP, _U64(0))
     return word - load_as(given, _BASE, _U64(0))
 
 
 @inline
 def _count(given: int, part: int, parts: int, like: Any) -> None:
-    """How many rows of a stretch have each leading bits."""
+    """Count the rows of a part per group (leading bits)."""
     n, leading = load_as(given, _N, 0), load_as(given, _LEADING, _U64(0))
     counts = load_as(given, _COUNTS, 0) + 8 * part * load_as(given, _GROUPS, 0)
     for i in range(n * part // parts, n * (part + 1) // parts):
@@ -90,40 +90,40 @@ def _count_64(given: int, part: int, parts: int) -> None:
 
 
 @inline
-def _deal(given: int, part: int, parts: int, like: Any, width: int) -> None:
-    """Put the rows of a stretch where rows of their leading bits go."""
+def _scatter(given: int, part: int, parts: int, like: Any, width: int) -> None:
+    """Scatter the rows of a part to their groups."""
     n, leading, bits = load_as(given, _N, 0), load_as(given, _LEADING, _U64(0)), load_as(given, _NUMBER_BITS, _U64(0))
     counts, rows = load_as(given, _COUNTS, 0) + 8 * part * load_as(given, _GROUPS, 0), load_as(given, _ROWS, 0)
     for i in range(n * part // parts, n * (part + 1) // parts):
         offset = _offset(given, i, like)
         at = np.int64(offset >> leading)
-        place = load_as(counts, at, 0)
-        store_as(counts, at, place + 1)
-        to = rows + 8 * width * place
+        target = load_as(counts, at, 0)
+        store_as(counts, at, target + 1)
+        to = rows + 8 * width * target
         store_as(to, 0, (offset << bits) | _U64(i))
         for c in range(1, width):
             store_as(to, c, load_as(load_as(given, _COLUMNS + c - 1, 0), i, 0))
 
 
 @share
-def _deal_64_2(given: int, part: int, parts: int) -> None:
-    _deal(given, part, parts, np.uint64(0), 2)
+def _scatter_64_2(given: int, part: int, parts: int) -> None:
+    _scatter(given, part, parts, np.uint64(0), 2)
 
 
 @share
-def _deal_64(given: int, part: int, parts: int) -> None:
-    _deal(given, part, parts, np.uint64(0), load_as(given, _WIDTH, 0))
+def _scatter_64(given: int, part: int, parts: int) -> None:
+    _scatter(given, part, parts, np.uint64(0), load_as(given, _WIDTH, 0))
 
 
 @share
-def _deal_32(given: int, part: int, parts: int) -> None:
-    _deal(given, part, parts, np.uint32(0), load_as(given, _WIDTH, 0))
+def _scatter_32(given: int, part: int, parts: int) -> None:
+    _scatter(given, part, parts, np.uint32(0), load_as(given, _WIDTH, 0))
 
 
 @inline
-def _settle_one(given: int, group: int, local: int, width: int) -> None:
-    """Deal one group out to its ranges of keys, in place, and note in the directory where each begins."""
-    starts, inner, down = load_as(given, _STARTS, 0), load_as(given, _INNER, 0), load_as(given, _DOWN, _U64(0))
+def _scatter_group(given: int, group: int, local: int, width: int) -> None:
+    """Scatter one group to its ranges of keys, in place, and store in the directory where each begins."""
+    starts, inner, shift = load_as(given, _STARTS, 0), load_as(given, _INNER, 0), load_as(given, _SHIFT, _U64(0))
     directory = load_as(given, _DIRECTORY, 0) + 4 * (group << inner)
     first, count = load_as(starts, group, 0), load_as(starts, group + 1, 0) - load_as(starts, group, 0)
     rows, ranges = load_as(given, _ROWS, 0) + 8 * width * first, 1 << inner
@@ -131,10 +131,10 @@ def _settle_one(given: int, group: int, local: int, width: int) -> None:
     for r in range(ranges):
         store_as(local, r, np.uint32(0))
     for i in range(count):
-        place = load_as(rows, i * width, _U64(0))
-        k: Any = np.int64((place >> down) & mask)
+        row_key = load_as(rows, i * width, _U64(0))
+        k: Any = np.int64((row_key >> shift) & mask)
         store_as(local, k, np.uint32(load_id(local, k) + 1))
-        store_as(copy, i * width, place)
+        store_as(copy, i * width, row_key)
         for c in range(1, width):
             store_as(copy, i * width + c, load_as(rows, i * width + c, 0))
     at = 0
@@ -144,7 +144,7 @@ def _settle_one(given: int, group: int, local: int, width: int) -> None:
         store_as(directory, r, np.uint32(first + at))
         at += size
     for i in range(count):
-        k = np.int64((load_as(copy, i * width, _U64(0)) >> down) & mask)
+        k = np.int64((load_as(copy, i * width, _U64(0)) >> shift) & mask)
         to = load_id(local, k)
         store_as(local, k, np.uint32(to + 1))
         for c in range(width):
@@ -152,96 +152,96 @@ def _settle_one(given: int, group: int, local: int, width: int) -> None:
 
 
 @inline
-def _settle_share(given: int, part: int, parts: int, width: int) -> None:
-    """Deal a share of the groups out."""
+def _scatter_groups(given: int, part: int, parts: int, width: int) -> None:
+    """Scatter a share of the groups."""
     groups, local = load_as(given, _GROUPS, 0), load_as(given, _LOCAL, 0) + part * load_as(given, _LOCAL_SIZE, 0)
     for group in range(groups * part // parts, groups * (part + 1) // parts):
-        _settle_one(given, group, local, width)
+        _scatter_group(given, group, local, width)
 
 
 @share
-def _settle_2(given: int, part: int, parts: int) -> None:
-    _settle_share(given, part, parts, 2)
+def _scatter_groups_2(given: int, part: int, parts: int) -> None:
+    _scatter_groups(given, part, parts, 2)
 
 
 @share
-def _settle(given: int, part: int, parts: int) -> None:
-    _settle_share(given, part, parts, load_as(given, _WIDTH, 0))
+def _scatter_groups_any(given: int, part: int, parts: int) -> None:
+    _scatter_groups(given, part, parts, load_as(given, _WIDTH, 0))
 
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """Rows in order of their places: `width` words each, place first."""
+    """Rows by range of row keys: `width` words each, row key first."""
 
     rows: Array
     directory: Array
-    """`directory[place >> down]` is the first row of a range of places."""
+    """`directory[row_key >> shift]` is the first row of a range of row keys."""
     count: int
     width: int
     base: int
     top: int
-    """The least and the largest word."""
+    """The smallest and the largest word."""
     number_bits: int
-    down: int
+    shift: int
 
     @staticmethod
     def of(words: Array, flip: int, columns: Sequence[Array], team: Team) -> KeyedRows | None:
-        """Rows with these words, each with `flip` applied, and columns of 64 bits; nothing where keys do not suit.
+        """Rows with these words, XOR `flip`, and 64-bit columns. None if the keys are not suitable.
 
         Arrays come from the team's arena.
         """
         n, parts = len(words), PARTS_PER_THREAD * team.threads
-        base, top = _ends(words, flip, team, parts)
+        base, top = _min_max(words, flip, team, parts)
         key_bits, number_bits = max((top - base).bit_length(), 1), max((n - 1).bit_length(), 1)
-        if key_bits + number_bits > PLACE_BITS:
+        if key_bits + number_bits > ROW_KEY_BITS:
             return None
         bits = min(key_bits, number_bits)
-        outer = min(max(bits - GROUP_BITS, 0), MOST_LEADING)
-        width, down = 1 + len(columns), number_bits + key_bits - bits
+        outer = min(max(bits - GROUP_BITS, 0), MAX_LEADING_BITS)
+        width, shift = 1 + len(columns), number_bits + key_bits - bits
         counts = np.zeros((parts, 1 << outer), np.int64)
         given = np.zeros(_COLUMNS + len(columns), np.int64)
         given.view(np.uint64)[[_FLIP, _BASE]] = flip, base
         given[[_N, _WORDS, _COUNTS]] = n, address(words), address(counts)
         given[[_NUMBER_BITS, _LEADING, _GROUPS]] = number_bits, key_bits - outer, 1 << outer
-        given[[_DOWN, _INNER, _WIDTH]] = down, bits - outer, width
+        given[[_SHIFT, _INNER, _WIDTH]] = shift, bits - outer, width
         given[_COLUMNS:] = [address(column) for column in columns]
         team.run(_count_64 if words.itemsize == 8 else _count_32, given, parts)
         largest = int(counts.sum(axis=0).max())
-        if largest > MOST_UNEVEN * max(n >> outer, 1):
+        if largest > MAX_SKEW * max(n >> outer, 1):
             return None
-        rows = team.arena.take((n + BEYOND) * width, np.int64)
+        rows = team.arena.take((n + PADDING_ROWS) * width, np.int64)
         directory = team.arena.take((1 << bits) + 1, np.uint32)
         directory[1 << bits] = n
         given[[_ROWS, _DIRECTORY]] = address(rows), address(directory)
-        _lay_out(given, counts, largest, words.itemsize == 8, team)
-        return KeyedRows(rows, directory, n, width, base, top, number_bits, down)
+        _partition_rows(given, counts, largest, words.itemsize == 8, team)
+        return KeyedRows(rows, directory, n, width, base, top, number_bits, shift)
 
     def release(self, team: Team) -> None:
-        """Give the arrays back."""
+        """Return the arrays to the arena."""
         team.arena.give(self.rows)
         team.arena.give(self.directory)
 
 
-def _lay_out(given: Array, counts: Array, largest: int, wide: bool, team: Team) -> None:
-    """Deal all rows out twice; `counts` are those of each part and group, `largest` is that of the largest group."""
+def _partition_rows(given: Array, counts: Array, largest: int, wide: bool, team: Team) -> None:
+    """Scatter all rows twice. `counts`: rows per part and group; `largest`: rows of the largest group."""
     parts, groups = counts.shape
     starts = np.zeros(groups + 1, np.int64)
     np.cumsum(counts.sum(axis=0), out=starts[1:])
-    counts[:] = np.cumsum(counts, axis=0) - counts + starts[:-1]  # where each part's rows of a group go
+    counts[:] = np.cumsum(counts, axis=0) - counts + starts[:-1]  # the target of each part's rows of a group
     width, shares = int(given[_WIDTH]), min(groups, 2 * parts)
     size = (4 << int(given[_INNER])) + 8 * width * largest + LINE & -LINE
     local = team.arena.take(shares * size, np.uint8)
     given[[_STARTS, _LOCAL, _LOCAL_SIZE]] = address(starts), address(local), size
-    common = wide and width == 2  # the loops over a row's words are worth knowing their length
-    team.run(_deal_64_2 if common else _deal_64 if wide else _deal_32, given, parts)
-    team.run(_settle_2 if width == 2 else _settle, given, shares)
+    common = wide and width == 2  # a constant width unrolls the loops over a row's words
+    team.run(_scatter_64_2 if common else _scatter_64 if wide else _scatter_32, given, parts)
+    team.run(_scatter_groups_2 if width == 2 else _scatter_groups_any, given, shares)
     team.arena.give(local)
 
 
-def _ends(words: Array, flip: int, team: Team, parts: int) -> tuple[int, int]:
-    """The least and the largest word."""
+def _min_max(words: Array, flip: int, team: Team, parts: int) -> tuple[int, int]:
+    """The smallest and the largest word."""
     found = np.zeros((parts, 2), np.uint64)
     given = table(words, 0, len(words), found)
     given.view(np.uint64)[1] = flip
-    team.run(_extremes_64 if words.itemsize == 8 else _extremes_32, given, parts)
+    team.run(_part_min_max_64 if words.itemsize == 8 else _part_min_max_32, given, parts)
     return int(found[:, 0].min()), int(found[:, 1].max())

@@ -43,7 +43,7 @@ def _sample_64(given: int, part: int, parts: int) -> None:
 
 
 def bisort_indexer(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
-    """Sample."""
+    """Write the samples. Returns their number."""
     words, index = arrays
     n, step = scalars
     samples = -(-n // step)

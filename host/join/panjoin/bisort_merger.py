@@ -1,9 +1,10 @@
 """The `bisort_merger` unit on the CPU: two sorted runs to one (PanJoin, III-D and Figure 8), on all threads.
 
 Buffers: words and ids of run a, words and ids of run b, words, ids and index of the result. Scalars: the two lengths,
-the step of the index. Equal words: a before b. The index is sampled as the merged run goes by: `index[i]` is word
-`i * step`. Each thread takes slices of the result whose beginnings it finds by binary search (merge path), and
-merges each from two places in step: one merge waits at every tuple for the tuple before, two keep the core busy.
+the step of the index. Equal words: a before b. The index is sampled from the merged run: `index[i]` is word
+`i * step`. Each thread takes slices of the result and finds their beginnings by binary search (merge path). It merges
+the two halves of a slice in an interleaved loop: each tuple of one merge depends on the previous one, so two
+independent merges keep the core busy.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _split(a: int, a_n: int, b: int, b_n: int, at: int, like: Any) -> int:
 
 @inline
 def _take(a: int, a_ids: int, i: int, b: int, b_ids: int, j: int, out: int, out_ids: int, at: int, like: Any) -> int:
-    """Copy the smaller tuple and tell whether it came from b; with masks, since a branch would be guessed wrong."""
+    """Copy the smaller tuple. Returns 1 if it came from b. Uses masks, since a branch would often be mispredicted."""
     x, y = load_as(a, i, like), load_as(b, j, like)
     x_id, y_id = load_as(a_ids, i, _U32(0)), load_as(b_ids, j, _U32(0))
     from_b = int(y < x)
@@ -50,7 +51,7 @@ def _take(a: int, a_ids: int, i: int, b: int, b_ids: int, j: int, out: int, out_
 
 @inline
 def _merge(given: int, part: int, parts: int, like: Any) -> None:
-    """One slice of the result, in two halves."""
+    """Merge one slice of the result, in two interleaved halves."""
     a, a_ids, b, b_ids = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
     out, out_ids, index = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
     a_n, b_n, step = load_as(given, 7, 0), load_as(given, 8, 0), load_as(given, 9, 0)
@@ -60,7 +61,7 @@ def _merge(given: int, part: int, parts: int, like: Any) -> None:
     m = end
     i, j = _split(a, a_n, b, b_n, k, like), _split(a, a_n, b, b_n, m, like)
     while True:
-        # So many steps can be made before either half may run over the end of a run.
+        # The number of steps until either half may reach the end of a run.
         steps = min(end - k, stop - m, a_n - i, b_n - (k - i), a_n - j, b_n - (m - j))
         if steps <= 0:
             break
@@ -69,14 +70,14 @@ def _merge(given: int, part: int, parts: int, like: Any) -> None:
             j += 1 - _take(a, a_ids, j, b, b_ids, m - j, out, out_ids, m, like)
             k += 1
             m += 1
-    _rest(a, a_ids, a_n, b, b_ids, b_n, i, k, end, out, out_ids, like)
-    _rest(a, a_ids, a_n, b, b_ids, b_n, j, m, stop, out, out_ids, like)
+    _merge_rest(a, a_ids, a_n, b, b_ids, b_n, i, k, end, out, out_ids, like)
+    _merge_rest(a, a_ids, a_n, b, b_ids, b_n, j, m, stop, out, out_ids, like)
     for sample in range((start + step - 1) // step, (stop + step - 1) // step):
         store_as(index, sample, load_as(out, sample * step, like))
 
 
 @inline
-def _rest(
+def _merge_rest(
     a: int,
     a_ids: int,
     a_n: int,
@@ -90,7 +91,7 @@ def _rest(
     out_ids: int,
     like: Any,
 ) -> None:
-    """The rest of a half: merged while both runs last, then copied."""
+    """Merge the rest of a half while both runs last, then copy."""
     while k < end:
         if i >= a_n:
             store_as(out, k, load_as(b, k - i, like))
@@ -115,12 +116,12 @@ def _merge_64(given: int, part: int, parts: int) -> None:
 
 
 def bisort_merger(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
-    """Merge, or copy where one run is empty."""
+    """Merge, or copy if one run is empty."""
     return begin(arrays, scalars, team)()
 
 
 def begin(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> Callable[[], int]:
-    """Have the team's helpers begin to merge; call what is returned to finish."""
+    """Start the merge on the team's helper threads. Call the returned function to finish it."""
     a, a_ids, b, b_ids, out, out_ids, index = arrays
     a_n, b_n, step = scalars
     if a_n == 0 or b_n == 0:

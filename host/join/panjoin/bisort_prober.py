@@ -1,14 +1,15 @@
-"""The `bisort_prober` unit on the CPU: where sorted bounds fall in a sorted run (PanJoin, III-E), on all threads.
+"""The `bisort_prober` unit on the CPU: finds sorted bounds in a sorted run (PanJoin, III-E), on all threads.
 
 Buffers: words and index of the run, low and high bounds (each ascending), starts and ends (out, 32 bits). Scalars:
 length of the run, step of the index (a multiple of `LANES`), number of bounds. `starts[j]` is the first position whose
 word is not below `low[j]`, `ends[j]` the first whose word is above `high[j]`: the record `<start, end>` of the paper.
 `LANES` words can be read beyond the end of run and index.
 
-Bounds and index are merged, as in the paper, a line of samples at a time and four stretches in step (`seek`); then each
-bound's partition is brought near and searched in vector code, and the end of its range is looked for right behind the
-start (`settle`). Where ranges are long, or `high` is seen not to belong to `low`, the two are
-looked up apart. Words are read in whole lines; what is found beyond the end of a run stands for its end.
+Bounds and index are merged, as in the paper, one line of samples at a time and four segments interleaved
+(`seek_partitions`). Then each bound's partition is loaded into the cache and searched in vector code, and the end of
+its range is searched from the start on (`resolve_bounds`). If ranges are long, or `high` turns out not to belong to
+`low`, the two are looked up separately. Words are read in full lines; a position beyond the end of a run becomes its
+end.
 """
 
 from __future__ import annotations
@@ -39,28 +40,28 @@ from millrace.host.runtime.team import Team
 SLICE = 1 << 12
 """About how many bounds one thread looks up at a time."""
 BLOCK = 128
-"""Bounds whose partitions are brought near together: their lines fit a first-level cache."""
+"""Bounds whose partitions are loaded together: their lines fit into the first-level cache."""
 AHEAD = 16 * LANES
-"""Samples ahead that are asked for while bounds and index are merged."""
+"""How many samples ahead are prefetched while bounds and index are merged."""
 WIDE = 4 * LANES
-"""Samples that are looked at together where bounds lie far apart."""
+"""Samples that are compared together if bounds are far apart."""
 FAR = 4
-"""Samples from one bound to the next, from which on they lie far apart: one line is then passed as often as not, and a
-guess whether it is would often be wrong."""
+"""From this many samples between two bounds on, bounds are far apart: a line is then passed about every second time, so
+a branch on it would often be mispredicted."""
 PATIENCE = 4
-"""Lines of samples that are passed one by one before the rest of the index is halved."""
+"""Lines of samples that are passed one by one before switching to binary search."""
 _U32 = np.uint32
 
 
 @inline
 def _leading(where: int, bound: Any, upper: bool) -> int:
-    """How many of a line's words lie before the place of a bound: below it, or for an upper bound not above it."""
+    """How many of a line's words are before the position of a bound: below it, or for an upper bound not above it."""
     return leading_upto(where, bound) if upper else leading_below(where, bound)
 
 
 @inline
 def _partition(index: int, first: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
-    """How many samples lie before the place of a bound, by halving what is behind the `first` of them."""
+    """How many samples are before the position of a bound, by binary search from sample `first` on."""
     low, high = first, samples
     while low < high:
         middle = (low + high) >> 1
@@ -74,7 +75,7 @@ def _partition(index: int, first: int, samples: int, bound: Any, upper: bool, li
 
 @inline
 def _pass(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
-    """From `p` on, past the samples that lie before the place of a bound."""
+    """Advance `p` past the samples before the position of a bound."""
     passed = _leading(index + p * size_of(like), bound, upper)
     prefetch(index + (p + AHEAD) * size_of(like))
     p += passed
@@ -90,7 +91,7 @@ def _pass(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) 
 
 @inline
 def _pass_far(index: int, p: int, samples: int, bound: Any, upper: bool, like: Any) -> int:
-    """The same, for bounds that lie far apart."""
+    """The same, for bounds that are far apart."""
     if p + WIDE > samples:
         return _pass(index, p, samples, bound, upper, like)
     where = index + p * size_of(like)
@@ -102,7 +103,7 @@ def _pass_far(index: int, p: int, samples: int, bound: Any, upper: bool, like: A
 
 @inline
 def _move(index: int, p: int, samples: int, bounds: int, j: int, out: int, upper: bool, far: bool, like: Any) -> int:
-    """From one bound's samples on to those of the next, number `j`, which are noted."""
+    """Advance `p` from one bound to the next, number `j`, and store it."""
     bound = load_as(bounds, j, like)
     if far:
         p = _pass_far(index, p, samples, bound, upper, like)
@@ -113,7 +114,7 @@ def _move(index: int, p: int, samples: int, bounds: int, j: int, out: int, upper
 
 
 @inline
-def _stretches(
+def _merge_segments(
     index: int,
     samples: int,
     bounds: int,
@@ -127,7 +128,7 @@ def _stretches(
     p3: int,
     like: Any,
 ) -> int:
-    """Four stretches of bounds in step: each waits for its own samples, not for the others'; where the last ends."""
+    """Merge four segments of bounds, interleaved: their loads are independent. Returns where the last one ends."""
     for j in range(quarter):
         p0 = _move(index, p0, samples, bounds, j, out, upper, far, like)
         p1 = _move(index, p1, samples, bounds, j + quarter, out, upper, far, like)
@@ -138,27 +139,27 @@ def _stretches(
 
 @inline
 def _partitions(index: int, samples: int, bounds: int, count: int, out: int, upper: bool, like: Any) -> None:
-    """How many samples lie before each bound: bounds and index merged, four stretches in step."""
+    """How many samples are before each bound: merges bounds and index in four interleaved segments."""
     quarter = count >> 2
     p0 = _partition(index, 0, samples, load_as(bounds, 0, like), upper, like)
     p1 = _partition(index, p0, samples, load_as(bounds, quarter, like), upper, like)
     p2 = _partition(index, p1, samples, load_as(bounds, 2 * quarter, like), upper, like)
     p3 = _partition(index, p2, samples, load_as(bounds, 3 * quarter, like), upper, like)
-    # Two calls, so that the compiler knows in each how far apart bounds lie.
+    # Two calls, so that `far` is a compile-time constant in each.
     if p3 - p0 < 3 * quarter * FAR:
-        p3 = _stretches(index, samples, bounds, quarter, out, upper, False, p0, p1, p2, p3, like)
+        p3 = _merge_segments(index, samples, bounds, quarter, out, upper, False, p0, p1, p2, p3, like)
     else:
-        p3 = _stretches(index, samples, bounds, quarter, out, upper, True, p0, p1, p2, p3, like)
+        p3 = _merge_segments(index, samples, bounds, quarter, out, upper, True, p0, p1, p2, p3, like)
     for j in range(4 * quarter, count):
         p3 = _move(index, p3, samples, bounds, j, out, upper, False, like)
 
 
 @inline
 def fetch(words: int, n: int, step: int, partitions: int, count: int, like: Any) -> None:
-    """Read some partitions' lines and those behind, so that they are at hand.
+    """Load the lines of some partitions, and the lines after them, into the cache.
 
-    Prefetches would do less, and nothing may be written meanwhile: a read that waits for memory holds up the writes
-    before it, and a line whose place in its page is that of such a write is read only after that one.
+    Loads work better than prefetches here. Nothing may be written in this loop: a load that waits for memory delays
+    earlier stores, and a load with the same page offset as such a store waits for it.
     """
     for j in range(count):
         begin = max(load_id(partitions, j) - 1, 0) * step
@@ -167,48 +168,50 @@ def fetch(words: int, n: int, step: int, partitions: int, count: int, like: Any)
 
 
 @inline
-def _place(words: int, n: int, step: int, partition: int, bound: Any, upper: bool, like: Any) -> int:
-    """The place of a bound in the partition behind the last sample that lies before it."""
+def _position(words: int, n: int, step: int, partition: int, bound: Any, upper: bool, like: Any) -> int:
+    """The position of a bound, in the partition after the last sample before it."""
     base = max(partition - 1, 0) * step
-    place = base + _leading(words + base * size_of(like), bound, upper)
+    position = base + _leading(words + base * size_of(like), bound, upper)
     if step > LANES:
         for at in range(base + LANES, min(base + step, n), LANES):
-            place += _leading(words + at * size_of(like), bound, upper)
-    return min(place, n)
+            position += _leading(words + at * size_of(like), bound, upper)
+    return min(position, n)
 
 
 @inline
-def _places(words: int, n: int, step: int, bounds: int, count: int, places: int, upper: bool, like: Any) -> None:
-    """From partitions to places."""
+def _positions(words: int, n: int, step: int, bounds: int, count: int, positions: int, upper: bool, like: Any) -> None:
+    """Replace the partitions of bounds by their positions."""
     for j in range(count):
-        store_as(places, j, _U32(_place(words, n, step, load_id(places, j), load_as(bounds, j, like), upper, like)))
+        store_as(
+            positions, j, _U32(_position(words, n, step, load_id(positions, j), load_as(bounds, j, like), upper, like))
+        )
 
 
 @inline
-def _both_places(
+def _both_positions(
     words: int, n: int, step: int, low: int, high: int, count: int, starts: int, ends: int, like: Any
 ) -> Any:
-    """From the lows' partitions to starts and, right behind them, ends; false where ends are to be looked up apart."""
+    """Find starts from the partitions of `low`, and ends right after them. False if ends need a separate lookup."""
     misses = (count >> 4) + 1
     for j in range(count):
-        least, most = load_as(low, j, like), load_as(high, j, like)
-        start = _place(words, n, step, load_id(starts, j), least, False, like)
+        lowest, highest = load_as(low, j, like), load_as(high, j, like)
+        start = _position(words, n, step, load_id(starts, j), lowest, False, like)
         store_as(starts, j, _U32(start))
-        more = leading_upto(words + start * size_of(like), most)
+        more = leading_upto(words + start * size_of(like), highest)
         if (more == LANES) & (start + LANES < n):
             misses -= 1
-        misses = 0 if most < least else misses
+        misses = 0 if highest < lowest else misses
         if misses <= 0:
-            _places(words, n, step, low + (j + 1) * size_of(like), count - j - 1, starts + 4 * (j + 1), False, like)
+            _positions(words, n, step, low + (j + 1) * size_of(like), count - j - 1, starts + 4 * (j + 1), False, like)
             return False
-        end = start + more if more < LANES else _gallop(words, n, start + more, most, like)
+        end = start + more if more < LANES else _gallop(words, n, start + more, highest, like)
         store_as(ends, j, _U32(min(end, n)))
     return True
 
 
 @inline
 def _gallop(words: int, n: int, at: int, bound: Any, like: Any) -> int:
-    """The first position from `at` on whose word is above a bound, in steps that double and then halve."""
+    """The first position from `at` on whose word is above a bound, by galloping search."""
     leap = 1
     while at + leap < n and load_as(words, at + leap, like) <= bound:
         at += leap
@@ -225,46 +228,46 @@ def _gallop(words: int, n: int, at: int, bound: Any, like: Any) -> int:
 
 @inline
 def _ends(words: int, n: int, low: int, high: int, count: int, starts: int, ends: int, like: Any) -> Any:
-    """From starts to ends right behind them; false where ends are to be looked up apart."""
+    """Find ends right after the starts. False if ends need a separate lookup."""
     misses = (count >> 4) + 1
     for j in range(count):
-        start, most = load_id(starts, j), load_as(high, j, like)
-        more = leading_upto(words + start * size_of(like), most)
+        start, highest = load_id(starts, j), load_as(high, j, like)
+        more = leading_upto(words + start * size_of(like), highest)
         misses -= more == LANES
-        if (misses <= 0) | (most < load_as(low, j, like)):
+        if (misses <= 0) | (highest < load_as(low, j, like)):
             return False
         if more == LANES:
-            more = _gallop(words, n, start + LANES, most, like) - start
+            more = _gallop(words, n, start + LANES, highest, like) - start
         store_as(ends, j, _U32(min(start + more, n)))
     return True
 
 
 @inline
-def seek(n: int, step: int, index: int, low: int, count: int, starts: int, like: Any) -> None:
-    """Note the partitions of some low bounds of a run that is not empty as starts."""
+def seek_partitions(n: int, step: int, index: int, low: int, count: int, starts: int, like: Any) -> None:
+    """Store the partitions of some low bounds as starts. The run is not empty."""
     _partitions(index, (n + step - 1) // step, low, count, starts, False, like)
 
 
 @inline
-def settle(
+def resolve_bounds(
     words: int, n: int, step: int, index: int, low: int, high: int, count: int, starts: int, ends: int, like: Any
 ) -> None:
-    """From what `seek` noted to starts and ends."""
-    if step == 1:  # the words were their own index: what was noted are the starts
+    """Find starts and ends from the partitions that `seek_partitions` stored."""
+    if step == 1:  # the words are their own index, so the partitions are the starts
         if not _ends(words, n, low, high, count, starts, ends, like):
             _partitions(index, n, high, count, ends, True, like)
         return
-    # A step that the compiler knows makes the search of a partition a line of code without a loop.
+    # With a constant step, the compiler makes the search of a partition straight-line code.
     if step == LANES:
         fetch(words, n, LANES, starts, count, like)
-        done = _both_places(words, n, LANES, low, high, count, starts, ends, like)
+        done = _both_positions(words, n, LANES, low, high, count, starts, ends, like)
     else:
         fetch(words, n, step, starts, count, like)
-        done = _both_places(words, n, step, low, high, count, starts, ends, like)
+        done = _both_positions(words, n, step, low, high, count, starts, ends, like)
     if not done:
         _partitions(index, (n + step - 1) // step, high, count, ends, True, like)
         fetch(words, n, step, ends, count, like)
-        _places(words, n, step, high, count, ends, True, like)
+        _positions(words, n, step, high, count, ends, True, like)
 
 
 @inline
@@ -275,10 +278,10 @@ def _probe(given: int, part: int, parts: int, like: Any) -> None:
     first, stop = m * part // parts, m * (part + 1) // parts
     if first == stop:
         return
-    seek(n, step, index, low + first * size_of(like), stop - first, starts + 4 * first, like)
+    seek_partitions(n, step, index, low + first * size_of(like), stop - first, starts + 4 * first, like)
     for block in range(first, stop, BLOCK):
         count, at = min(BLOCK, stop - block), block * size_of(like)
-        settle(words, n, step, index, low + at, high + at, count, starts + 4 * block, ends + 4 * block, like)
+        resolve_bounds(words, n, step, index, low + at, high + at, count, starts + 4 * block, ends + 4 * block, like)
 
 
 @share
@@ -292,7 +295,7 @@ def _probe_64(given: int, part: int, parts: int) -> None:
 
 
 def bisort_prober(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
-    """Find the records of all bounds."""
+    """Find starts and ends of all bounds."""
     words, index, low, high, starts, ends = arrays
     n, step, m = scalars
     if n == 0:

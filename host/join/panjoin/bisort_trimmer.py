@@ -1,8 +1,8 @@
 """The `bisort_trimmer` unit on the CPU: a run without its expired tuples, in the same order.
 
 Buffers: words and ids of the run, words and ids of the result (as long as the run). Scalars: length of the run, the
-first id that is kept. Rows through the unit are those that are left. PanJoin filters what it finds in the oldest
-subwindow (III-G1); where only counts are wanted, one pass over that subwindow saves looking at every tuple found.
+first id that is kept. The unit reports the rows that are left. PanJoin filters the matches in the oldest subwindow
+(III-G1). If only counts are wanted, one pass over that subwindow saves checking every match.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 15
-"""About how many tuples one thread looks at at a time."""
+"""About how many tuples one thread processes at a time."""
 _U32 = np.uint32
 
 
 @share
 def _count(given: int, part: int, parts: int) -> None:
-    """How many tuples of each slice are left."""
+    """Count the tuples of each slice that are left."""
     ids, n, oldest = load_as(given, 1, 0), load_as(given, 4, 0), _U32(load_as(given, 5, 0))
     total = 0
     for i in range(n * part // parts, n * (part + 1) // parts):
@@ -39,7 +39,7 @@ def _copy(given: int, part: int, parts: int, like: Any) -> None:
     at, end = load_as(load_as(given, 6, 0), part, 0), load_as(load_as(given, 6, 0), part + 1, 0)
     i = n * part // parts
     while at < end:
-        # Written before it is known whether it stays: the next one that does overwrites it.
+        # Written unconditionally; the next kept tuple overwrites it if it is not kept.
         store_as(out, at, load_as(words, i, like))
         store_as(out_ids, at, load_as(ids, i, _U32(0)))
         at += load_as(ids, i, _U32(0)) >= oldest
@@ -57,7 +57,7 @@ def _copy_64(given: int, part: int, parts: int) -> None:
 
 
 def bisort_trimmer(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
-    """Copy what is left; how many that are."""
+    """Copy the tuples that are left. Returns their number."""
     words, ids, out, out_ids = arrays
     n, oldest = scalars
     parts = max(-(-n // SLICE), 1)

@@ -1,9 +1,8 @@
-"""One side's window as a chain of subwindows (PanJoin, III-A): insert into the newest, expire the oldest as a whole.
+"""One side's window as a chain of subwindows (PanJoin, III-A): insert into the newest, drop the oldest in one piece.
 
-A new subwindow is begun when the newest has its share of the window; what has expired inside the oldest one is filtered
-from what is found. Subwindows hold half a window each: fewer and larger ones are probed faster (a probe of any costs
-about the same), smaller ones are merged and forgotten sooner. So the chain spans at most the window, one subwindow and
-one batch.
+A new subwindow begins when the newest has its share of the window. Matches that have expired inside the oldest one are
+filtered out. A subwindow has half a window: fewer, larger ones are probed faster (each costs about the same), smaller
+ones are merged and dropped sooner. The chain spans at most the window, one subwindow and one batch.
 """
 
 from __future__ import annotations
@@ -15,27 +14,35 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.base.types import Array, Ids
-from millrace.host.join.panjoin.subwindow import MOST_ROWS, PAD, Batch, Intervals, Questions, Records, Structure
+from millrace.host.join.panjoin.subwindow import (
+    ID_PADDING,
+    MAX_ROWS,
+    InsertBatch,
+    MatchRanges,
+    RangeProbes,
+    Structure,
+    VisibleIntervals,
+)
 from millrace.host.runtime.arena import Arena
 
-SHARES = 2
-"""Subwindows that make up a window."""
-LEAST_ROWS = 1 << 12
-"""Rows of a subwindow at least: below that its overhead outweighs everything else."""
+SUBWINDOWS = 2
+"""Subwindows per window."""
+MIN_ROWS = 1 << 12
+"""The minimum capacity of a subwindow: below that its overhead dominates."""
 
 
 @dataclass
 class Subwindow:
-    """Positions from `structure.first` to `end`, and from where on they have not expired."""
+    """Positions from `structure.first` to `end`, and the range of their words."""
 
     structure: Structure
     end: int
     capacity: int
 
-    least: int = -1
-    most: int = -1
+    smallest: int = -1
+    largest: int = -1
     beyond: int = 0
-    """Tuples beyond the keys of the subwindow before."""
+    """Tuples whose words are outside the range of the previous subwindow."""
 
     @property
     def first(self) -> int:
@@ -43,17 +50,17 @@ class Subwindow:
         return self.structure.first
 
     def widen(self, words: Array, before: Subwindow | None) -> None:
-        """Note the least and the largest of new tuples' sorted words, and how many are beyond those before."""
-        least, most = int(words[0]), int(words[-1])
-        self.least = least if self.least < 0 else min(self.least, least)
-        self.most = max(self.most, most)
-        if before is not None and before.most >= 0 and (least < before.least or most > before.most):
-            ends = np.array([before.least, before.most], words.dtype)
+        """Update the range by new tuples' sorted words, and count those outside the range of `before`."""
+        smallest, largest = int(words[0]), int(words[-1])
+        self.smallest = smallest if self.smallest < 0 else min(self.smallest, smallest)
+        self.largest = max(self.largest, largest)
+        if before is not None and before.largest >= 0 and (smallest < before.smallest or largest > before.largest):
+            ends = np.array([before.smallest, before.largest], words.dtype)
             self.beyond += int(np.searchsorted(words, ends[0]))
             self.beyond += len(words) - int(np.searchsorted(words, ends[1], "right"))
 
     def __len__(self) -> int:
-        """How many positions it spans."""
+        """The number of positions."""
         return self.end - self.first
 
 
@@ -65,11 +72,11 @@ class Chain:
         begin: Callable[[Structure | None, int, int], Structure],
         rows: int | None,
         arena: Arena,
-        shares: int = SHARES,
+        per_window: int = SUBWINDOWS,
     ) -> None:
-        """Empty. `rows`: how many positions the window spans, where that is known beforehand."""
+        """Empty. `rows`: how many positions the window spans, if known."""
         self._begin = begin
-        self._shares = shares
+        self._per_window = per_window
         self._arena = arena
         self._rows = rows
         self._oldest = 0
@@ -79,14 +86,14 @@ class Chain:
         self._past: Counter[str] = Counter()
 
     def append(self, first: int, span: int, words: Array, numbers: Ids) -> None:
-        """Put in the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
+        """Insert the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
         newest = self._newest(first, span)
         if len(words):
             newest.widen(words, self._before())
-            # A copy: the structure takes the arrays over, and the caller goes on with the numbers.
-            ids = self._arena.take(len(numbers) + PAD, np.uint32)[: len(numbers)]
+            # A copy: the structure owns the arrays of a batch, and the caller still needs the numbers.
+            ids = self._arena.take(len(numbers) + ID_PADDING, np.uint32)[: len(numbers)]
             np.add(numbers, np.uint32(first - newest.first), out=ids)
-            newest.structure.insert(Batch(words, ids))
+            newest.structure.insert(InsertBatch(words, ids))
         newest.end = first + span
 
     def _newest(self, first: int, span: int) -> Subwindow:
@@ -100,7 +107,7 @@ class Chain:
             before = newest.structure
             self.boundaries += 1
         rows = self._rows if self._rows is not None else first + span - self._oldest
-        capacity = min(max(-(-rows // self._shares), LEAST_ROWS), MOST_ROWS // 2)
+        capacity = min(max(-(-rows // self._per_window), MIN_ROWS), MAX_ROWS // 2)
         self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
         return self.subwindows[-1]
 
@@ -108,32 +115,32 @@ class Chain:
         return self.subwindows[-2] if len(self.subwindows) > 1 else None
 
     @property
-    def wandering(self) -> float:
-        """The share of the newest subwindow's tuples with keys beyond those of the one before."""
+    def drift(self) -> float:
+        """The share of the newest subwindow's tuples whose keys are outside the range of the previous one."""
         newest = self.subwindows[-1] if self.subwindows else None
         return newest.beyond / max(len(newest.structure), 1) if newest is not None else 0.0
 
-    def tidy(self) -> None:
-        """Do what can wait until the answers of a step are out; helpers go on with it while the caller is away."""
+    def maintain(self) -> None:
+        """Do the maintenance deferred to the end of a step. Helper threads may continue it in the background."""
         if self.subwindows:
             newest = self.subwindows[-1]
             if len(newest) < newest.capacity:
-                newest.structure.tidy()
+                newest.structure.maintain()
             else:
                 newest.structure.seal()
 
     def seal(self) -> None:
-        """No more tuples will come."""
+        """Finish the newest subwindow: no more tuples will follow."""
         if self.subwindows:
             self.subwindows[-1].structure.seal()
 
     def skip(self, end: int) -> None:
-        """Positions below `end` were taken, and nobody will ask for them."""
+        """Skip the positions below `end`: no tuple will probe them."""
         if self.subwindows:
             self.subwindows[-1].end = max(self.subwindows[-1].end, end)
 
     def expire(self, oldest: int) -> None:
-        """Forget subwindows that lie wholly below a position."""
+        """Drop subwindows that are entirely below a position."""
         self._oldest = max(self._oldest, oldest)
         while self.subwindows and self.subwindows[0].end <= oldest and len(self.subwindows) > 1:
             structure = self.subwindows.pop(0).structure
@@ -142,47 +149,56 @@ class Chain:
             self.boundaries += 1
 
     def close(self) -> None:
-        """Forget all subwindows."""
+        """Drop all subwindows."""
         for sub in self.subwindows:
             self._past.update(sub.structure.counters())
             sub.structure.release()
         self.subwindows = []
 
-    def probe(self, questions: Questions, reach: Intervals, want: bool) -> list[Records]:
-        """What each subwindow has to say, oldest first."""
-        found: list[Records] = []
+    def probe(self, probes: RangeProbes, visible: VisibleIntervals, want: bool) -> list[MatchRanges]:
+        """The match ranges of each subwindow, oldest first."""
+        found: list[MatchRanges] = []
         for sub in self.subwindows:
-            if reach.misses(sub.first, sub.end) or not len(sub.structure):
+            if visible.misses(sub.first, sub.end) or not len(sub.structure):
                 continue
-            begin = int(reach.begin[0])
+            begin = int(visible.begin[0])
             expiring = not want and begin > sub.first
             if expiring and self._trims:
                 self._trims = sub.structure.trim(begin)
-            records = self._ask(sub, questions, reach, want, begin if expiring and self._trims else sub.first)
-            if expiring and not self._trims and _named(records) > len(sub.structure) and sub.structure.trim(begin):
-                # To look at all that was found costs more than to cut off what has expired, once for all questions.
+            match_ranges = self._probe_subwindow(
+                sub, probes, visible, want, begin if expiring and self._trims else sub.first
+            )
+            if (
+                expiring
+                and not self._trims
+                and _total_ids(match_ranges) > len(sub.structure)
+                and sub.structure.trim(begin)
+            ):
+                # Checking every match costs more than trimming the expired tuples once for all probes.
                 self._trims = True
-                for one in records:
+                for one in match_ranges:
                     one.release()
-                records = self._ask(sub, questions, reach, want, begin)
+                match_ranges = self._probe_subwindow(sub, probes, visible, want, begin)
             elif expiring and self._trims:
-                self._trims = _named(records) > len(sub.structure)
-            found += records
+                self._trims = _total_ids(match_ranges) > len(sub.structure)
+            found += match_ranges
         return found
 
-    def _ask(self, sub: Subwindow, questions: Questions, reach: Intervals, want: bool, first: int) -> list[Records]:
-        """What one subwindow, whose tuples begin at position `first`, has to say."""
-        covered = reach.covers(first, sub.end)
-        return sub.structure.probe(questions, None if covered else reach, want)
+    def _probe_subwindow(
+        self, sub: Subwindow, probes: RangeProbes, visible: VisibleIntervals, want: bool, first: int
+    ) -> list[MatchRanges]:
+        """The match ranges of one subwindow, whose tuples begin at position `first`."""
+        covered = visible.covers(first, sub.end)
+        return sub.structure.probe(probes, None if covered else visible, want)
 
     def counters(self) -> dict[str, int]:
-        """What all structures have done, those that expired included: counters never go back."""
+        """The counters of all structures, including dropped ones: counters never decrease."""
         total = self._past.copy()
         for sub in self.subwindows:
             total.update(sub.structure.counters())
         return dict(total)
 
 
-def _named(records: list[Records]) -> int:
-    """How many ids records name."""
-    return sum(int(one.ends.sum(dtype=np.int64)) - int(one.starts.sum(dtype=np.int64)) for one in records)
+def _total_ids(match_ranges: list[MatchRanges]) -> int:
+    """The number of ids in match ranges."""
+    return sum(int(one.ends.sum(dtype=np.int64)) - int(one.starts.sum(dtype=np.int64)) for one in match_ranges)

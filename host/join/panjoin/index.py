@@ -1,8 +1,8 @@
 """`index="bisort" | "rap" | "wib"`: PanJoin (section III), a chain of subwindows per side.
 
-For each step: the new tuples are sorted once, put into their side's chain, and asked of the other side's chain in
-sorted order. Answers come back per subwindow, oldest first, so a tuple's partners are in order of position when they
-are written one subwindow after the other.
+For each step, the new tuples are sorted once, inserted into their side's chain, and probe the other side's chain in
+sorted order. Matches are returned per subwindow, oldest first, so a tuple's partners are in order of position when
+they are written one subwindow after the other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from millrace.host.base.types import SIDES, Array, Mask, Side, other
 from millrace.host.base.words import all_true
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.expr.plan import PlanKind
-from millrace.host.join.contract import JoinIndex, Matches, Setting, SideStep, Step
+from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step
 from millrace.host.join.panjoin import match_collector, range_probes, run_engine
-from millrace.host.join.panjoin.chain import SHARES, Chain
-from millrace.host.join.panjoin.range_probes import Ordered
-from millrace.host.join.panjoin.subwindow import Questions, Site, Structure
+from millrace.host.join.panjoin.chain import SUBWINDOWS, Chain
+from millrace.host.join.panjoin.range_probes import SortedTuples
+from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
@@ -31,11 +31,11 @@ STRUCTURES = {
     "wib": "millrace.host.join.panjoin.wibtree:WibTree",
 }
 LOAD_ROWS = 1 << 16
-"""Tuples put in at a time when a window is loaded: sorting is fastest in cache."""
-WHOLE_ROWS = 1 << 24
-"""The same when a whole table is loaded: fewer runs to merge are worth more then."""
-LEAST_SHARED = 1 << 13
-"""Steps of fewer tuples are not worth waking other threads for."""
+"""Tuples inserted at a time when a window is loaded: sorting is fastest in the cache."""
+STATIC_LOAD_ROWS = 1 << 24
+"""The same for static windows (a full table): there, fewer runs to merge matter more."""
+MIN_SHARED_ROWS = 1 << 13
+"""Steps of fewer tuples run on one thread: waking other threads would cost more."""
 
 
 def structure_class(name: str) -> type[Structure]:
@@ -50,25 +50,26 @@ class PanJoinIndex(JoinIndex):
 
     structure: str
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, context: IndexContext) -> None:
         """Two empty chains."""
-        super().__init__(setting)
-        device = setting.device
+        super().__init__(context)
+        device = context.device
         self.team = device.team if isinstance(device, CpuDevice) else Team(cores())
-        assert setting.plan.probes is not None
-        self._words = {side: setting.plan.probes[side].key.kind.word for side in SIDES}
-        shares = 1 if setting.whole else SHARES
+        assert context.plan.probes is not None
+        self._words = {side: context.plan.probes[side].key.kind.word for side in SIDES}
+        subwindows = 1 if context.static else SUBWINDOWS
         self._chains = {
-            side: Chain(partial(self._begin, side), setting.rows.get(side), self.team.arena, shares) for side in SIDES
+            side: Chain(partial(self._begin, side), context.rows.get(side), self.team.arena, subwindows)
+            for side in SIDES
         }
 
     def _begin(self, side: Side, before: Structure | None, first: int, capacity: int) -> Structure:
         """The structure of a new subwindow."""
-        site = Site(self._words[side], capacity, self.setting.device, self.team)
-        return self._next(side, before, site, first)
+        context = StructureContext(self._words[side], capacity, self.context.device, self.team)
+        return self._next(side, before, context, first)
 
-    def _next(self, side: Side, before: Structure | None, site: Site, first: int) -> Structure:
-        return structure_class(self.structure)(site, first) if before is None else before.successor(site, first)
+    def _next(self, side: Side, before: Structure | None, context: StructureContext, first: int) -> Structure:
+        return structure_class(self.structure)(context, first) if before is None else before.successor(context, first)
 
     @staticmethod
     def serves(kind: PlanKind) -> bool:
@@ -76,80 +77,82 @@ class PanJoinIndex(JoinIndex):
         return kind != "residual"
 
     def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
-        """Put in earlier tuples, a batch at a time."""
-        self.rouse(len(words))
-        most = WHOLE_ROWS if self.setting.whole else LOAD_ROWS
-        for start in range(0, len(words), most):
-            stop = min(start + most, len(words))
+        """Insert earlier tuples, a batch at a time."""
+        self.acquire(len(words))
+        batch = STATIC_LOAD_ROWS if self.context.static else LOAD_ROWS
+        for start in range(0, len(words), batch):
+            stop = min(start + batch, len(words))
             self._append(side, first + start, words[start:stop], live[start:stop])
-        if self.setting.whole:
+        if self.context.static:
             self._chains[side].seal()
 
     def _append(self, side: Side, first: int, words: Array, live: Mask) -> None:
-        """Sort live tuples by word and put them in."""
-        ordered = _ordered(words, live, self.team)
-        self._chains[side].append(first, len(words), ordered.words, ordered.order)
+        """Sort live tuples by word and insert them."""
+        sorted_tuples = _sort_live(words, live, self.team)
+        self._chains[side].append(first, len(words), sorted_tuples.words, sorted_tuples.order)
 
     def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
-        """Insert, ask, expire."""
+        """Insert, probe, expire."""
         parts: dict[Side, SideStep] = {"r": step.r, "s": step.s}
-        asked = {side: self._take(side, part, step) for side, part in parts.items()}
-        found = {side: self._answer(side, part, asked[side], want_positions) for side, part in parts.items()}
+        probes = {side: self._take(side, part, step) for side, part in parts.items()}
+        found = {side: self._find_matches(side, part, probes[side], want_positions) for side, part in parts.items()}
         self._chains["r"].expire(step.keep[0])
         self._chains["s"].expire(step.keep[1])
         for chain in self._chains.values():
-            chain.tidy()
+            chain.maintain()
         return found["r"], found["s"]
 
-    def rouse(self, rows: int) -> None:
-        """Wake the team where that is worth it."""
-        if rows >= LEAST_SHARED:
-            self.team.rouse()
+    def acquire(self, rows: int) -> None:
+        """Wake the team's threads, if there are enough rows."""
+        if rows >= MIN_SHARED_ROWS:
+            self.team.acquire()
 
-    def rest(self) -> None:
-        """Let the team go."""
-        self.team.rest()
+    def release(self) -> None:
+        """Release the team's threads."""
+        self.team.release()
 
     def close(self) -> None:
-        """Give the chains back."""
+        """Drop the chains and free their memory."""
         for chain in self._chains.values():
             chain.close()
 
-    def _take(self, side: Side, part: SideStep, step: Step) -> Questions | None:
-        """What new tuples will ask; then they go into their chain, except those that nobody will meet."""
+    def _take(self, side: Side, part: SideStep, step: Step) -> RangeProbes | None:
+        """Make the probes of new tuples, and insert those that a later tuple may match into their chain."""
         n, chain = len(part.words), self._chains[side]
         if n == 0:
             return None
         alone = len(step.order) == n
         skip = min(max(step.keep[SIDES.index(side)] - part.first, 0), n) if alone else 0
-        ordered = _ordered(part.words, part.live, self.team) if skip == 0 or part.band else None
-        asked = range_probes.questions(part, ordered, self.team, run_engine.BAND_PROBER in self.setting.device.units)
+        sorted_tuples = _sort_live(part.words, part.live, self.team) if skip == 0 or part.band else None
+        probes = range_probes.make_probes(
+            part, sorted_tuples, self.team, run_engine.BAND_PROBER in self.context.device.units
+        )
         if skip == n:
             chain.skip(part.first + n)
         elif skip:
             self._append(side, part.first + skip, part.words[skip:], part.live[skip:])
-        elif ordered is not None:
-            chain.append(part.first, n, ordered.words, ordered.order)
-        return asked
+        elif sorted_tuples is not None:
+            chain.append(part.first, n, sorted_tuples.words, sorted_tuples.order)
+        return probes
 
-    def _answer(self, side: Side, part: SideStep, asked: Questions | None, want: bool) -> Matches:
-        """Partners of one side's new tuples."""
+    def _find_matches(self, side: Side, part: SideStep, probes: RangeProbes | None, want: bool) -> Matches:
+        """The partners of one side's new tuples."""
         n = len(part.words)
-        if asked is None or not len(asked):
+        if probes is None or not len(probes):
             return Matches(np.zeros(n, np.int64), np.zeros(0, np.int64) if want else None)
-        reach = range_probes.reach_of(part)
-        records = self._chains[other(side)].probe(asked, reach, want)
+        visible = range_probes.visible_intervals(part)
+        match_ranges = self._chains[other(side)].probe(probes, visible, want)
         if want:
-            result = match_collector.find_partners(n, asked, records, reach, part.first, self.team)
+            result = match_collector.find_partners(n, probes, match_ranges, visible, part.first, self.team)
         else:
-            result = match_collector.count_partners(n, asked, records, reach, self.team)
-        for one in records:
+            result = match_collector.count_partners(n, probes, match_ranges, visible, self.team)
+        for one in match_ranges:
             one.release()
-        range_probes.free(asked, self.team)
+        range_probes.free(probes, self.team)
         return result
 
     def counters(self) -> dict[str, int]:
-        """Subwindows begun and ended, and what their structures count."""
+        """The number of subwindows begun and dropped, and the counters of their structures."""
         total = {"boundaries": sum(chain.boundaries for chain in self._chains.values())}
         for chain in self._chains.values():
             for name, amount in chain.counters().items():
@@ -157,13 +160,13 @@ class PanJoinIndex(JoinIndex):
         return total
 
 
-def _ordered(words: Array, live: Mask, team: Team) -> Ordered:
-    """Live tuples by word, and their numbers among all."""
+def _sort_live(words: Array, live: Mask, team: Team) -> SortedTuples:
+    """Sort live tuples by word, with their numbers among all tuples."""
     if all_true(live):
-        return Ordered(*sort_words(words, team))
+        return SortedTuples(*sort_words(words, team))
     rows = np.flatnonzero(live)
     sorted_words, order = sort_words(words[rows], team)
-    return Ordered(sorted_words, rows[order].astype(np.uint32))
+    return SortedTuples(sorted_words, rows[order].astype(np.uint32))
 
 
 class BisortIndex(PanJoinIndex):

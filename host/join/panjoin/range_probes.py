@@ -1,7 +1,7 @@
-"""From a step's new tuples to sorted questions: which ranges they look up, in ascending order.
+"""Makes the sorted range probes of a step's new tuples: the ranges they look up, in ascending order.
 
-A side's words were sorted to be inserted; in a band of constant width its ranges are ascending in that same order, so
-they need not be sorted again. Where they are not (`s.x BETWEEN r.lo AND r.hi`), they are sorted by themselves.
+A side's words are sorted for insertion. In a band of constant width the ranges ascend in the same order, so they are
+not sorted again. Other ranges (`s.x BETWEEN r.lo AND r.hi`) are sorted separately.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import numpy as np
 
 from millrace.host.base.types import Array, Ids
 from millrace.host.join.contract import SideStep
-from millrace.host.join.panjoin.subwindow import Intervals, Questions
+from millrace.host.join.panjoin.subwindow import RangeProbes, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as, table
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 14
-"""About how many ranges one thread brings in order at a time."""
+"""About how many ranges one thread gathers at a time."""
 EMPTY, UNSORTED, FALLING = range(3)
-"""What is noticed on the way: a range is empty, lows are not ascending, highs are not."""
+"""Flags set while gathering: a range is empty, lows are not ascending, highs are not ascending."""
 _U32 = np.uint32
 
 
 @dataclass(frozen=True)
-class Ordered:
-    """Live tuples by their own words: these, and their numbers among all tuples."""
+class SortedTuples:
+    """Live tuples sorted by their own words: the words, and the tuples' numbers among all."""
 
     words: Array
     order: Ids
@@ -37,7 +37,7 @@ class Ordered:
 @inline
 def _gather(given: int, part: int, parts: int, like: Any) -> None:
     low, high, order, n = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
-    out_low, out_high, notes = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
+    out_low, out_high, flags = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
     first, stop = n * part // parts, n * (part + 1) // parts
     empty = unsorted = falling = False
     before = load_id(order, max(first - 1, 0))
@@ -52,11 +52,11 @@ def _gather(given: int, part: int, parts: int, like: Any) -> None:
         falling |= (b < high_before) & (i > 0)
         low_before, high_before = a, b
     if empty:
-        store_as(notes, EMPTY, 1)
+        store_as(flags, EMPTY, 1)
     if unsorted:
-        store_as(notes, UNSORTED, 1)
+        store_as(flags, UNSORTED, 1)
     if falling:
-        store_as(notes, FALLING, 1)
+        store_as(flags, FALLING, 1)
 
 
 @share
@@ -71,7 +71,7 @@ def _gather_64(given: int, part: int, parts: int) -> None:
 
 @inline
 def _spread(given: int, part: int, parts: int, like: Any) -> None:
-    """Words to the ends of a band round them, saturating."""
+    """Compute the bounds of a band around each word, saturating."""
     words, n, out_low, out_high = (
         load_as(given, 0, 0),
         load_as(given, 1, 0),
@@ -79,11 +79,11 @@ def _spread(given: int, part: int, parts: int, like: Any) -> None:
         load_as(given, 3, 0),
     )
     below, above = type(like)(load_as(given, 4, np.uint64(0))), type(like)(load_as(given, 5, np.uint64(0)))
-    most = type(like)(~type(like)(0))
+    largest = type(like)(~type(like)(0))
     for i in range(n * part // parts, n * (part + 1) // parts):
         word = load_as(words, i, like)
         store_as(out_low, i, type(like)(word - min(word, below)))
-        store_as(out_high, i, type(like)(word + min(type(like)(most - word), above)))
+        store_as(out_high, i, type(like)(word + min(type(like)(largest - word), above)))
 
 
 @share
@@ -96,60 +96,62 @@ def _spread_64(given: int, part: int, parts: int) -> None:
     _spread(given, part, parts, np.uint64(0))
 
 
-def questions(step: SideStep, ordered: Ordered | None, team: Team, keys: bool = False) -> Questions:
-    """The ranges of all live tuples, ascending; `ordered` are the live tuples by their own words, where that is known.
+def make_probes(step: SideStep, sorted_tuples: SortedTuples | None, team: Team, keys: bool = False) -> RangeProbes:
+    """The ranges of all live tuples, ascending. `sorted_tuples`: the live tuples by their own words, if known.
 
-    With `keys`, a band's questions have those too. Arrays come from the team's arena where they can.
+    With `keys`, the probes of a band include the words. Arrays come from the team's arena where possible.
     """
-    if ordered is not None and len(ordered.order):
+    if sorted_tuples is not None and len(sorted_tuples.order):
         if step.band is not None:
-            return _band(ordered, step.band, team, keys)
-        given = _in_order(step.low[0], step.high[0], ordered.order, team) if len(step.low) == 1 else None
+            return _band(sorted_tuples, step.band, team, keys)
+        given = _in_order(step.low[0], step.high[0], sorted_tuples.order, team) if len(step.low) == 1 else None
         if given is not None:
             return given
-    lines, who = np.nonzero(step.live & (step.low <= step.high))
-    low, number = sort_words(step.low[lines, who], team)
-    high = step.high[lines, who][number]
-    slot = (lines * len(step.words) + who)[number].astype(np.uint32)
+    lines, probe_tuple = np.nonzero(step.live & (step.low <= step.high))
+    low, number = sort_words(step.low[lines, probe_tuple], team)
+    high = step.high[lines, probe_tuple][number]
+    slot = (lines * len(step.words) + probe_tuple)[number].astype(np.uint32)
     rising = bool((high[1:] >= high[:-1]).all())
-    return Questions(low, high, who[number].astype(np.uint32), rising, slot, len(step.low))
+    return RangeProbes(low, high, probe_tuple[number].astype(np.uint32), rising, slot, len(step.low))
 
 
-def _band(ordered: Ordered, band: tuple[int, int], team: Team, keys: bool) -> Questions:
-    """Ranges of constant width are in the order of the words."""
-    n, word = len(ordered.order), ordered.words.dtype
+def _band(sorted_tuples: SortedTuples, band: tuple[int, int], team: Team, keys: bool) -> RangeProbes:
+    """The probes of a band: ranges of constant width are in the order of the words."""
+    n, word = len(sorted_tuples.order), sorted_tuples.words.dtype
     low, high = team.arena.take(n, word), team.arena.take(n, word)
-    given = np.array([address(ordered.words), n, address(low), address(high), *band], np.uint64)
+    given = np.array([address(sorted_tuples.words), n, address(low), address(high), *band], np.uint64)
     team.run(_spread_64 if word == np.uint64 else _spread_32, given.view(np.int64), -(-n // SLICE))
-    # A copy: the words themselves go into a structure, which may use their memory again.
-    kept = ordered.words.copy() if keys else None
-    return Questions(low, high, ordered.order, True, ordered.order, keys=kept, band=band if keys else None)
+    # A copy: the words themselves are inserted into a structure, which may reuse their memory.
+    kept = sorted_tuples.words.copy() if keys else None
+    return RangeProbes(
+        low, high, sorted_tuples.order, True, sorted_tuples.order, keys=kept, band=band if keys else None
+    )
 
 
-def _in_order(low: Array, high: Array, order: Ids, team: Team) -> Questions | None:
-    """The ranges in a given order of the tuples; nothing where they are not ascending then."""
+def _in_order(low: Array, high: Array, order: Ids, team: Team) -> RangeProbes | None:
+    """The ranges in a given order of the tuples, or None if they are not ascending in it."""
     n = len(order)
     low, high = np.ascontiguousarray(low), np.ascontiguousarray(high)
     out_low, out_high = team.arena.take(n, low.dtype), team.arena.take(n, high.dtype)
-    notes = np.zeros(3, np.int64)
+    flags = np.zeros(3, np.int64)
     gather = _gather_64 if low.dtype == np.uint64 else _gather_32
-    team.run(gather, table(low, high, order, n, out_low, out_high, notes), -(-n // SLICE))
-    if notes[EMPTY] or notes[UNSORTED]:
+    team.run(gather, table(low, high, order, n, out_low, out_high, flags), -(-n // SLICE))
+    if flags[EMPTY] or flags[UNSORTED]:
         team.arena.give(out_low)
         team.arena.give(out_high)
         return None
-    return Questions(out_low, out_high, order, not notes[FALLING], order)
+    return RangeProbes(out_low, out_high, order, not flags[FALLING], order)
 
 
-def reach_of(step: SideStep) -> Intervals:
-    """Which positions each tuple may meet, in one entry if all may meet the same."""
+def visible_intervals(step: SideStep) -> VisibleIntervals:
+    """The positions visible to each tuple, as one entry if they are the same for all."""
     begin, end = step.begin, step.end
     if len(begin) and begin[0] == begin[-1] and end[0] == end[-1]:
         begin, end = begin[:1], end[:1]
-    return Intervals(np.ascontiguousarray(begin), np.ascontiguousarray(end))
+    return VisibleIntervals(np.ascontiguousarray(begin), np.ascontiguousarray(end))
 
 
-def free(questions: Questions, team: Team) -> None:
-    """Give the arrays back."""
-    for array in (questions.low, questions.high, questions.who):
+def free(probes: RangeProbes, team: Team) -> None:
+    """Return the arrays to the arena."""
+    for array in (probes.low, probes.high, probes.probe_tuple):
         team.arena.give(array)

@@ -1,15 +1,15 @@
 """`index="rap"`: RaP-Table, a subwindow whose tuples are partitioned by ranges of words (PanJoin, III-B).
 
-P splitters cut the words into partitions, whose tuples are in an LLAT. A subwindow's splitters are made from what its
-predecessor held, by Algorithm 1 (`adjusted`; the printed formula lacks the base). The first of all has none: it
-takes a large first batch as a sample, or begins with splitters spread evenly, and as long as it knows too little it
-splits itself anew whenever it has grown `_REGROWTH` times. The three histograms are taken from the tuples when they
-are asked for, once per subwindow: keeping them up would cost every insertion two more cache lines.
+P splitters divide the words into partitions, whose tuples are stored in an LLAT. The splitters of a subwindow are
+computed from the tuples of its predecessor, by Algorithm 1 (`adjusted`; the printed formula lacks the base). The first
+subwindow has no predecessor: it samples a large first batch, or begins with evenly spaced splitters. Until its sample
+is large enough, it repartitions each time it has grown by a factor of `_REGROWTH`. The three histograms are computed
+from the tuples, once per subwindow: updating them would cost every insertion two more cache lines.
 
-Limits: keys that wander (ids, timestamps) all fall into one partition, as the paper says; such streams are for
-WiB+-Tree. Lest they make every probe a scan of everything, a table whose largest partition has become a good part of
-it splits itself anew too, with splitters also for where keys seem to go (`_ahead`; not in the paper). Memory is
-for 2.6 times the capacity, more than half of it untouched as a rule.
+Limits: drifting keys (ids, timestamps) all fall into one partition, as the paper says; use WiB+-Tree for such streams.
+So that their probes do not scan all tuples, a table whose largest partition is too large repartitions as well, with
+splitters also where the keys seem to drift to (`_ahead`; not in the paper). Memory is allocated for 2.6 times the
+capacity; more than half of it is usually never touched.
 """
 
 from __future__ import annotations
@@ -21,39 +21,41 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.join.panjoin import raptable_kernel as rk
-from millrace.host.join.panjoin.llat import NEXT, POINTER, RIGHT, TAIL, Arrays, Llat, LlatStructure, Scalars, entry_room
-from millrace.host.join.panjoin.subwindow import Batch, Site
+from millrace.host.join.panjoin.llat import Llat, LlatStructure, min_entry_capacity
+from millrace.host.join.panjoin.llat_entries import NEXT, POINTER, RIGHT, TAIL
+from millrace.host.join.panjoin.llat_probe import Arrays, Scalars
+from millrace.host.join.panjoin.subwindow import InsertBatch, StructureContext
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.jit import Share
 
 PARTITION = 38
-"""Tuples of a partition when the subwindow is full. Sizes from 16 to 48 were measured to differ little: larger ones
-scan longer, smaller ones insert and search slower. With this one entries are of 48 tuples, whole lanes."""
+"""Tuples of a partition when the subwindow is full. Sizes from 16 to 48 differ little in measurements: larger ones
+scan longer, smaller ones insert and search slower. With this size an entry has 48 tuples, a multiple of `LANES`."""
 _SAMPLE = 1024
-"""Tuples from which splitters can be learned."""
+"""From this many tuples on, splitters can be computed from them."""
 _REGROWTH = 8
-"""How many times more tuples there must be before a first subwindow learns again: all together cost less than twice
-the last time."""
+"""The growth factor after which a first subwindow repartitions. All repartitionings together cost less than twice the
+last one."""
 _OVERLONG = 8
-"""A partition with more than this part of all tuples is too long."""
+"""A partition with more than 1 / _OVERLONG of all tuples is too large."""
 _PATIENCE = 64
-"""Entries by which chains must have grown before the partitions are looked at: scanning fewer costs next to nothing."""
+"""How many chained entries must be added before partition sizes are checked: scanning fewer costs almost nothing."""
 
 Counts = npt.NDArray[np.int64]
 Words64 = npt.NDArray[np.uint64]
 
 
 def even(partitions: int, word: np.dtype[np.unsignedinteger]) -> Array:
-    """Splitters spread evenly over all words."""
+    """Splitters evenly spaced over all words."""
     span = 1 << (8 * word.itemsize)
     return np.array([span * p // partitions for p in range(partitions)], word)
 
 
-def adjusted(count: Counts, least: Words64, most: Words64, partitions: int) -> Words64:
-    """Algorithm 1: splitters that would have parted these tuples evenly, from histograms per partition.
+def adjusted(count: Counts, smallest: Words64, largest: Words64, partitions: int) -> Words64:
+    """Algorithm 1: the splitters that would have divided these tuples evenly, from histograms per partition.
 
-    Splitter j is where bal_j = N / P * j tuples are below, were each partition's tuples spread evenly between its
-    least and largest word. Ascending, because partitions are, and the first is 0: no word is below all partitions.
+    Splitter j is the word with bal_j = N / P * j tuples below it, assuming that the tuples of a partition are evenly
+    spaced between its smallest and largest word. Splitters ascend, and the first is 0: no word is below it.
     """
     splitters = np.zeros(partitions, np.uint64)
     total = int(count.sum())
@@ -63,36 +65,36 @@ def adjusted(count: Counts, least: Words64, most: Words64, partitions: int) -> W
     balance = np.arange(1, partitions) * (total / partitions)
     at = np.searchsorted(sums, balance)
     share = (balance - (sums[at] - count[at])) / count[at]
-    width = most[at] - least[at]
-    # A share of the width may round up beyond it, and beyond 64 bits: compare before it becomes a word.
+    width = largest[at] - smallest[at]
+    # A share of the width may round up beyond the width, and beyond 64 bits: compare before converting it to a word.
     offset = share * width
     inside = offset < width.astype(np.float64)
-    splitters[1:] = least[at] + np.where(inside, np.where(inside, offset, 0).astype(np.uint64), width)
+    splitters[1:] = smallest[at] + np.where(inside, np.where(inside, offset, 0).astype(np.uint64), width)
     return splitters
 
 
 class RapTable(LlatStructure):
-    """A subwindow in partitions."""
+    """A subwindow divided into partitions."""
 
     name = "rap"
 
-    def __init__(self, site: Site, first: int, splitters: Array | None = None) -> None:
-        """Empty; splitters that nobody gives are learned from the first tuples."""
-        super().__init__(site, first)
-        self.partitions = max(1, site.capacity // PARTITION)
+    def __init__(self, context: StructureContext, first: int, splitters: Array | None = None) -> None:
+        """Empty. Without `splitters`, they are computed from the first tuples."""
+        super().__init__(context, first)
+        self.partitions = max(1, context.capacity // PARTITION)
         self._enough = _SAMPLE if splitters is None else -1
         self._past_full = 0
-        self._build(even(self.partitions, site.word) if splitters is None else splitters)
+        self._build(even(self.partitions, context.word) if splitters is None else splitters)
 
     @property
     def splitters(self) -> Array:
-        """The least word of each partition."""
+        """The smallest word of each partition."""
         return self.llat.floors[: self.partitions]
 
     def _build(self, splitters: Array) -> None:
-        """An empty LLAT with these splitters."""
+        """Create an empty LLAT with these splitters."""
         p = self.partitions
-        self.llat = llat = Llat(self.site.word, entry_room(self.site.capacity, p), 2 * p)
+        self.llat = llat = Llat(self.context.word, min_entry_capacity(self.context.capacity, p), 2 * p)
         llat.floors[:p] = splitters
         llat.metas[:p, NEXT] = -1
         llat.metas[:p, TAIL] = np.arange(p)
@@ -100,39 +102,39 @@ class RapTable(LlatStructure):
         llat.metas[p - 1, RIGHT] = -1
         llat.table[POINTER], llat.table[rk.PARTITIONS] = p, p
         self.table = address(llat.table)
-        # Each reserved entry in use stands for a full one, so this many tuples can never need more.
-        self._safe = p * llat.room
+        # Each extra entry in use implies a full one, so this many tuples never need more entries.
+        self._safe = p * llat.entry_capacity
         self._alarm = p + _PATIENCE
 
-    def insert(self, batch: Batch) -> None:
-        """Put a sorted batch in."""
+    def insert(self, batch: InsertBatch) -> None:
+        """Insert a sorted batch."""
         size = self._size + len(batch.words)
         if 0 <= self._enough <= size:
-            self._learn(batch)
+            self._repartition_with(batch)
         self._reserve(size)
         pointer = rk.insert(self.table, batch.words, batch.ids, self.like)
         self._size = size
         if pointer >= self._alarm:
-            self._shorten()
+            self._check_partitions()
 
     def _reserve(self, size: int) -> None:
-        """Have entries enough for so many tuples, whatever their words."""
+        """Ensure that there are enough entries for `size` tuples, whatever their words."""
         if size > self._safe:
-            more = 2 * -(-size // self.llat.room)
+            more = 2 * -(-size // self.llat.entry_capacity)
             self.llat.grow(self.partitions + more)
-            self._safe = more * self.llat.room
+            self._safe = more * self.llat.entry_capacity
 
-    def _learn(self, batch: Batch) -> None:
-        """Split anew by all the words there are, those of the batch to come included."""
+    def _repartition_with(self, batch: InsertBatch) -> None:
+        """Repartition by all words, including those of the batch about to be inserted."""
         words = np.sort(np.concatenate([self._tuples()[0], batch.words]))
-        self._split(words)
+        self._repartition(words)
         self._enough = _REGROWTH * len(words) if len(words) < 2 * self.partitions else -1
 
-    def _split(self, words: Array, before: Sequence[int] = (), after: Sequence[int] = ()) -> None:
-        """Take splitters at equal distances from sorted words, some given ones around them, and move all tuples."""
+    def _repartition(self, words: Array, before: Sequence[int] = (), after: Sequence[int] = ()) -> None:
+        """Take equally spaced sorted words as splitters, between those given, and move all tuples."""
         own_words, own_ids = self._tuples()
         inner = self.partitions - len(before) - len(after)
-        splitters = np.empty(self.partitions, self.site.word)
+        splitters = np.empty(self.partitions, self.context.word)
         splitters[: len(before)] = before
         splitters[len(before) : len(before) + inner] = words[np.arange(inner) * len(words) // inner]
         splitters[len(before) + inner :] = after
@@ -143,63 +145,63 @@ class RapTable(LlatStructure):
         order = np.argsort(own_words)
         rk.insert(self.table, own_words[order], own_ids[order], self.like)
 
-    def _shorten(self) -> None:
-        """Many entries are chained: split anew if that is the fault of one partition, and say when to look again."""
-        count, least, most = self.histograms()
+    def _check_partitions(self) -> None:
+        """Repartition if one partition caused the many chained entries, and set when to check again."""
+        count, smallest, largest = self.histograms()
         at = int(count.argmax())
-        patience = max(_PATIENCE, self._size // (_OVERLONG * self.llat.room))
-        if _OVERLONG * count[at] > self._size and least[at] < most[at]:
-            ahead = self._ahead(at, int(count[at]), int(least[at]), int(most[at]))
-            self._split(np.sort(self._tuples()[0]), *ahead)
+        patience = max(_PATIENCE, self._size // (_OVERLONG * self.llat.entry_capacity))
+        if _OVERLONG * count[at] > self._size and smallest[at] < largest[at]:
+            ahead = self._ahead(at, int(count[at]), int(smallest[at]), int(largest[at]))
+            self._repartition(np.sort(self._tuples()[0]), *ahead)
             if _OVERLONG * self.histograms()[0].max() > self._size:
-                # A heavy hitter: splitting does not help, and shall not be tried often.
-                patience = max(patience, self._size // self.llat.room)
+                # A heavy hitter: repartitioning does not help, so it is tried rarely.
+                patience = max(patience, self._size // self.llat.entry_capacity)
         self._alarm = int(self.llat.table[POINTER]) + patience
 
-    def _ahead(self, at: int, count: int, least: int, most: int) -> tuple[list[int], list[int]]:
-        """Splitters below and above all words, where keys seem to go: on beyond the first or the last partition.
+    def _ahead(self, at: int, count: int, smallest: int, largest: int) -> tuple[list[int], list[int]]:
+        """Splitters below and above all words, for keys that seem to drift beyond the first or the last partition.
 
-        The tuples to come are thought to be as dense as those of that partition. Half of all splitters go there,
-        not more: if it was no move, the others still serve.
+        Assumes that the next tuples are as dense as those of that partition. At most half of all splitters are used
+        for this: if the keys do not drift, the others still serve.
         """
         half = self.partitions // 2
-        width = (most - least) * max(self.site.capacity - self._size, 0) // count
+        width = (largest - smallest) * max(self.context.capacity - self._size, 0) // count
         if at == self.partitions - 1:
-            width = min(width, int(np.iinfo(self.site.word).max) - most)
-            return [], [most + width * i // half for i in range(1, half + 1)]
+            width = min(width, int(np.iinfo(self.context.word).max) - largest)
+            return [], [largest + width * i // half for i in range(1, half + 1)]
         if at == 0:
-            width = min(width, least)
-            return [least - width * i // half for i in range(half, 0, -1)], []
+            width = min(width, smallest)
+            return [smallest - width * i // half for i in range(half, 0, -1)], []
         return [], []
 
     def _tuples(self) -> tuple[Array, Array]:
-        """A copy of all words and ids, partition by partition."""
-        words, ids = np.empty(self._size, self.site.word), np.empty(self._size, np.uint32)
+        """Copies of all words and ids, partition by partition."""
+        words, ids = np.empty(self._size, self.context.word), np.empty(self._size, np.uint32)
         rk.gather(self.table, words, ids, self.like)
         return words, ids
 
     def histograms(self) -> tuple[Counts, Words64, Words64]:
-        """Number of tuples, least and largest word of each partition."""
+        """The number of tuples, smallest and largest word of each partition."""
         count = np.empty(self.partitions, np.int64)
-        least, most = np.empty(self.partitions, np.uint64), np.empty(self.partitions, np.uint64)
-        rk.histograms(self.table, count, least, most, self.like)
-        return count, least, most
+        smallest, largest = np.empty(self.partitions, np.uint64), np.empty(self.partitions, np.uint64)
+        rk.histograms(self.table, count, smallest, largest, self.like)
+        return count, smallest, largest
 
-    def successor(self, site: Site, first: int) -> RapTable:
-        """An empty table with splitters adjusted to what is in this one, if that is enough to learn from."""
-        partitions = max(1, site.capacity // PARTITION)
+    def successor(self, context: StructureContext, first: int) -> RapTable:
+        """An empty table with splitters adjusted to the tuples of this one, if there are enough."""
+        partitions = max(1, context.capacity // PARTITION)
         if self._size < min(partitions, _SAMPLE):
-            return RapTable(site, first)
-        return RapTable(site, first, adjusted(*self.histograms(), partitions).astype(site.word))
+            return RapTable(context, first)
+        return RapTable(context, first, adjusted(*self.histograms(), partitions).astype(context.word))
 
     def _probe_alone(self, job: Array, scalars: Scalars, arrays: Arrays) -> int:
         return rk.probe_alone(job, scalars, arrays, self.like)
 
     def _prober(self) -> Share:
-        return rk.probe32 if self.site.word.itemsize == 4 else rk.probe64
+        return rk.probe32 if self.context.word.itemsize == 4 else rk.probe64
 
     def counters(self) -> dict[str, int]:
-        """Entries that became full and got another, before and after each new split."""
+        """Chained entries, over all repartitionings."""
         return {"boundaries": self._past_full + self._full()}
 
     def _full(self) -> int:

@@ -1,8 +1,8 @@
 """The kernels of RaP-Table: rebounding binary search, insertion, probing, histograms (PanJoin, III-B, III-E).
 
-Partition p is entry p of the LLAT, its splitter the entry's floor; of equal splitters the last one owns the words, so
-the partitions of the others are empty. The search is without branches in its backward phase: the next tuple's search
-can then begin before this one's last load has come.
+Partition p is entry p of the LLAT; its splitter is the entry's floor. Of equal splitters the last one owns the words,
+so the partitions of the others are empty. The backward phase of the search has no branches, so the CPU can start the
+next tuple's search before the last load of this one completes.
 """
 
 from __future__ import annotations
@@ -12,39 +12,41 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.join.panjoin.llat import (
+from millrace.host.join.panjoin.llat_entries import (
+    ENTRY_CAPACITY,
     FILL,
     FLOORS,
     IDS,
-    JOB_TABLE,
-    LOW,
     NEXT,
     OWN,
-    PLACES,
     POINTER,
-    ROOM,
     WORDS,
+    append,
+    meta,
+    run_end,
+    word_at,
+)
+from millrace.host.join.panjoin.llat_probe import (
+    HEADS,
+    JOB_TABLE,
+    LOW,
     Arrays,
     Scalars,
-    append,
-    cut,
-    lacking,
-    meta,
-    pose,
-    run_end,
+    fill_job,
+    part_range,
+    required_ids,
     scan_part,
-    word_at,
 )
 from millrace.host.runtime.intrinsics import load_as
 from millrace.host.runtime.jit import inline, kernel, load, share, store
 
 PARTITIONS = OWN
-"""The only column of the table beside the LLAT's own: P."""
+"""The only table column of RaP-Table itself: P, the number of partitions."""
 
 
 @inline
 def _rebound(splitters: int, partitions: int, start: int, word: Any, like: Any) -> int:
-    """The last partition, from `start` on, whose splitter is at most `word`; the one at `start` is."""
+    """The last partition from `start` on whose splitter is at most `word`. The one at `start` is."""
     step = 1
     while start + step < partitions and word_at(splitters, start + step, like) <= word:
         start += step
@@ -70,7 +72,7 @@ def _partition(splitters: int, partitions: int, word: Any, like: Any) -> int:
 
 @inline
 def _insert(t: int, words: int, ids: int, n: int, like: Any) -> None:
-    """Put a sorted batch in; there are entries enough."""
+    """Insert a sorted batch. The caller ensures that there are enough entries."""
     splitters, partitions = load(t, FLOORS), load(t, PARTITIONS)
     i = 0
     p = _partition(splitters, partitions, word_at(words, 0, like), like) if n > 0 else 0
@@ -82,71 +84,71 @@ def _insert(t: int, words: int, ids: int, n: int, like: Any) -> None:
 
 @inline
 def _probe(job: int, part: int, parts: int, like: Any) -> None:
-    """Find the partitions of a part's low ends, each from that of the one before, then scan."""
+    """Find the partitions of a part's low bounds, each starting from the previous one, then scan."""
     t = load(job, JOB_TABLE)
     splitters, partitions = load(t, FLOORS), load(t, PARTITIONS)
-    lows, places = load(job, LOW), load(job, PLACES)
-    start, stop = cut(job, part, parts)
+    lows, heads = load(job, LOW), load(job, HEADS)
+    start, stop = part_range(job, part, parts)
     p = _partition(splitters, partitions, word_at(lows, start, like), like) if start < stop else 0
     for q in range(start, stop):
         p = _rebound(splitters, partitions, p, word_at(lows, q, like), like)
-        store(places, q, p)
+        store(heads, q, p)
     scan_part(job, part, parts, like)
 
 
 @kernel
 def insert(t: int, words: Array, ids: Array, like: Any) -> int:
-    """Put a sorted batch in; there are entries enough. Gives PtrG."""
+    """Insert a sorted batch. The caller ensures that there are enough entries. Returns PtrG."""
     _insert(t, words.ctypes.data, ids.ctypes.data, len(words), like)
     return load(t, POINTER)
 
 
 @kernel
 def probe_alone(job: Array, scalars: Scalars, arrays: Arrays, like: Any) -> int:
-    """Put all questions; what is `lacking`."""
-    _probe(pose(job, scalars, arrays), 0, 1, like)
-    return lacking(job)
+    """Run all probes. Returns `required_ids`."""
+    _probe(fill_job(job, scalars, arrays), 0, 1, like)
+    return required_ids(job)
 
 
 @share
 def probe32(job: int, part: int, parts: int) -> None:
-    """Put a part of the questions, words of 32 bits."""
+    """Run a part of the probes, with 32-bit words."""
     _probe(job, part, parts, np.uint32(0))
 
 
 @share
 def probe64(job: int, part: int, parts: int) -> None:
-    """Put a part of the questions, words of 64 bits."""
+    """Run a part of the probes, with 64-bit words."""
     _probe(job, part, parts, np.uint64(0))
 
 
 @kernel
-def histograms(t: int, count: Array, least: Array, most: Array, like: Any) -> None:
-    """The number of tuples, the least and the largest word (uint64) of every partition; an empty one has neither."""
-    words, room = load(t, WORDS), load(t, ROOM)
+def histograms(t: int, count: Array, smallest: Array, largest: Array, like: Any) -> None:
+    """The number of tuples, the smallest and the largest word (uint64) of every partition. Empty ones have no words."""
+    words, capacity = load(t, WORDS), load(t, ENTRY_CAPACITY)
     for p in range(len(count)):
         entry = p
         count[p] = 0
         low, high = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
         while entry >= 0:
             fill = meta(t, entry, FILL)
-            for i in range(entry * room, entry * room + fill):
+            for i in range(entry * capacity, entry * capacity + fill):
                 word = word_at(words, i, like)
                 low, high = min(low, word), max(high, word)
             count[p] += fill
             entry = meta(t, entry, NEXT)
-        least[p], most[p] = low, high
+        smallest[p], largest[p] = low, high
 
 
 @kernel
 def gather(t: int, words: Array, ids: Array, like: Any) -> None:
     """Copy all tuples, partition by partition."""
-    own_words, own_ids, room = load(t, WORDS), load(t, IDS), load(t, ROOM)
+    own_words, own_ids, capacity = load(t, WORDS), load(t, IDS), load(t, ENTRY_CAPACITY)
     done = 0
     for p in range(load(t, PARTITIONS)):
         entry = p
         while entry >= 0:
-            at = entry * room
+            at = entry * capacity
             for i in range(at, at + meta(t, entry, FILL)):
                 words[done] = load_as(own_words, i, like)
                 ids[done] = load_as(own_ids, i, np.uint32(0))

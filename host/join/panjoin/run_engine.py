@@ -1,8 +1,8 @@
-"""The run engine: sorted runs that live on a device, merged, sampled and probed there.
+"""The run engine: sorted runs in a device's memory, merged, sampled and probed there.
 
-A typed view on any device that offers the three units of BI-Sort (PanJoin, III-D and IV), and all that the structure
-above it knows of devices. Runs outlive a call, so what was sent once is never sent again. Ids stay on the device too;
-the host keeps a mirror of them (as PanJoin's manager does), read when pairs are first wanted from a run.
+A typed interface to any device that offers the three units of BI-Sort (PanJoin, III-D and IV). BI-Sort uses devices
+only through it. Runs persist between calls, so no run is sent twice. Ids stay on the device too; the host keeps a
+mirror of them (as PanJoin's manager does), which is read when pairs are first wanted from a run.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from millrace.host.base.errors import DeviceFault
 from millrace.host.base.types import Array, Ids
 from millrace.host.device.contract import Buffer, Device, Launch
 from millrace.host.device.cpu import CpuDevice
-from millrace.host.join.panjoin.subwindow import PAD, HostRun
+from millrace.host.join.panjoin.subwindow import ID_PADDING, HostRun
 
 UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
 TRIMMER, BAND_PROBER = "bisort_trimmer", "bisort_band_prober"
 STEPS = ((1 << 19, 8), (1 << 21, 16), (1 << 31, 32))
-"""Words of a partition, between two samples of the index, in runs up to a size: one cache line of 64-bit words while
-the index stays small beside the batches that are merged with it, more in large runs. In the host's memory it is always
-one line: an index is read in sequence, and costs less there than the lines of a partition do."""
+"""Words of a partition (between two samples of the index), for runs up to a size: one cache line of 64-bit words while
+the index stays small compared to the batches that are merged with it, more in large runs. In host memory it is always
+one line: an index is read in sequence, which costs less than reading the lines of a partition."""
 
 DENSE = 4
-"""Words of a run for each question, up to which its words are gone through by themselves, without the index."""
+"""Up to this many words of a run per probe, the words are searched directly, without the index."""
 
 
 @dataclass
-class Run:
-    """Tuples sorted by word, equal words by id, with their sampled index."""
+class SortedRun:
+    """Tuples sorted by word (equal words by id), with their sampled index."""
 
     size: int
     words: Buffer
@@ -38,29 +38,29 @@ class Run:
     index: Buffer
     step: int
     mirror: Ids | None = None
-    making: Making | None = None
-    """What is still under way; nothing of the run may be looked at before."""
+    pending: PendingMerge | None = None
+    """The merge that produces this run, if unfinished. The run must not be read before it is finished."""
 
 
 @dataclass
-class Making:
-    """A merge under way."""
+class PendingMerge:
+    """An unfinished merge."""
 
     launch: Launch
-    older: Run
-    newer: Run
+    older: SortedRun
+    newer: SortedRun
 
 
 @dataclass
-class Probing:
-    """Bounds under way through a run."""
+class PendingProbe:
+    """An unfinished probe of a run."""
 
     launch: Launch
     starts: Buffer
     ends: Buffer
     size: int
     rows: int
-    """Of the run."""
+    """The size of the run."""
 
 
 class RunEngine:
@@ -71,33 +71,33 @@ class RunEngine:
         self.device = device
 
     def _step(self, size: int) -> int:
-        """Words of a partition in a run of that size."""
-        return STEPS[0][1] if self.is_near else next(step for most, step in STEPS if size <= most)
+        """The words per partition in a run of a given size."""
+        return STEPS[0][1] if self.in_host_memory else next(step for limit, step in STEPS if size <= limit)
 
-    def run(self, words: Array, ids: Ids) -> Run:
-        """A run of sorted tuples, whose arrays the caller gives up; `PAD` more ids can be read."""
-        return self._indexed(len(words), self.device.adopt(words), self.device.adopt(ids, PAD))
+    def run(self, words: Array, ids: Ids) -> SortedRun:
+        """Make a run of sorted tuples. Takes ownership of the arrays; `ID_PADDING` more ids must be readable."""
+        return self._indexed(len(words), self.device.adopt(words), self.device.adopt(ids, ID_PADDING))
 
-    def merge(self, older: Run, newer: Run) -> Run:
-        """One run of two, which are given up; in the host's memory it is begun, and finished when it is needed."""
+    def merge(self, older: SortedRun, newer: SortedRun) -> SortedRun:
+        """Merge two runs into one and free them. In host memory the merge only starts; it is finished on first use."""
         size = older.size + newer.size
-        words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size + PAD, older.ids.dtype)
+        words, ids = self.device.alloc(size, older.words.dtype), self.device.alloc(size + ID_PADDING, older.ids.dtype)
         step = self._step(size)
         index = self.device.alloc(-(-size // step), words.dtype)
-        self._made(older)
-        self._made(newer)
+        self._finish_merge(older)
+        self._finish_merge(newer)
         buffers = [older.words, older.ids, newer.words, newer.ids, words, ids, index]
         launch = self.device.launch("bisort_merger", buffers, (older.size, newer.size, step))
-        run = Run(size, words, ids, index, step, making=Making(launch, older, newer))
-        return run if self.is_near else self._made(run)
+        run = SortedRun(size, words, ids, index, step, pending=PendingMerge(launch, older, newer))
+        return run if self.in_host_memory else self._finish_merge(run)
 
-    def _made(self, run: Run) -> Run:
-        """The run itself, once it is there."""
-        making, run.making = run.making, None
-        if making is not None:
-            self.device.wait(making.launch)
-            self.free(making.older)
-            self.free(making.newer)
+    def _finish_merge(self, run: SortedRun) -> SortedRun:
+        """Wait for the merge that produces a run, if any, and return the run."""
+        pending, run.pending = run.pending, None
+        if pending is not None:
+            self.device.wait(pending.launch)
+            self.free(pending.older)
+            self.free(pending.newer)
         return run
 
     @property
@@ -105,85 +105,88 @@ class RunEngine:
         """Whether the device can `trim`."""
         return TRIMMER in self.device.units
 
-    def trim(self, run: Run, oldest: int) -> Run:
-        """The tuples of a run from id `oldest` on, in place of the run."""
-        self._made(run)
-        words, ids = self.device.alloc(run.size, run.words.dtype), self.device.alloc(run.size + PAD, run.ids.dtype)
+    def trim(self, run: SortedRun, oldest: int) -> SortedRun:
+        """Replace a run by its tuples from id `oldest` on."""
+        self._finish_merge(run)
+        words, ids = (
+            self.device.alloc(run.size, run.words.dtype),
+            self.device.alloc(run.size + ID_PADDING, run.ids.dtype),
+        )
         launch = self.device.launch(TRIMMER, [run.words, run.ids, words, ids], (run.size, oldest))
         left = self.device.wait(launch)["rows"]
         self.free(run)
         return self._indexed(left, words, ids)
 
-    def _indexed(self, size: int, words: Buffer, ids: Buffer) -> Run:
+    def _indexed(self, size: int, words: Buffer, ids: Buffer) -> SortedRun:
         step = self._step(size)
         index = self.device.alloc(-(-size // step), words.dtype)
         self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, step)))
-        return Run(size, words, ids, index, step)
+        return SortedRun(size, words, ids, index, step)
 
     @property
-    def is_near(self) -> bool:
-        """Whether runs lie in the host's own memory."""
+    def in_host_memory(self) -> bool:
+        """Whether the runs are in host memory."""
         return isinstance(self.device, CpuDevice)
 
-    def near(self, run: Run, questions: int) -> HostRun:
-        """A run to be probed by the host itself, with so many questions."""
+    def host_run(self, run: SortedRun, probes: int) -> HostRun:
+        """A run for the host to probe directly, with `probes` probes."""
         assert isinstance(self.device, CpuDevice)
-        self._made(run)
-        self.device.count("bisort_prober", questions)
+        self._finish_merge(run)
+        self.device.count("bisort_prober", probes)
         words = self.device.view(run.words, run.size)
-        if run.size <= DENSE * questions:
+        if run.size <= DENSE * probes:
             return HostRun(words, words, run.size, 1)
         return HostRun(words, self.device.view(run.index, run.index.size), run.size, run.step)
 
-    def free(self, run: Run) -> None:
-        """Give a run back."""
-        self._made(run)
+    def free(self, run: SortedRun) -> None:
+        """Free a run."""
+        self._finish_merge(run)
         for buffer in (run.words, run.ids, run.index):
             self.device.free(buffer)
 
     def send(self, bounds: Array) -> Buffer:
-        """Ascending bounds, to be probed with; their array is given up."""
+        """Send ascending bounds to the device. Takes ownership of the array."""
         return self.device.adopt(bounds)
 
-    def unsend(self, bounds: list[Buffer]) -> None:
-        """Give bounds back that no probe under way needs; those in the host's memory are still the sender's."""
-        if not self.is_near:
+    def free_bounds(self, bounds: list[Buffer]) -> None:
+        """Free bounds that no unfinished probe needs. In host memory they still belong to the sender."""
+        if not self.in_host_memory:
             for buffer in bounds:
                 self.device.free(buffer)
 
-    def probe(self, run: Run, low: Buffer, high: Buffer, size: int) -> Probing:
-        """Start looking `size` bounds up in a run."""
-        self._made(run)
+    def probe(self, run: SortedRun, low: Buffer, high: Buffer, size: int) -> PendingProbe:
+        """Start to look up `size` bounds in a run."""
+        self._finish_merge(run)
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         buffers = [run.words, run.index, low, high, starts, ends]
         launch = self.device.launch("bisort_prober", buffers, (run.size, run.step, size))
-        return Probing(launch, starts, ends, size, run.size)
+        return PendingProbe(launch, starts, ends, size, run.size)
 
-    def probe_band(self, run: Run, keys: Buffer, band: tuple[int, int], size: int) -> Probing:
-        """Start looking up the ranges so far below and above `size` ascending keys; the device makes the bounds."""
-        self._made(run)
+    def probe_band(self, run: SortedRun, keys: Buffer, band: tuple[int, int], size: int) -> PendingProbe:
+        """Start to look up the band around each of `size` ascending keys. The device computes the bounds."""
+        self._finish_merge(run)
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         scalars = (run.size, run.step, size, *band, 0, int(np.iinfo(run.words.dtype).max))
         launch = self.device.launch(BAND_PROBER, [run.words, run.index, keys, starts, ends], scalars)
-        return Probing(launch, starts, ends, size, run.size)
+        return PendingProbe(launch, starts, ends, size, run.size)
 
-    def places(self, probing: Probing) -> tuple[Ids, Ids]:
-        """Wait for a probe; where bound q's partners begin and end in the run."""
+    def match_bounds(self, probing: PendingProbe) -> tuple[Ids, Ids]:
+        """Wait for a probe. Returns where the partners of each bound begin and end in the run."""
         self.device.wait(probing.launch)
         starts, ends = self.device.view(probing.starts, probing.size), self.device.view(probing.ends, probing.size)
-        if not self.is_near and probing.size and max(int(starts.max()), int(ends.max())) > probing.rows:
-            # Kernels trust what they are given: a device that has gone wrong must not take this process with it.
+        if not self.in_host_memory and probing.size and max(int(starts.max()), int(ends.max())) > probing.rows:
+            # Kernels do not check their input: a faulty device must not crash this process.
             raise DeviceFault(f"device {self.device.name!r} found tuples beyond the end of a run of {probing.rows}")
         return starts, ends
 
-    def forget(self, probing: Probing) -> None:
-        """Give what a probe found back."""
+    def free_probe(self, probing: PendingProbe) -> None:
+        """Free the results of a probe."""
         self.device.free(probing.starts)
         self.device.free(probing.ends)
 
-    def ids(self, run: Run) -> Ids:
-        """The ids of a run, in its order; `PAD` more can be read."""
+    def ids(self, run: SortedRun) -> Ids:
+        """The ids of a run, in its order. `ID_PADDING` more can be read."""
         if run.mirror is None:
-            # The buffer is that much longer, so that the copy is too.
-            run.mirror = self.device.view(run.ids, run.size + PAD)
+            # The buffer has this padding, so the copy has it too.
+            run.mirror = self.device.view(run.ids, run.size + ID_PADDING)
         return run.mirror

@@ -1,10 +1,11 @@
-"""What a subwindow is: a stretch of one side's tuples, put in batch by batch and dropped as a whole (PanJoin, III-A).
+"""The interface of a subwindow: a range of one side's tuples, filled by batches and dropped at once (PanJoin, III-A).
 
-A window is a chain of subwindows (`chain.py`). Each has a *structure* that finds its tuples by key word:
-BI-Sort, RaP-Table or WiB+-Tree. Here is the one seam between the chain and the structures: sorted batches go in, sorted
-questions are put, and `Records` come out, which stay records until somebody wants the pairs (`match_collector.py`).
+A window is a chain of subwindows (`chain.py`). Each has a *structure* that finds its tuples by key word: BI-Sort,
+RaP-Table or WiB+-Tree. This module is the only interface between the chain and the structures: a structure takes
+sorted batches and sorted range probes, and returns `MatchRanges`. `match_collector.py` turns those into pairs, if pairs
+are wanted.
 
-A tuple in a subwindow is known by its *id*: its position in the stream less the subwindow's first position, 32 bits.
+A tuple in a subwindow has a 32-bit *id*: its position in the stream minus the subwindow's first position.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from millrace.host.device.contract import Device
 from millrace.host.runtime.huge_pages import SPARE
 from millrace.host.runtime.team import Team
 
-PAD = 4
-"""Ids that may be read beyond the end of an array of them."""
-MOST_ROWS = 1 << 31
-"""The most positions that a subwindow may span."""
+ID_PADDING = 4
+"""Ids that can be read beyond the end of an id array."""
+MAX_ROWS = 1 << 31
+"""The maximum number of positions of a subwindow."""
 
 
-def roomy(values: Array) -> Array:
-    """A copy with two cache lines behind it that can be read, as all arrays of an arena have."""
-    room = np.empty(len(values) + SPARE // values.itemsize, values.dtype)
-    room[: len(values)] = values
-    return room[: len(values)]
+def padded(values: Array) -> Array:
+    """A copy with two readable cache lines after it, as all arrays of an arena have."""
+    memory = np.empty(len(values) + SPARE // values.itemsize, values.dtype)
+    memory[: len(values)] = values
+    return memory[: len(values)]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Tuples to put in, sorted by word, equal words by id. Ids are above all those put in before.
+class InsertBatch:
+    """Tuples to insert, sorted by word, equal words by id. Ids are above all those inserted before.
 
-    The structure takes the arrays over; `PAD` more ids and two cache lines more of words can be read.
+    The structure takes ownership of the arrays. `ID_PADDING` ids and two cache lines of words after them are readable.
     """
 
     words: Array
@@ -50,17 +51,17 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Questions:
-    """Closed ranges of words, none empty, ascending by `low`; `who[q]` is the number of the tuple that asks.
+class RangeProbes:
+    """Closed ranges of words, none empty, ascending by `low`. `probe_tuple[q]` is the number of the tuple of probe q.
 
-    A tuple may ask for several `ranges`; `slot[q]` is then the range's number times all tuples, plus `who[q]`. `rising`
-    says that `high` is ascending too, as it is in every band of constant width. Where `band` is given, `low` and `high`
-    are the words in `keys`, moved down and up by so much, saturating: some devices can do that themselves.
+    A tuple may have several `ranges`: `slot[q]` is the number of the range times the number of tuples, plus
+    `probe_tuple[q]`. `rising`: `high` is ascending too, as in every band of constant width. If `band` is given, `low`
+    and `high` are the words in `keys` minus and plus its two widths, saturating; some devices compute that themselves.
     """
 
     low: Array
     high: Array
-    who: npt.NDArray[np.uint32]
+    probe_tuple: npt.NDArray[np.uint32]
     rising: bool
     slot: npt.NDArray[np.uint32]
     ranges: int = 1
@@ -73,10 +74,10 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Intervals:
-    """Which positions the asking tuples may meet: `begin[who] <= position < end[who]`.
+class VisibleIntervals:
+    """The positions visible to each probing tuple: `begin[probe_tuple] <= position < end[probe_tuple]`.
 
-    One entry only where all tuples have the same reach, which is the common case of a push to one side.
+    Only one entry if they are the same for all tuples, which is the usual case of a push to one side.
     """
 
     begin: Positions
@@ -84,23 +85,23 @@ class Intervals:
 
     @property
     def stride(self) -> int:
-        """What to multiply a tuple's number with to find its entry: 1, or 0 where there is only one."""
+        """The factor from a tuple's number to its entry: 1, or 0 if there is only one entry."""
         return int(len(self.begin) > 1)
 
     def covers(self, first: int, end: int) -> bool:
-        """Whether every tuple may meet all of these positions (reaches never move back)."""
+        """Whether all of these positions are visible to every tuple (intervals never move back)."""
         return bool(self.begin[-1] <= first and end <= self.end[0])
 
     def misses(self, first: int, end: int) -> bool:
-        """Whether no tuple may meet any of these positions."""
+        """Whether none of these positions is visible to any tuple."""
         return bool(end <= self.begin[0] or self.end[-1] <= first)
 
 
 @dataclass(frozen=True)
 class HostRun:
-    """A sorted run that lies in this memory, with its sampled index; two cache lines can be read beyond either's end.
+    """A sorted run in host memory, with its sampled index. Two cache lines are readable beyond the end of each.
 
-    Where there are few words for each question, `step` is 1 and the words are their own index.
+    If there are few words per probe, `step` is 1 and the words are their own index.
     """
 
     words: Array
@@ -110,12 +111,12 @@ class HostRun:
 
 
 @dataclass(frozen=True)
-class Records:
-    """What a structure found: question q's partners are `ids[starts[q]]` to `ids[ends[q]]`, the latter left out.
+class MatchRanges:
+    """The matches of a structure: probe q's partners are `ids[starts[q]]` up to, but not including, `ids[ends[q]]`.
 
-    Those out of reach are still among them where `check` is set. Ids count from position `first`, and can be read `PAD`
-    beyond their end; they are asked for only if they are needed. Instead of starts and ends there may be the `run` to
-    look them up in, where ids are wanted and questions are `rising`.
+    If `check` is set, they may include partners that are not visible. Ids count from position `first`; `ID_PADDING`
+    more are readable. `ids` is called only if they are needed. Instead of starts and ends there may be the `run` to
+    look them up in, if ids are wanted and probes are `rising`.
     """
 
     starts: Ids
@@ -128,8 +129,8 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Site:
-    """What a structure works with. `capacity` is how many tuples the subwindow is meant for; a few more may come."""
+class StructureContext:
+    """The parameters of a structure. `capacity`: the planned number of tuples; slightly more may be inserted."""
 
     word: np.dtype[np.unsignedinteger]
     capacity: int
@@ -141,44 +142,44 @@ class Structure(ABC):
     """The index of one subwindow, whose first tuple has position `first`."""
 
     name: str
-    """As in the argument `index=`."""
+    """The name in the argument `index=`."""
     needs: frozenset[str] = frozenset()
-    """The units that a device must offer; without any the structure is for the CPU."""
+    """The units that a device must offer. If empty, the structure runs on the CPU only."""
 
-    def __init__(self, site: Site, first: int) -> None:
+    def __init__(self, context: StructureContext, first: int) -> None:
         """Empty."""
-        self.site = site
+        self.context = context
         self.first = first
 
-    def successor(self, site: Site, first: int) -> Structure:
-        """An empty structure for the next subwindow, which may learn from this one."""
-        return type(self)(site, first)
+    def successor(self, context: StructureContext, first: int) -> Structure:
+        """An empty structure for the next subwindow, which may use statistics of this one."""
+        return type(self)(context, first)
 
     @abstractmethod
-    def insert(self, batch: Batch) -> None:
-        """Put tuples in."""
+    def insert(self, batch: InsertBatch) -> None:
+        """Insert tuples."""
 
     @abstractmethod
-    def probe(self, questions: Questions, reach: Intervals | None, want: bool) -> list[Records]:
-        """Look questions up, oldest tuples first; without a `reach` all tuples count. `want`: ids will be asked for."""
+    def probe(self, probes: RangeProbes, visible: VisibleIntervals | None, want: bool) -> list[MatchRanges]:
+        """Look up probes, oldest tuples first. Without `visible`, all tuples are. `want`: ids will be needed."""
 
     def trim(self, oldest: int) -> bool:
-        """Let tuples below position `oldest` go, so that counts need no look at them; false where that does not pay."""
+        """Drop tuples below position `oldest`, so that counting need not check them. False if that does not pay off."""
         return False
 
-    def tidy(self) -> None:  # noqa: B027 - most structures are tidy at once
-        """Do what can wait until the answers of a step are out."""
+    def maintain(self) -> None:  # noqa: B027 - most structures need no maintenance
+        """Do maintenance that is deferred to the end of a step."""
 
-    def seal(self) -> None:  # noqa: B027 - most structures stay as they are
-        """No more tuples will come."""
+    def seal(self) -> None:  # noqa: B027 - most structures do not change then
+        """Prepare for reading only: no more tuples will be inserted."""
 
-    def release(self) -> None:  # noqa: B027 - most structures have nothing to give back
-        """Give everything back."""
+    def release(self) -> None:  # noqa: B027 - most structures have nothing to free
+        """Free all memory of the device and the arena."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many tuples are in."""
+        """The number of tuples."""
 
     def counters(self) -> dict[str, int]:
-        """What the structure has done; `boundaries` counts structural changes: merges, splits, full entries."""
+        """Counters; `boundaries` counts structural changes: merges, splits, full entries."""
         return {}

@@ -1,10 +1,10 @@
 """`index="wib"`: WiB+-Tree, a subwindow as a B+-tree with wide unsorted leaves in an LLAT (PanJoin, III-C).
 
-Slower than RaP-Table, but it needs no predecessor to learn from, and keys that wander, like ids and timestamps, stay
-balanced. The kernels are in `wibtree_kernel.py`; here the arrays they work on are owned and grown.
+Slower than RaP-Table, but it needs no predecessor to learn from, and it stays balanced when keys drift, like ids and
+timestamps. This class owns and enlarges the arrays; the kernels are in `wibtree_nodes.py` and `wibtree_kernel.py`.
 
-Limits: no deletion, as the whole subwindow goes. Memory grows with the leaves there are: full ones where keys
-increase or decrease, some two thirds full where they are random, a quarter full at worst.
+Limits: no deletion, since a subwindow is dropped in one piece. Memory grows with the number of leaves: they are full
+where keys increase or decrease, about two thirds full where keys are random, and a quarter full in the worst case.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.join.panjoin import wibtree_kernel as wk
-from millrace.host.join.panjoin.llat import NEXT, POINTER, RIGHT, TAIL, Arrays, Llat, LlatStructure, Scalars
-from millrace.host.join.panjoin.subwindow import Batch, Site
+from millrace.host.join.panjoin import wibtree_nodes as wn
+from millrace.host.join.panjoin.llat import Llat, LlatStructure
+from millrace.host.join.panjoin.llat_entries import NEXT, POINTER, RIGHT, TAIL
+from millrace.host.join.panjoin.llat_probe import Arrays, Scalars
+from millrace.host.join.panjoin.subwindow import InsertBatch, StructureContext
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.jit import Share
 
 LEAF = 64
-"""Tuples of a leaf. Of 48 to 128 measured, larger ones insert up to a quarter faster, smaller ones probe as much."""
+"""Tuples of a leaf. Measured from 48 to 128: larger leaves insert, smaller ones probe up to a quarter faster."""
 _FILL = 0.6
 """How full leaves are expected to be, a little below what random keys give (ln 2)."""
 _GROWTH = 1.5
-"""How many times more entries or nodes there are after they did not suffice."""
+"""By which factor entries and nodes grow when they run out."""
 
 
 class WibTree(LlatStructure):
@@ -31,33 +34,33 @@ class WibTree(LlatStructure):
 
     name = "wib"
 
-    def __init__(self, site: Site, first: int) -> None:
+    def __init__(self, context: StructureContext, first: int) -> None:
         """One empty leaf."""
-        super().__init__(site, first)
-        entries = int(site.capacity / (_FILL * LEAF)) + 2
-        self.llat = llat = Llat(site.word, LEAF, entries)
+        super().__init__(context, first)
+        entries = int(context.capacity / (_FILL * LEAF)) + 2
+        self.llat = llat = Llat(context.word, LEAF, entries)
         llat.metas[0, [NEXT, RIGHT]], llat.metas[0, TAIL] = -1, 0
         llat.table[POINTER] = 1
         self.table = address(llat.table)
-        self._make_nodes(2 * entries // wk.FANOUT + wk.DEEPEST)
+        self._make_nodes(2 * entries // wn.FANOUT + wn.MAX_HEIGHT)
 
     def _make_nodes(self, nodes: int) -> None:
-        self.keys = np.zeros((nodes, wk.FANOUT), self.site.word)
-        self.children = np.zeros((nodes, wk.FANOUT), np.int32)
+        self.keys = np.zeros((nodes, wn.FANOUT), self.context.word)
+        self.children = np.zeros((nodes, wn.FANOUT), np.int32)
         self.fills = np.zeros(nodes, np.int32)
         table = self.llat.table
-        table[wk.KEYS], table[wk.CHILDREN], table[wk.FILLS] = map(address, (self.keys, self.children, self.fills))
-        table[wk.NODES] = nodes
+        table[wn.KEYS], table[wn.CHILDREN], table[wn.FILLS] = map(address, (self.keys, self.children, self.fills))
+        table[wn.NODES] = nodes
 
     def _grow(self) -> None:
-        """More entries, and more nodes in the same measure."""
+        """Enlarge entries and nodes by the same factor."""
         keys, children, fills = self.keys, self.children, self.fills
         self.llat.grow(int(_GROWTH * self.llat.entries) + 1)
         self._make_nodes(int(_GROWTH * len(fills)))
         self.keys[: len(fills)], self.children[: len(fills)], self.fills[: len(fills)] = keys, children, fills
 
-    def insert(self, batch: Batch) -> None:
-        """Put a sorted batch in; the kernel comes back when entries or nodes do not suffice."""
+    def insert(self, batch: InsertBatch) -> None:
+        """Insert a sorted batch. The kernel returns early when entries or nodes run out, and is then called again."""
         n = len(batch.words)
         done = wk.insert(self.table, batch.words, batch.ids, 0, self.like)
         while done < n:
@@ -69,8 +72,8 @@ class WibTree(LlatStructure):
         return wk.probe_alone(job, scalars, arrays, self.like)
 
     def _prober(self) -> Share:
-        return wk.probe32 if self.site.word.itemsize == 4 else wk.probe64
+        return wk.probe32 if self.context.word.itemsize == 4 else wk.probe64
 
     def counters(self) -> dict[str, int]:
-        """Leaves split off."""
-        return {"boundaries": int(self.llat.table[wk.SPLITS])}
+        """The number of leaf splits."""
+        return {"boundaries": int(self.llat.table[wn.SPLITS])}

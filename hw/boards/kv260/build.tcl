@@ -1,6 +1,6 @@
-# A Kria KV260: the K26 module on its carrier. `millrace image build kv260` runs this by Vivado, with a folder and the build hash.
+# A Kria KV260: the K26 module on its carrier. `millrace image build kv260` runs this in Vivado, with a folder and the build hash.
 #
-# Settings are those of board.toml; a test compares them. Needs Vivado: nothing here was built or run on a board yet.
+# Settings are those of board.toml; a test compares them. Needs Vivado. Not built with Vivado or run on a board yet.
 
 set here [file dirname [file normalize [info script]]]
 source [file join $here .. zynqmp build.tcl]

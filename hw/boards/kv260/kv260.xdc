@@ -1,3 +1,3 @@
-# A Kria KV260: the K26 module on its carrier. The design has no pins of its own: all ways lead through the processing system.
-# Clocks come with the block design.
+# A Kria KV260: the K26 module on its carrier. The design has no pins: all connections use the processing system.
+# The block design defines the clocks.
 set_property BITSTREAM.GENERAL.COMPRESS TRUE [current_design]

@@ -1,6 +1,6 @@
-// bisort_engine for a Vivado block design: plain Verilog, since a module reference must not be SystemVerilog, and interfaces by attribute.
+// bisort_engine for a Vivado block design: plain Verilog, as a module reference must not be SystemVerilog; interfaces by attribute.
 //
-// One cluster, thus one memory port: the engine is its own DMA. The reset is active high.
+// One cluster, so one memory port; the engine accesses memory itself, without a DMA. The reset is active high.
 
 `default_nettype none
 

@@ -1,7 +1,7 @@
 # The block design of Zynq UltraScale+ boards: processing system, engine, two SmartConnects, one clock and its reset. Needs Vivado.
 #
-# The engine's registers are behind M_AXI_HPM0_FPD; its memory port goes to S_AXI_HP0_FPD, so it is its own DMA and reads and
-# writes the buffers that PYNQ allocates. The interrupt is wired to the processing system, though the driver asks registers instead.
+# The engine's registers are behind M_AXI_HPM0_FPD; its memory port is connected to S_AXI_HP0_FPD, so the engine itself
+# reads and writes the buffers that PYNQ allocates. The interrupt is connected to the processing system; the driver polls registers.
 
 namespace eval millrace {
     variable engine bisort_engine_0

@@ -1,6 +1,6 @@
 # Builds bitstream and hardware description for a Zynq UltraScale+ board; needs Vivado. Board folders source this file.
 #
-# millrace::build SETTINGS OUT HASH makes OUT/millrace.bit and OUT/millrace.hwh. A build that misses its clock is an error.
+# millrace::build SETTINGS OUT HASH writes OUT/millrace.bit and OUT/millrace.hwh. A build that misses its clock fails.
 
 source [file join [file dirname [file normalize [info script]]] block_design.tcl]
 
@@ -8,7 +8,7 @@ namespace eval millrace {
     variable here [file dirname [file normalize [info script]]]
 }
 
-# settings: as for block_design, with part; hash: 16 hexadecimal digits, what BUILD_HASH shows.
+# settings: as for block_design, plus part; hash: 16 hexadecimal digits, the value of BUILD_HASH.
 proc millrace::build {settings out hash} {
     variable here
     if {![regexp {^[0-9a-f]{16}$} $hash]} {
@@ -49,7 +49,7 @@ proc millrace::build {settings out hash} {
     report_timing_summary -file [file join $out timing.rpt]
 }
 
-# What a board's script does with its settings and what it was called with.
+# Entry point of a board's script: takes its settings, and the folder and hash from the command line.
 proc millrace::main {settings arguments} {
     if {[llength $arguments] != 2} {
         error "usage: vivado -mode batch -source build.tcl -tclargs OUT HASH"

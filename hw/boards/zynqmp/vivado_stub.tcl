@@ -1,8 +1,8 @@
-# Stands in Vivado's place while a build script is checked: `tclsh vivado_stub.tcl SCRIPT OUT HASH PORTS`.
+# Stubs of Vivado's commands, to check a build script: `tclsh vivado_stub.tcl SCRIPT OUT HASH PORTS`.
 #
-# It knows the commands that the scripts use, their options, and the pins of the cells they make; PORTS are the parameters of
-# bisort_engine_bd. Anything else is an error: an unknown command or option, a cell or pin that is not there, an input that stays
-# open, a file that does not exist. What was set is told on stdout, a name and a value per line, separated by a tab.
+# Implements the commands that the scripts use, their options, and the pins of the cells they create; PORTS are the parameters of
+# bisort_engine_bd. Anything else is an error: an unknown command or option, a missing cell or pin, an unconnected input, a missing
+# file. Prints every property that was set to stdout, a name and a value per line, separated by a tab.
 
 lassign $argv script out hash ports
 
@@ -151,7 +151,7 @@ proc validate_bd_design {} {
     }
 }
 
-# What a run leaves behind, so that the script finds it.
+# Creates the files of a run, so that the script finds them.
 proc launch_runs {run args} {
     check_options launch_runs $args
     set project [file join $::out project]

@@ -1,5 +1,5 @@
-"""Benchmarks: our work and its peers, side by side in one run. `millrace bench` runs them.
+"""Benchmarks: our joins and indexes against other tools (peers), measured in the same run. `millrace bench` runs them.
 
-`catalog` names the benches; `harness` measures any of them; `rows` makes result lines. A bench is a module with
-`cases(options)`; peers live in `millrace.bench.peers`. Everything here is loaded only when a bench runs.
+`catalog.py` lists the benches, `harness.py` measures them, `rows.py` makes the result lines, `targets.py` checks the
+speed targets. A bench is a module with `cases(options)`; peers are in `peers/`. Loaded only when a bench runs.
 """

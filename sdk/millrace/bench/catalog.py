@@ -1,4 +1,4 @@
-"""The benches by name; a bench's module is loaded only when it runs."""
+"""The list of benches by name. A bench's module is imported only when the bench runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.window_join",
         "band join of two streams in count windows, against NumPy, DuckDB, Polars and a C++ std::multimap",
     ),
-    "join": Bench("millrace.bench.join", "band join of two whole tables, against DuckDB, Polars and sorted NumPy"),
+    "join": Bench("millrace.bench.join", "band join of two tables, against DuckDB, Polars and sorted NumPy"),
     "structures": Bench(
         "millrace.bench.structures",
-        "one subwindow of BI-Sort, RaP-Table and WiB+-Tree: inserting, probing, counting, balance; beside NumPy",
+        "one subwindow of BI-Sort, RaP-Table and WiB+-Tree: inserting, probing, counting, balance; against NumPy",
     ),
     "lookup": Bench(
         "millrace.bench.lookup",
@@ -36,16 +36,16 @@ BENCHES: dict[str, Bench] = {
     ),
     "update": Bench(
         "millrace.bench.update",
-        "changes of an ordered index, alone and among lookups, against rebuilding it and a C++ std::multimap",
+        "updates of an ordered index, alone and mixed with lookups, against rebuilding it and a C++ std::multimap",
     ),
     "pipeline": Bench(
         "millrace.bench.pipeline",
-        "buckets of lookups by host and device: sequential, pipelined, double-buffered, balanced; at set speeds",
+        "lookup buckets on host and device: sequential, pipelined, double-buffered, balanced; at simulated speeds",
         traced=True,
     ),
     "hardware": Bench(
         "millrace.bench.hardware",
-        "the simulated FPGA engine: tuples merged and probed per cycle, against lanes, bandwidth and a written model",
+        "the simulated FPGA engine: tuples merged and probed per cycle, against lanes, bandwidth and a model",
     ),
     "spark": Bench(
         "millrace.spark.tools.bench",
@@ -59,7 +59,7 @@ BENCHES: dict[str, Bench] = {
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """The benches to run: those named, each once, or all."""
+    """The benches to run: the named ones without duplicates, or all."""
     for name in names:
         if name not in BENCHES:
             raise ArgumentError(f"there is no bench {name!r}; there are: {', '.join(BENCHES)}")
@@ -67,14 +67,14 @@ def check_names(names: Sequence[str]) -> list[str]:
 
 
 def check_traced(names: Sequence[str]) -> None:
-    """Refuse to write a trace of benches that have none."""
-    able = [name for name, bench in BENCHES.items() if bench.traced]
-    if any(name not in able for name in names):
-        raise ArgumentError(f"--trace is for {', '.join(able)} alone; given {', '.join(names)}")
+    """Reject `--trace` for benches that cannot write one."""
+    traceable = [name for name, bench in BENCHES.items() if bench.traced]
+    if any(name not in traceable for name in names):
+        raise ArgumentError(f"--trace is for {', '.join(traceable)} alone; given {', '.join(names)}")
 
 
 def cases(name: str, options: Options) -> list[Case]:
-    """The cases of a bench that the options keep."""
+    """The cases of a bench that match `options.only`."""
     every: list[Case] = list(import_module(BENCHES[name].module).cases(options))
     kept = [case for case in every if options.only in case.name]
     if not kept:
@@ -85,7 +85,7 @@ def cases(name: str, options: Options) -> list[Case]:
 
 
 def run(name: str, options: Options, progress: Progress) -> Iterator[Result]:
-    """Measure a bench case by case; progress goes from 0 to 1 over all of them."""
+    """Measure a bench case by case; progress runs from 0 to 1 over all cases."""
     chosen = cases(name, options)
     for number, case in enumerate(chosen):
 

@@ -1,11 +1,11 @@
-"""The cases `csim-…` of bench `hardware`: the device `hls`, HLS C++ run by g++, in tuples per second of this machine.
+"""The `csim-…` cases of bench `hardware`: the device `hls` (HLS C++ compiled by g++), in tuples/s of this machine.
 
-- `csim-merge-w…`: a batch into a run, and one run into another as long, the index made on the way.
-- `csim-probe-w…`: a batch in a run whose index is on the chip, and a batch as long as the run; a tuple is a lower and
-  an upper bound.
+- `csim-merge-w…`: merges a batch into a run, and two runs of equal length; the merge also writes the sampled index.
+- `csim-probe-w…`: probes a run whose index is on the chip with a batch, and with as many tuples as the run has. A
+  tuple is a lower and an upper bound.
 
-C simulation has no clock: these numbers tell how much can be tested in a second, and nothing of hardware. The peers are
-`bar`, the 8 million tuples a second that were promised, and `numpy`, which does the same by sorting and by searching.
+C simulation has no clock: these numbers say how much a test can simulate per second, nothing about hardware. The peers
+are `bar`, the target of 8 million tuples/s, and `numpy`, which sorts and searches the same data.
 """
 
 from __future__ import annotations
@@ -14,60 +14,60 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from millrace.bench.engine_work import Merging, Probing, Work, least_step, power
+from millrace.bench.engine_work import Merging, Probing, Work, min_step, power
 from millrace.bench.harness import Answer, Case, Contender, PeerMissing
 from millrace.errors import DeviceUnavailable
 from millrace.registry import device
 
 LANES = (1, 4, 8)
-BAR = 8e6
-"""Tuples a second."""
+TARGET_SPEED = 8e6
+"""Tuples per second."""
 
 
 def cases(size: int, batch: int, parts: int) -> Iterator[Case]:
-    """For each number of lanes: merging and probing, by small and by large batches."""
+    """For each number of lanes: merging and probing, with small and large batches."""
     for lanes in LANES:
         name = f"hls:w{lanes}"
         for short in (batch, size):
-            work = Merging(name, size, short, least_step(size + short, parts))
+            work = Merging(name, size, short, min_step(size + short, parts))
             yield _case(f"csim-merge-w{lanes}-{power(size)}-batch{short}", work)
-        for asking in (batch, size):
-            probing = Probing(name, size, asking, least_step(size, parts), resident=True)
-            yield _case(f"csim-probe-w{lanes}-{power(size)}-batch{asking}", probing)
+        for probe_batch in (batch, size):
+            probing = Probing(name, size, probe_batch, min_step(size, parts), resident=True)
+            yield _case(f"csim-probe-w{lanes}-{power(size)}-batch{probe_batch}", probing)
 
 
 def _case(name: str, work: Work) -> Case:
     contenders = [
         Contender(f"bisort on {work.device}", partial(Simulated, work), "bisort", work.device, "hls"),
-        Contender("bar", partial(Bar, work), answers=False),
+        Contender("bar", partial(FixedSpeed, work), answers=False),
         Contender("numpy", partial(InNumpy, work)),
     ]
     return Case(name, "tuples/s", contenders, work.facts, check_steps=1)
 
 
 class Simulated:
-    """The C simulation: every step launches the same again."""
+    """The C simulation: every step repeats the same launch."""
 
     def __init__(self, work: Work) -> None:
-        """Builds it if this shape was never built before."""
+        """Builds the simulation on the first use of this shape."""
         try:
             self._device = device(work.device)
         except DeviceUnavailable as reason:
             raise PeerMissing(str(reason)) from reason
-        self._rows, self._job = work.rows, work.job(self._device, work.make())
+        self._rows, self._launch = work.rows, work.prepare(self._device, work.make())
 
     def step(self) -> tuple[float, float]:
-        """One launch, until it has ended."""
+        """Run one launch to its end."""
         start = time.perf_counter()
-        self._job.run()
+        self._launch.run()
         return self._rows, time.perf_counter() - start
 
     def answer(self) -> Answer:
-        """Out of the device's memory."""
-        return self._job.answer()
+        """The results, read from the device's memory."""
+        return self._launch.answer()
 
     def pause(self) -> None:
-        """Buffers stay where they are."""
+        """Keeps its buffers."""
 
     def close(self) -> None:
         """Close the device."""
@@ -75,48 +75,48 @@ class Simulated:
 
 
 class InNumpy:
-    """NumPy at the same work."""
+    """The same work in NumPy."""
 
     def __init__(self, work: Work) -> None:
-        """Makes the data."""
+        """Generate the data."""
         self._work, self._made = work, work.make()
         self._answer: Answer = {}
 
     def step(self) -> tuple[float, float]:
-        """One call."""
+        """One NumPy call."""
         start = time.perf_counter()
         self._answer = self._work.expected(self._made)
         return self._work.rows, time.perf_counter() - start
 
     def answer(self) -> Answer:
-        """The last one."""
+        """The result of the last step."""
         return self._answer
 
     def pause(self) -> None:
-        """Forget it."""
+        """Drop the last result."""
         self._answer = {}
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-class Bar:
-    """A contender that always does what was promised."""
+class FixedSpeed:
+    """A contender that always reports the target speed."""
 
     def __init__(self, work: Work) -> None:
-        """As much work as the others."""
+        """The same amount of work as the others."""
         self._rows = work.rows
 
     def step(self) -> tuple[float, float]:
-        """In no time, but told as the promise has it."""
-        return self._rows, self._rows / BAR
+        """Do nothing; report the time that the target allows."""
+        return self._rows, self._rows / TARGET_SPEED
 
     def answer(self) -> Answer:
-        """None."""
+        """No result."""
         return {}
 
     def pause(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,7 +1,7 @@
-"""Commands for an engine as work of a bench: what goes in, what NumPy says comes out, and what an engine's means allow.
+"""Engine commands as bench work: input data, expected results from NumPy, and lower bounds on the cycles.
 
-Used by the benches of simulated engines (`hardware.py`, `csim.py`). The data are the same whenever they are made. Words
-have 64 bits. PanJoin, IV and V-B.
+Used by the benches of simulated engines (`hardware.py`, `csim.py`). The data depend only on the sizes (fixed seed).
+Words have 64 bits. PanJoin, IV and V-B.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ Array = npt.NDArray[Any]
 
 
 class Engine(Protocol):
-    """What is used of `sim.performance.Engine`."""
+    """The part of `sim.performance.Engine` that the benches use."""
 
     @property
     def tuples_per_cycle(self) -> int:
-        """Of all mergers."""
+        """Of all mergers together."""
 
     @property
     def bytes_per_cycle(self) -> float:
-        """Of the memory."""
+        """Memory bandwidth."""
 
     def merge(self, a_n: int, b_n: int, step: int | None = None) -> float:
-        """Cycles foretold."""
+        """Predicted cycles."""
 
     def probe(self, size: int, bounds: int, step: int, resident: bool) -> float:
-        """Cycles foretold."""
+        """Predicted cycles."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """A launch whose buffers are in place; it may be run again."""
+class PreparedLaunch:
+    """A launch with all buffers allocated and filled; it can run repeatedly."""
 
     device: Device
     unit: str
@@ -54,17 +54,17 @@ class Job:
     scalars: tuple[int, ...]
 
     def run(self) -> Mapping[str, int]:
-        """The launch's counters."""
+        """Run it; returns the launch's counters."""
         return self.device.wait(self.device.launch(self.unit, [*self.given, *self.out.values()], self.scalars))
 
     def answer(self) -> Answer:
-        """What lies in the device's memory after it."""
+        """The output buffers, read from the device."""
         return {name: self.device.read(buffer, 0, buffer.size) for name, buffer in self.out.items()}
 
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """A command for an engine; the data are the same whenever they are made."""
+    """A command for an engine, with data from a fixed seed."""
 
     device: str
 
@@ -72,13 +72,13 @@ class Work(ABC):
 
     @property
     def engine(self) -> Engine:
-        """The written model of the device, by name like the device itself."""
+        """The performance model of the device, found by the device's name."""
         module = import_module("millrace.sim.performance")
         return cast(Engine, module.engine(self.device, WORD.itemsize * 8))
 
     @property
     def ideal(self) -> bool:
-        """Whether only the ports limit the memory, which read and write at the same time."""
+        """Whether memory is limited by its ports alone, which read and write at the same time."""
         return not self.device.endswith("ddr3")
 
     @property
@@ -89,32 +89,32 @@ class Work(ABC):
     @property
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What a result line says of the work."""
+        """What a result line reports about the work."""
 
     @abstractmethod
     def make(self) -> list[Array]:
-        """The arrays that go in."""
+        """The input arrays."""
 
     @abstractmethod
-    def job(self, opened: Device, made: Sequence[Array]) -> Job:
-        """All of it in a device's memory, ready to run; whatever must be on the chip before is there."""
+    def prepare(self, opened: Device, made: Sequence[Array]) -> PreparedLaunch:
+        """Copy the data to the device and load what must be on the chip before the launch."""
 
     @abstractmethod
     def expected(self, made: Sequence[Array]) -> Answer:
-        """The answer of NumPy."""
+        """The expected result, from NumPy."""
 
     @abstractmethod
     def bound(self, answer: Answer) -> float:
-        """The fewest cycles that the means allow."""
+        """The minimum number of cycles that lanes or bandwidth allow."""
 
     @abstractmethod
-    def foretold(self) -> float:
-        """The cycles that the model foretells."""
+    def predicted_cycles(self) -> float:
+        """The cycles that the performance model predicts."""
 
 
 @dataclass(frozen=True)
 class Merging(Work):
-    """A run of `short` tuples into one of `long`, and the index."""
+    """Merges a run of `short` tuples into one of `long`, and writes the sampled index."""
 
     long: int
     short: int
@@ -137,35 +137,37 @@ class Merging(Work):
         long, short = (np.sort(rng.integers(0, 1 << 63, size, dtype=WORD)) for size in (self.long, self.short))
         return [long, ids[: self.long], short, ids[self.long :]]
 
-    def job(self, opened: Device, made: Sequence[Array]) -> Job:
+    def prepare(self, opened: Device, made: Sequence[Array]) -> PreparedLaunch:
         """One launch of the merger."""
         samples = -(-self.rows // self.step)
         out = [opened.alloc(self.rows, WORD), opened.alloc(self.rows, ID), opened.alloc(samples, WORD)]
         runs = [_put(opened, array) for array in made]
         scalars = (self.long, self.short, self.step)
-        return Job(opened, "bisort_merger", runs, dict(zip(("words", "ids", "index"), out, strict=True)), scalars)
+        return PreparedLaunch(
+            opened, "bisort_merger", runs, dict(zip(("words", "ids", "index"), out, strict=True)), scalars
+        )
 
     def expected(self, made: Sequence[Array]) -> Answer:
-        """A stable sort, since equal words have ascending ids."""
+        """A stable sort: equal words have ascending ids."""
         words, ids = np.concatenate([made[0], made[2]]), np.concatenate([made[1], made[3]])
         order = np.argsort(words, kind="stable")
         return {"words": words[order], "ids": ids[order], "index": words[order][:: self.step]}
 
     def bound(self, answer: Answer) -> float:
-        """All lanes full in every cycle, or everything read and written once."""
+        """All lanes busy in every cycle, or all data read and written once."""
         if self.ideal:
             return self.rows / self.engine.tuples_per_cycle
         written = sum(column.nbytes for column in answer.values())
         return (self.rows * (WORD.itemsize + ID.itemsize) + written) / self.engine.bytes_per_cycle
 
-    def foretold(self) -> float:
-        """MERGE."""
+    def predicted_cycles(self) -> float:
+        """Of the command MERGE."""
         return self.engine.merge(self.long, self.short, self.step)
 
 
 @dataclass(frozen=True)
 class Probing(Work):
-    """A sorted batch of lower and upper bounds in a run; `resident`: its index is on the chip before."""
+    """Searches a sorted batch of lower and upper bounds in a run; `resident`: its index is already on the chip."""
 
     size: int
     batch: int
@@ -174,7 +176,7 @@ class Probing(Work):
 
     @property
     def rows(self) -> int:
-        """Tuples that ask."""
+        """Probing tuples."""
         return self.batch
 
     @property
@@ -183,20 +185,20 @@ class Probing(Work):
         return {"operation": "probe", "rows": self.size, "batch": self.batch, "step": self.step, "work": self.rows}
 
     def make(self) -> list[Array]:
-        """The run's words, its index, and the bounds: about one match a tuple."""
+        """The run's words, its index, and the bounds, with about one match per tuple."""
         rng = np.random.default_rng([SEED, self.size, self.batch])
         words = np.sort(rng.integers(0, 1 << 63, self.size, dtype=WORD))
         keys = np.sort(rng.integers(1 << 45, (1 << 63) - (1 << 45), self.batch, dtype=WORD))
         half = WORD.type((1 << 62) // self.size)
         return [words, words[:: self.step].copy(), keys - half, keys + half]
 
-    def job(self, opened: Device, made: Sequence[Array]) -> Job:
-        """One launch of the prober; before it one with a single bound that leaves the index on the chip, or none."""
+    def prepare(self, opened: Device, made: Sequence[Array]) -> PreparedLaunch:
+        """One launch of the prober; if `resident`, a launch with a single bound loads the index first."""
         run = [_put(opened, array) for array in made]
         found = {name: opened.alloc(self.batch, ID) for name in ("starts", "ends")}
         if self.resident:
-            Job(opened, "bisort_prober", run, found, (self.size, self.step, 1)).run()
-        return Job(opened, "bisort_prober", run, found, (self.size, self.step, self.batch))
+            PreparedLaunch(opened, "bisort_prober", run, found, (self.size, self.step, 1)).run()
+        return PreparedLaunch(opened, "bisort_prober", run, found, (self.size, self.step, self.batch))
 
     def expected(self, made: Sequence[Array]) -> Answer:
         """Two binary searches."""
@@ -207,7 +209,7 @@ class Probing(Work):
         }
 
     def bound(self, answer: Answer) -> float:
-        """What must be read and written, at the memory's bandwidth."""
+        """The bytes that must be read and written, at the memory's bandwidth."""
         written = sum(column.nbytes for column in answer.values())
         read = 2 * self.batch * WORD.itemsize + sum(self._touched(column) for column in answer.values())
         if not self.resident:
@@ -216,12 +218,12 @@ class Probing(Work):
         return moved / self.engine.bytes_per_cycle
 
     def _touched(self, positions: Array) -> int:
-        """Bytes of the partitions in which bounds lie: a partition holds the words before its bounds' positions."""
+        """Bytes of the partitions that contain a bound: a partition holds the words before its bounds' positions."""
         partitions = np.unique((positions[positions > 0] - 1) // self.step)
         return int(np.minimum(self.size - partitions * self.step, self.step).sum()) * WORD.itemsize
 
-    def foretold(self) -> float:
-        """PROBE."""
+    def predicted_cycles(self) -> float:
+        """Of the command PROBE."""
         return self.engine.probe(self.size, self.batch, self.step, self.resident)
 
 
@@ -231,8 +233,8 @@ def _put(opened: Device, data: Array) -> Buffer:
     return buffer
 
 
-def least_step(size: int, parts: int) -> int:
-    """The least power of two, from 8 on, that gives no more than so many partitions."""
+def min_step(size: int, parts: int) -> int:
+    """The smallest power of two, at least 8, that gives at most `parts` partitions."""
     step = 8
     while -(-size // step) > parts:
         step *= 2
@@ -240,5 +242,5 @@ def least_step(size: int, parts: int) -> int:
 
 
 def power(rows: int) -> str:
-    """As in `2^20`."""
+    """For example `2^20`."""
     return f"2^{rows.bit_length() - 1}"

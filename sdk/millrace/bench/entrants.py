@@ -1,6 +1,6 @@
-"""Which of our indexes take part in a bench of window joins, on which devices, and up to what size each makes sense.
+"""Which of our indexes take part in the window-join benches, on which devices, and up to which window.
 
-An index that this version does not have is not among the contenders. To add one, give it a largest window.
+An index that this version lacks is skipped. To add an index, give it a largest window in `LARGEST_WINDOW`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ LARGEST_WINDOW = {
     "wib": 1 << 23,
     "auto": 1 << 23,
 }
-"""The indexes that take part, each up to the window where it still makes sense."""
+"""The participating indexes, each with the largest window that it can process in reasonable time."""
 LARGEST_SCAN = 1 << 28
-"""The most comparisons (batch times window) in a step of `scan`."""
+"""Maximum comparisons (batch times window) in a step of `scan`."""
 LARGEST_COUNTED = 1 << 26
-"""The most matches in a step of an index that walks over matches to count them."""
+"""Maximum matches in a step of an index that visits every match to count it."""
 COUNT_WITHOUT_WALKING = frozenset({"bisort", "auto"})
-SETTLES = {"auto": 2}
-"""An index that chooses needs its windows anew once to see what comes, and once more to hold what it chose then."""
+WARM_UP_FACTORS = {"auto": 2}
+"""`auto` needs its windows replaced twice: once to see the workload, once more to use the structure it chose."""
 LARGEST_ON = {"opencl-cpu": 1 << 16, "hls": 1 << 16, "rtl": 1 << 12}
-"""The largest window on kinds of device that are there to be checked, not to be fast."""
+"""The largest window on device kinds that exist for checking, not for speed."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """One of our indexes on a device of a kind."""
+    """One of our indexes on a device."""
 
     index: str
     device: str
@@ -45,33 +45,35 @@ class Entrant:
 
     @property
     def name(self) -> str:
-        """As in `btree on cpu`; a device whose name hides what it is, such as an OpenCL CPU, says so."""
+        """For example `btree on cpu`; the kind is added if the name does not show it, as for an OpenCL CPU."""
         shown = "" if self.device.partition(":")[0] == self.kind else f" ({self.kind})"
         return f"{self.index} on {self.device}{shown}"
 
     def contender(self, start: Callable[[], Runner]) -> Contender:
-        """This entrant, doing what `start` starts."""
-        return Contender(self.name, start, self.index, self.device, self.kind, settles=SETTLES.get(self.index, 1))
+        """This entrant as a contender that runs what `start` returns."""
+        return Contender(
+            self.name, start, self.index, self.device, self.kind, warm_up_factor=WARM_UP_FACTORS.get(self.index, 1)
+        )
 
     def starts(self, workload: Workload) -> Callable[[], Stream]:
-        """A window join of ours, whose pairs come in the order of the contract."""
+        """Starts our window join; its pairs have the order of the contract."""
         return starter(partial(OurSession, index=self.index, device=self.device), workload, ordered=True)
 
 
 def entrants() -> list[Entrant]:
-    """Every index on every device that can run it here; `auto` on the CPU, like the peers."""
+    """Every index on every available device that can run it; `auto` only on the CPU, like the peers."""
     kinds = {info.name: info.kind for info in devices()}
     fixed = [(index, device) for index, device in join_pairs() if index != "auto"]
     return [Entrant(index, device, kinds[device]) for index, device in [*fixed, ("auto", "cpu")]]
 
 
 def ours(workload: Workload, everyone: Sequence[Entrant]) -> list[Contender]:
-    """Those of ours that a workload makes sense for."""
+    """Our contenders for a workload."""
     return [entrant.contender(entrant.starts(workload)) for entrant in everyone if suits(entrant, workload)]
 
 
 def suits(entrant: Entrant, workload: Workload) -> bool:
-    """Whether a step takes a bearable time."""
+    """Whether a step takes a reasonable time."""
     index = entrant.index
     if workload.window > min(LARGEST_WINDOW.get(index, 0), LARGEST_ON.get(entrant.kind, workload.window)):
         return False
@@ -82,6 +84,6 @@ def suits(entrant: Entrant, workload: Workload) -> bool:
 
 
 def yardstick(index: str, what: str, workload: Workload, everyone: Sequence[Entrant]) -> list[Contender]:
-    """An index of ours on the CPU at other work than the case's, as a peer of who does the case: none if not there."""
+    """Our index on the CPU with another workload than the case's, as a peer; empty if there is no such index."""
     found = [e for e in everyone if (e.index, e.device) == (index, "cpu")]
     return [Contender(f"{index} at {what}", e.starts(workload), answers=False) for e in found]

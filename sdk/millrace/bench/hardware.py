@@ -1,21 +1,21 @@
-"""Bench `hardware`: the simulated engine of `hw/rtl`, in tuples per clock cycle, against what its means allow.
+"""Bench `hardware`: the simulated engine of `hw/rtl`, in tuples per clock cycle, against its theoretical bound.
 
 - `merger-w…`: one merger on ideal memory, two runs of 512 Ki tuples (`balanced`), or one of 1 Mi and one of a hundredth
-  (`skew100`). The bound is W tuples a cycle; the cycles are those of the whole command, its beginning and end included.
-- `merge-w…-n…`: N mergers at a batch of 64 Ki into 1 Mi tuples, the index made on the way. The bound with ideal memory
-  is W times N tuples a cycle, with `ddr3` the memory's bandwidth: each tuple read and written once, and the index.
-- `probe-w…-n…-m…`: M probers look a sorted batch up, a lower and an upper bound for each tuple, in a run with 64 Ki
-  partitions. The bound is the memory's bandwidth: bounds and positions, and for either kind of bound the partitions in
-  which bounds lie, once each. Ideal memory has the bandwidth of all ports, each way. The index is on the chip, as it is
-  for all batches but the first after a merge; `cold` loads it, and then the bound counts it too.
-- `2^23`: the paper's subwindow (Figure 14), batches of 1 Ki to 1 Mi. `w1-n8-m16` is the paper's engine: 8 mergers of a
-  tuple a cycle and 8 probers, each for both bounds of a tuple, which here are two.
+  (`skew100`). The bound is W tuples per cycle. Cycles are counted for the complete command, start and end included.
+- `merge-w…-n…`: N mergers merge a batch of 64 Ki into 1 Mi tuples and write the sampled index. The bound with ideal
+  memory is W times N tuples per cycle; with `ddr3` it is the bandwidth: each tuple and the index moved once.
+- `probe-w…-n…-m…`: M probers search a sorted batch, a lower and an upper bound per tuple, in a run with 64 Ki
+  partitions. The bound is the memory's bandwidth: bounds, positions, and for lower and upper bounds each the partitions
+  that contain one. Ideal memory has the bandwidth of all ports, in both directions. The index is on the chip, as it is
+  for all batches but the first after a merge; `cold` loads it, and its bound includes the load.
+- `2^23`: the paper's subwindow (Figure 14), batches of 1 Ki to 1 Mi. `w1-n8-m16` is the paper's engine: 8 mergers of
+  one tuple per cycle and 8 probers; a prober of the paper searches both bounds of a tuple, ours one, so there are 16.
 
-A case simulates once, since cycles are exact. `value` is work per cycle: the harness is given cycles for seconds, and
-`work` / `value` gives them back. Answers are compared with NumPy's. The peers are `bound` and `model`: what the written
-performance model (`sim/performance.py`) foretells. Words have 64 bits. PanJoin, IV and V-B.
+Cycles are exact, so each case is simulated once. `value` is work per cycle: the harness gets cycles instead of seconds,
+and `work` / `value` gives the cycles. Results are compared with NumPy's. The peers are `bound` and `model`, the
+prediction of the performance model (`sim/performance.py`). Words have 64 bits. PanJoin, IV and V-B.
 
-Cases `csim-…` are of the C simulation, in tuples per second: see `csim.py`.
+The `csim-…` cases measure the C simulation in tuples per second: see `csim.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from millrace.bench import csim
-from millrace.bench.engine_work import Merging, Probing, Work, least_step, power
+from millrace.bench.engine_work import Merging, Probing, Work, min_step, power
 from millrace.bench.harness import Answer, Case, Contender, PeerMissing
 from millrace.bench.options import Options
 from millrace.errors import DeviceUnavailable
@@ -33,7 +33,7 @@ from millrace.registry import device
 LANES = (1, 4, 8)
 SKEW = 100
 ENGINES = ("w4,n2,m4", "w1,n8,m16")
-"""The first one also does the paper's sizes."""
+"""The first one also runs the paper's sizes."""
 MEMORIES = ("ideal", "ddr3")
 RUN, BATCH = 1 << 20, 1 << 16
 PAPERS_RUN = 1 << 23
@@ -64,34 +64,34 @@ def cases(options: Options) -> Iterator[Case]:
         for batch in PAPERS_BATCHES:
             yield _merging(ENGINES[0], memory, PAPERS_RUN, batch)
             yield _probing(ENGINES[0], memory, PAPERS_RUN, batch, PARTITIONS)
-        # Loading the index weighs most in the smallest batch.
+        # Loading the index costs most, relative to the work, in the smallest batch.
         yield _probing(ENGINES[0], memory, PAPERS_RUN, min(PAPERS_BATCHES), PARTITIONS, resident=False)
     yield from csim.cases(RUN, BATCH, PARTITIONS)
 
 
 def _merger(lanes: int, long: int, short: int) -> Case:
-    work = Merging(f"rtl:w{lanes},n1,m2", long, short, least_step(long + short, PARTITIONS))
+    work = Merging(f"rtl:w{lanes},n1,m2", long, short, min_step(long + short, PARTITIONS))
     return _case(f"merger-w{lanes}-ideal-{'balanced' if long == short else f'skew{long // short}'}", work)
 
 
 def _merging(engine: str, memory: str, size: int, batch: int) -> Case:
-    step = least_step(size + batch, PARTITIONS)
+    step = min_step(size + batch, PARTITIONS)
     work = Merging(f"rtl:{engine},{memory}", size, batch, step)
     return _case(f"merge-{_shown(engine, 2)}-{memory}-{power(size)}-batch{batch}", work)
 
 
 def _probing(engine: str, memory: str, size: int, batch: int, parts: int, resident: bool = True) -> Case:
-    work = Probing(f"rtl:{engine},{memory}", size, batch, least_step(size, parts), resident)
+    work = Probing(f"rtl:{engine},{memory}", size, batch, min_step(size, parts), resident)
     cold = "" if resident else "-cold"
     return _case(f"probe-{_shown(engine, 3)}-{memory}-{power(size)}-batch{batch}{cold}", work)
 
 
 def _case(name: str, work: Work) -> Case:
-    """Ours, the bound and the model. The bound gives the right answer; the model gives none."""
+    """Ours, the bound and the model. The bound returns NumPy's result; the model returns none."""
     contenders = [
         Contender(f"bisort on {work.device}", partial(Simulated, work), "bisort", work.device, "rtl"),
         Contender("bound", partial(Bound, work)),
-        Contender("model", partial(Foretold, work), answers=False),
+        Contender("model", partial(Predicted, work), answers=False),
     ]
     return Case(name, work.unit, contenders, work.facts, check_steps=1)
 
@@ -101,22 +101,22 @@ def _shown(engine: str, parts: int) -> str:
 
 
 class Once:
-    """A runner whose every step is the same."""
+    """A runner that repeats one known number of cycles."""
 
     def __init__(self, work: Work, cycles: float, answer: Answer) -> None:
-        """What was found out."""
+        """Stores the measured or computed cycles."""
         self._rows, self._cycles, self._answer = work.rows, cycles, answer
 
     def step(self) -> tuple[float, float]:
-        """Work, and cycles in the place of seconds."""
+        """The amount of work, and cycles instead of seconds."""
         return self._rows, self._cycles
 
     def answer(self) -> Answer:
-        """The same for all."""
+        """The stored result."""
         return self._answer
 
     def pause(self) -> None:
-        """The answer was compared."""
+        """Drop the result; it has been compared."""
         self._answer = {}
 
     def close(self) -> None:
@@ -124,24 +124,24 @@ class Once:
 
 
 class Simulated(Once):
-    """The engine, simulated when it starts."""
+    """The engine, simulated once at construction."""
 
     def __init__(self, work: Work) -> None:
-        """Builds the simulation if this engine was never built before."""
+        """Builds the simulation on the first use of this engine."""
         try:
             opened = device(work.device)
         except DeviceUnavailable as reason:
             raise PeerMissing(str(reason)) from reason
         try:
-            job = work.job(opened, work.make())
-            cycles = job.run()["cycles"]
-            super().__init__(work, cycles, job.answer())
+            launch = work.prepare(opened, work.make())
+            cycles = launch.run()["cycles"]
+            super().__init__(work, cycles, launch.answer())
         finally:
             opened.close()
 
 
 class Bound(Once):
-    """The fewest cycles that the means allow, with NumPy's answer."""
+    """The minimum cycles that lanes or bandwidth allow, with NumPy's result."""
 
     def __init__(self, work: Work) -> None:
         """Computed."""
@@ -149,9 +149,9 @@ class Bound(Once):
         super().__init__(work, work.bound(answer), answer)
 
 
-class Foretold(Once):
-    """The cycles of the written performance model."""
+class Predicted(Once):
+    """The cycles that the performance model predicts."""
 
     def __init__(self, work: Work) -> None:
         """Computed."""
-        super().__init__(work, work.foretold(), {})
+        super().__init__(work, work.predicted_cycles(), {})

@@ -1,8 +1,8 @@
-"""Measures contenders side by side: checks that they give the same answer, then times them in turns.
+"""Measures contenders side by side: checks that their results are equal, then times them in turns.
 
-Every repeat gives each contender a slice of time, one after the other, so that a noisy moment hits all alike; a slice
-is as many rounds of steps as fit, at least one. What is reported is the amount of work per second: the median over the
-slices, and their spread. A contender so slow that it has used up its share of the time gets fewer repeats.
+Each repeat gives every contender one time slice, in turn, so that noise on the machine affects all of them. A slice is
+as many rounds of steps as fit, at least one. The result is work per second: the median over the slices, and their
+spread. A contender that has used its total time (`max_seconds`) gets fewer repeats.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ import numpy.typing as npt
 from millrace.errors import MillraceError
 
 Answer = Mapping[str, npt.NDArray[Any]]
-"""Columns by name, brought into an order in which equal answers are equal."""
+"""Columns by name, in a canonical row order so that equal results compare equal."""
 Progress = Callable[[str, float], None]
-"""Told what is under way, and what share of the whole is done."""
+"""Called with the current activity and the completed fraction of the work."""
 _NO_MEMORY = "it ran out of memory"
 
 
 class DifferentWork(MillraceError):
-    """Two contenders gave different answers, so their speeds cannot be compared."""
+    """Two contenders returned different results, so their speeds cannot be compared."""
 
 
 class PeerMissing(MillraceError):
-    """A peer cannot run here; the message says what would mend it."""
+    """A peer cannot run on this machine; the message says how to fix it."""
 
 
 class Runner(Protocol):
-    """A contender at work."""
+    """A started contender."""
 
     def step(self) -> tuple[float, float]:
-        """Do one step: the amount of work done, and the seconds it took."""
+        """Run one step; returns the amount of work and the seconds it took."""
 
     def answer(self) -> Answer:
         """The result of the last step."""
 
     def pause(self) -> None:
-        """The others' turn: let go of the last result."""
+        """Called before another contender's turn: free the last result."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone who can do a case. Ours name an index and a device; `start` may raise `PeerMissing`.
+    """A participant of a case. Ours have an index and a device; `start` may raise `PeerMissing`.
 
-    One that does not `answer` is a yardstick: it does other work than the case's, whose answer is not compared with
-    anyone's; `unit` says what it is counted in, where that is not the case's unit.
+    A contender without `answers` is a yardstick: it does other work than the case, and its result is not compared.
+    `unit` is the unit of its work if that is not the case's unit.
     """
 
     name: str
@@ -64,24 +64,24 @@ class Contender:
     device_kind: str | None = None
     answers: bool = True
     unit: str | None = None
-    settles: int = 1
-    """How many times the usual warm-up it needs."""
+    warm_up_factor: int = 1
+    """Multiplies the usual warm-up."""
 
     @property
     def ours(self) -> bool:
-        """Whether this is us, rather than a peer."""
+        """Whether this contender is ours, not a peer."""
         return self.index is not None
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of comparison: contenders that do the same work, measured in the same unit (more is better).
+    """One comparison: contenders that do the same work, measured in the same unit (more is better).
 
-    The answers of the first `check_steps` steps are compared. Every contender does `warm_work` before it is timed, so
-    that whatever adapts has settled. A slice ends only after whole rounds of `round` steps, for steps that differ by
-    turns. Where there are many cases, each takes a `slice_share` of the usual slice. A repeat may be cut into `turns`
-    slices of each contender, so that those whose speeds are close meet the same moments. Our indexes in `rivals` are
-    peers of our others. `prepare` is called before anybody starts.
+    The results of the first `check_steps` steps are compared. Every contender does `warm_work` before it is timed, so
+    that adaptive code reaches a steady state. A slice is a multiple of `round` steps, for steps that alternate.
+    `slice_share` shortens the usual slice, for benches with many cases. A repeat may be cut into `turns` slices per
+    contender, so that contenders with similar speeds are measured under the same conditions. Our indexes in `rivals`
+    are peers of our other indexes. `prepare` is called before the contenders start.
     """
 
     name: str
@@ -99,14 +99,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: `repeats` slices of `slice_seconds` each, `most_seconds` in all per contender.
+    """How long to measure: `repeats` slices of `slice_seconds` each, at most `max_seconds` per contender in total.
 
-    Warming up takes a fifteenth of `most_seconds` at most.
+    Warming up takes at most a fifteenth of `max_seconds`.
     """
 
     repeats: int = 7
     slice_seconds: float = 0.5
-    most_seconds: float = 60.0
+    max_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,14 @@ class Measured:
 
     @property
     def spread(self) -> dict[str, float]:
-        """Extremes and quartiles."""
-        least, first, third, most = np.percentile(self.speeds, [0, 25, 75, 100])
-        return {"min": float(least), "q1": float(first), "q3": float(third), "max": float(most)}
+        """Minimum, maximum and quartiles."""
+        lowest, first, third, highest = np.percentile(self.speeds, [0, 25, 75, 100])
+        return {"min": float(lowest), "q1": float(first), "q3": float(third), "max": float(highest)}
 
 
 @dataclass(frozen=True)
 class Result:
-    """A measured case, and which contenders could not take part, with the reason."""
+    """A measured case, and the contenders that could not run, with the reason."""
 
     case: Case
     measured: tuple[Measured, ...]
@@ -138,7 +138,7 @@ class Result:
 
 
 def measure(case: Case, effort: Effort, progress: Progress) -> Result:
-    """Start everyone, check that all agree, and time them in turns."""
+    """Start all contenders, check that their results agree, and time them in turns."""
     runners: dict[str, Runner] = {}
     missing: dict[str, str] = {}
     try:
@@ -166,9 +166,9 @@ def measure(case: Case, effort: Effort, progress: Progress) -> Result:
 
 
 def _check(case: Case, runners: dict[str, Runner], progress: Progress) -> dict[str, str]:
-    """The first steps, which also warm everything up, must give all who answer the same answer.
+    """Run the first steps, which also warm up; all compared contenders must return equal results.
 
-    A peer that runs out of memory is closed and taken out; the reason is returned.
+    A peer that runs out of memory is closed and removed; the reason is returned.
     """
     failed: dict[str, str] = {}
     for _ in range(case.check_steps):
@@ -187,12 +187,12 @@ def _check(case: Case, runners: dict[str, Runner], progress: Progress) -> dict[s
             if expected is None or answer is None:
                 expected = expected if answer is None else (name, answer)
             elif (difference := _difference(expected[1], answer)) is not None:
-                raise DifferentWork(f"{case.name}: {name} and {expected[0]} give different answers: {difference}")
+                raise DifferentWork(f"{case.name}: {name} and {expected[0]} return different results: {difference}")
     return failed
 
 
 def _first_answer(contender: Contender, runner: Runner) -> Answer | None:
-    """One step's answer; nothing of a contender that does not answer."""
+    """The result of one step; None for a yardstick."""
     runner.step()
     answer = runner.answer() if contender.answers else None
     runner.pause()
@@ -200,12 +200,12 @@ def _first_answer(contender: Contender, runner: Runner) -> Answer | None:
 
 
 def _warm(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: Progress) -> None:
-    """Work that is not timed."""
-    times = {contender.name: contender.settles for contender in case.contenders}
+    """Run untimed work."""
+    times = {contender.name: contender.warm_up_factor for contender in case.contenders}
     for name, runner in runners.items():
         progress(f"{case.name}: warming up {name}", 0.0)
         work = seconds = 0.0
-        while work < times[name] * case.warm_work and seconds < times[name] * effort.most_seconds / 15:
+        while work < times[name] * case.warm_work and seconds < times[name] * effort.max_seconds / 15:
             done, took = runner.step()
             work, seconds = work + done, seconds + took
         runner.pause()
@@ -232,7 +232,7 @@ def _race(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: P
         for number, (name, runner) in enumerate(runners.items()):
             share = (repeat + number / len(runners)) / repeats
             progress(f"{case.name}: repeat {repeat + 1} of {repeats}, {name}", share)
-            if spent[name] < effort.most_seconds:
+            if spent[name] < effort.max_seconds:
                 amount, seconds = _slice(runner, effort.slice_seconds * case.slice_share, case.round)
                 runner.pause()
                 spent[name] += seconds
@@ -240,11 +240,11 @@ def _race(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: P
     return speeds
 
 
-def _slice(runner: Runner, least_seconds: float, steps_in_round: int) -> tuple[float, float]:
-    """Whole rounds until the time is used up, timed by the runner itself."""
+def _slice(runner: Runner, min_seconds: float, steps_in_round: int) -> tuple[float, float]:
+    """Complete rounds until the time is used up, timed by the runner itself."""
     amount = seconds = 0.0
     with _no_collection():
-        while seconds < least_seconds:
+        while seconds < min_seconds:
             for _ in range(steps_in_round):
                 done, took = runner.step()
                 amount += done
@@ -254,7 +254,7 @@ def _slice(runner: Runner, least_seconds: float, steps_in_round: int) -> tuple[f
 
 @contextmanager
 def _quick_collection() -> Iterator[None]:
-    """What lives now is not looked at by the collections between slices, which would take longer than short slices."""
+    """Exclude existing objects from the collections between slices, which could take longer than a short slice."""
     gc.collect()
     gc.freeze()
     try:
@@ -265,7 +265,7 @@ def _quick_collection() -> Iterator[None]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Python's cycle collector runs between slices, not inside them."""
+    """Run Python's garbage collector between slices, not inside them."""
     gc.collect()
     gc.disable()
     try:

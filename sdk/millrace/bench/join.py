@@ -1,9 +1,9 @@
-"""Bench `join`: `mr.join` of two tables, a band with about two matches a row, all pairs with key and payload of both.
+"""Bench `join`: `mr.join` of two tables on a band with about two matches per row; output: all pairs with payload.
 
-Peers do what they do best for a band: DuckDB and Polars by their range joins and, as `-buckets`, by the equality join
-that a careful user rewrites a band into; NumPy sorts both tables. A peer that takes more than `MOST_SECONDS` for the
-first size, and so might take more than ten minutes or all memory for the next, is not run there: the bench says so,
-and its rows at the first size stand. Answers are compared row by row at the first size, by a fingerprint beyond.
+Each peer uses its fastest method for a band: DuckDB and Polars their range joins and, as `-buckets`, the equality join
+on buckets that an expert would write by hand; NumPy sorts both tables. A peer that takes more than `MAX_SECONDS` at the
+first size is not run at the next one, where it could take ten minutes or all memory; the bench reports this. Results
+are compared row by row at the first size, by a fingerprint at larger ones.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from millrace.bench.tables import Joiner, OurJoin, TableRun, Tables
 
 SIZES = {"1M": 1_000_000, "10M": 10_000_000}
 QUICK_SIZES = {"64Ki": 1 << 16}
-MOST_SECONDS = 20.0
+MAX_SECONDS = 20.0
 LARGEST = {"bisort": 10_000_000, "auto": 10_000_000, "btree": 1_000_000}
-"""The indexes that take part, each up to the size where it still makes sense."""
+"""The participating indexes, each with the largest table that it joins in reasonable time."""
 PEERS: dict[str, Callable[[Tables], Joiner]] = {
     "duckdb": DuckdbTables,
     "duckdb-buckets": partial(DuckdbTables, buckets=True),
@@ -35,7 +35,7 @@ PEERS: dict[str, Callable[[Tables], Joiner]] = {
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """One per size, small first."""
+    """One case per size, smallest first."""
     on_cpu = [entrant for entrant in entrants() if entrant.device == "cpu"]
     first: int | None = None
     for name, rows in (QUICK_SIZES if options.quick else SIZES).items():
@@ -54,10 +54,10 @@ def _case(name: str, tables: Tables, everyone: list[Entrant], smaller: int | Non
 
 
 def patiently(make: Callable[[Tables], Joiner], tables: Tables, smaller: int | None) -> TableRun:
-    """A peer, provided that it was quick enough at a smaller size (where there is one)."""
+    """Start a peer, if it was fast enough at the smaller size (if there is one)."""
     if smaller is not None:
         with closing(TableRun(make, Tables(smaller))) as trial:
             _, seconds = trial.step()
-        if seconds > MOST_SECONDS:
-            raise PeerMissing(f"{smaller:,} rows took {seconds:.0f} s, more than {MOST_SECONDS:.0f} s")
+        if seconds > MAX_SECONDS:
+            raise PeerMissing(f"{smaller:,} rows took {seconds:.0f} s, more than {MAX_SECONDS:.0f} s")
     return TableRun(make, tables)

@@ -1,16 +1,16 @@
-"""Bench `lookup`: `mr.OrderedIndex` over 64-bit keys and values, asked batches of 2^20 queries in random order.
+"""Bench `lookup`: `mr.OrderedIndex` over 64-bit keys and values, with batches of 2^20 queries in random order.
 
-- `lookup-…-uniform`: values of keys drawn evenly, answers in query order. Peers: NumPy's `searchsorted` on the sorted
-  keys (`numpy`), the same with queries sorted first and answers scattered back (`numpy-sorted`), and the machine:
-  `random-reads` is how many random cache lines it reads a second in as much memory as keys and values take, so that
-  the ratio is lookups per line (`random-reads, far`: the same, asked for into the second-level cache). `regular` is
-  compared with `implicit` too.
-- `lookup-…-zipf`: keys drawn by Zipf's law with exponent 2, beside the same index asked evenly (`implicit at uniform`).
+- `lookup-…-uniform`: keys drawn uniformly, values returned in query order. Peers: NumPy's `searchsorted` on the sorted
+  keys (`numpy`), the same with sorted queries and results scattered back (`numpy-sorted`), and the machine's
+  `random-reads`: random cache lines read per second in as much memory as keys and values take, so that the ratio is
+  lookups per line (`random-reads, far`: prefetched into the second-level cache). `regular` is also compared with
+  `implicit`.
+- `lookup-…-zipf`: keys from a Zipf distribution with exponent 2; also against uniform keys (`implicit at uniform`).
 - `range-…-match8`: ranges of eight keys; the peer is two `searchsorted` and a gather in NumPy.
-- `build-…-sorted`: from sorted keys; the yardstick `copy` copies as many bytes as the result has, by NumPy.
-- `memory-…`: bytes of keys and values for each byte that the index holds; it is no speed.
+- `build-…-sorted`: build from sorted keys; the yardstick `copy` is a NumPy copy of as many bytes as the index has.
+- `memory-…`: bytes of keys and values per byte of the index; not a speed.
 
-What is timed is the whole public call. Keys are sorted before anything is timed.
+The complete public call is timed. Keys are sorted before timing starts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """By size, small first; building and memory at the largest."""
+    """Sizes in ascending order; building and memory at the largest."""
     sizes, queries = (QUICK_SIZES, QUICK_QUERIES) if options.quick else (SIZES, QUERIES)
     for size in sizes:
         yield _lookups(size, queries)
@@ -67,12 +67,12 @@ def data(size: int) -> tuple[Numbers, Numbers]:
 
 @lru_cache(maxsize=2)
 def index_of(size: int, layout: LayoutName, name: str) -> OrderedIndex:
-    """An index, made once for the cases that ask it."""
+    """An index, built once and shared by the cases."""
     return OrderedIndex(*data(size), layout=layout, device=name)
 
 
 def entrants(size: int) -> list[tuple[LayoutName, Entrant]]:
-    """Both layouts on every device that can search them, up to what makes sense there."""
+    """Both layouts on every device that can search them, up to the largest reasonable size."""
     found: list[tuple[LayoutName, Entrant]] = []
     for info in devices():
         if info.available and info.kind != "null" and size <= LARGEST_ON.get(info.kind, size):
@@ -81,43 +81,43 @@ def entrants(size: int) -> list[tuple[LayoutName, Entrant]]:
     return found
 
 
-class Asked(Protocol):
-    """Something that answers a batch of questions."""
+class Queryable(Protocol):
+    """Executes a batch of queries."""
 
-    def ask(self, questions: Any) -> Any:
-        """The answers, complete in memory."""
+    def query(self, query_batch: Any) -> Any:
+        """The results, materialized in memory."""
 
     def answer(self, found: Any) -> Answer:
-        """Columns of them."""
+        """The results as columns."""
 
 
-class Asking:
-    """Asks the same kind of questions, drawn anew for each step."""
+class QueryRunner:
+    """Runs a new random batch of queries in each step."""
 
-    def __init__(self, make: Callable[[], Asked], draw: Callable[[np.random.Generator], Any], count: int) -> None:
-        """All draw the same questions."""
+    def __init__(self, make: Callable[[], Queryable], draw: Callable[[np.random.Generator], Any], count: int) -> None:
+        """All contenders draw the same queries."""
         self._rng = np.random.default_rng(SEED)
-        self._asked, self._draw, self._count = make(), draw, count
+        self._index_under_test, self._draw, self._count = make(), draw, count
         self._last: Any = None
 
     def step(self) -> tuple[float, float]:
-        """A batch."""
-        questions = self._draw(self._rng)
+        """Run one batch."""
+        query_batch = self._draw(self._rng)
         self._last = None
         start = time.perf_counter()
-        self._last = self._asked.ask(questions)
+        self._last = self._index_under_test.query(query_batch)
         return self._count, time.perf_counter() - start
 
     def answer(self) -> Answer:
-        """Of the last batch."""
-        return self._asked.answer(self._last)
+        """The result of the last batch."""
+        return self._index_under_test.answer(self._last)
 
     def pause(self) -> None:
-        """Forget the last answers."""
+        """Free the last result."""
         self._last = None
 
     def close(self) -> None:
-        """The index stays for the next case."""
+        """Keep the index for the next case."""
         self.pause()
 
 
@@ -130,32 +130,32 @@ class OurLookups:
     def __init__(self, size: int, layout: LayoutName, name: str) -> None:
         self._index = index_of(size, layout, name)
 
-    def ask(self, questions: Numbers) -> pa.Array:
-        return self._index.lookup(questions)
+    def query(self, query_batch: Numbers) -> pa.Array:
+        return self._index.lookup(query_batch)
 
     def answer(self, found: pa.Array) -> Answer:
         return {"value": found.to_numpy()}
 
 
 class NumpyLookups:
-    """`searchsorted`, one thread; `sort`: in ascending order, answers scattered back."""
+    """`searchsorted`, one thread; `sort`: sort the queries first and scatter the results back."""
 
     def __init__(self, size: int, sort: bool) -> None:
         self._keys, self._values = data(size)
         self._sort = sort
 
-    def ask(self, questions: Numbers) -> Numbers:
+    def query(self, query_batch: Numbers) -> Numbers:
         if not self._sort:
-            return self._found(questions)
-        order = np.argsort(questions)
-        out = np.empty_like(questions)
-        out[order] = self._found(questions[order])
+            return self._found(query_batch)
+        order = np.argsort(query_batch)
+        out = np.empty_like(query_batch)
+        out[order] = self._found(query_batch[order])
         return out
 
-    def _found(self, questions: Numbers) -> Numbers:
-        """Values, 0 where there is no such key."""
-        places = np.minimum(np.searchsorted(self._keys, questions), len(self._keys) - 1)
-        return np.where(self._keys[places] == questions, self._values[places], 0)
+    def _found(self, query_batch: Numbers) -> Numbers:
+        """Values; 0 if the key does not exist."""
+        positions = np.minimum(np.searchsorted(self._keys, query_batch), len(self._keys) - 1)
+        return np.where(self._keys[positions] == query_batch, self._values[positions], 0)
 
     def answer(self, found: Numbers) -> Answer:
         return {"value": found}
@@ -166,14 +166,14 @@ def _uniform(size: int, queries: int, rng: np.random.Generator) -> Numbers:
 
 
 def _zipfian(size: int, queries: int, rng: np.random.Generator) -> Numbers:
-    """The key of rank k is drawn with a probability of 1 / k^2; ranks lie anywhere among the keys."""
+    """The key of rank k has a probability proportional to 1 / k^2; ranks are scattered over the keys."""
     ranks = np.minimum(rng.zipf(ZIPF, queries), size) - 1
     drawn: Numbers = data(size)[0][(ranks * 0x9E3779B1 + SEED) % size]
     return drawn
 
 
 def _yardsticks(size: int) -> list[Contender]:
-    """The machine, reading at random in so many bytes."""
+    """Random reads of the machine in `size` bytes."""
     near, far = partial(RandomReads, size), partial(RandomReads, size, far=True)
     return [
         Contender(name, reads, answers=False, unit="lines/s")
@@ -184,8 +184,8 @@ def _yardsticks(size: int) -> list[Contender]:
 def _lookups(size: int, queries: int) -> Case:
     draw = partial(_uniform, size, queries)
     theirs = [
-        Contender("numpy", partial(Asking, partial(NumpyLookups, size, False), draw, queries)),
-        Contender("numpy-sorted", partial(Asking, partial(NumpyLookups, size, True), draw, queries)),
+        Contender("numpy", partial(QueryRunner, partial(NumpyLookups, size, False), draw, queries)),
+        Contender("numpy-sorted", partial(QueryRunner, partial(NumpyLookups, size, True), draw, queries)),
         *_yardsticks(BYTES_PER_KEY * size),
     ]
     facts = {"keys": size, "queries": queries, "distribution": "uniform"}
@@ -196,8 +196,8 @@ def _zipf(size: int, queries: int) -> Case:
     draw, even = partial(_zipfian, size, queries), partial(_uniform, size, queries)
     make = partial(OurLookups, size, "implicit", "cpu")
     theirs = [
-        Contender("numpy", partial(Asking, partial(NumpyLookups, size, False), draw, queries)),
-        Contender("implicit at uniform", partial(Asking, make, even, queries), answers=False),
+        Contender("numpy", partial(QueryRunner, partial(NumpyLookups, size, False), draw, queries)),
+        Contender("implicit at uniform", partial(QueryRunner, make, even, queries), answers=False),
     ]
     facts = {"keys": size, "queries": queries, "distribution": "zipf"}
     return _case(f"lookup-{_power(size)}-zipf", "lookups/s", OurLookups, size, draw, queries, theirs, facts)
@@ -206,7 +206,7 @@ def _zipf(size: int, queries: int) -> Case:
 def _case(
     name: str,
     unit: str,
-    make: Callable[[int, LayoutName, str], Asked],
+    make: Callable[[int, LayoutName, str], Queryable],
     size: int,
     draw: Callable[[np.random.Generator], Any],
     queries: int,
@@ -214,7 +214,7 @@ def _case(
     facts: dict[str, Any],
 ) -> Case:
     ours = [
-        entrant.contender(partial(Asking, partial(make, size, layout, entrant.device), draw, queries))
+        entrant.contender(partial(QueryRunner, partial(make, size, layout, entrant.device), draw, queries))
         for layout, entrant in entrants(size)
     ]
     return Case(name, unit, [*ours, *theirs], facts, rivals=frozenset({"implicit"}))
@@ -229,8 +229,8 @@ class OurRanges:
     def __init__(self, size: int, layout: LayoutName, name: str) -> None:
         self._index = index_of(size, layout, name)
 
-    def ask(self, questions: tuple[Numbers, Numbers]) -> pa.ListArray:
-        return self._index.range(*questions)
+    def query(self, query_batch: tuple[Numbers, Numbers]) -> pa.ListArray:
+        return self._index.range(*query_batch)
 
     def answer(self, found: pa.ListArray) -> Answer:
         return {"count": found.value_lengths().to_numpy(), "value": found.values.to_numpy()}
@@ -242,12 +242,12 @@ class NumpyRanges:
     def __init__(self, size: int) -> None:
         self._keys, self._values = data(size)
 
-    def ask(self, questions: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
-        starts = np.searchsorted(self._keys, questions[0])
-        counts = np.searchsorted(self._keys, questions[1], "right") - starts
+    def query(self, query_batch: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
+        starts = np.searchsorted(self._keys, query_batch[0])
+        counts = np.searchsorted(self._keys, query_batch[1], "right") - starts
         ends = np.cumsum(counts)
-        places = np.repeat(starts - ends + counts, counts) + np.arange(ends[-1])
-        return counts, self._values[places]
+        positions = np.repeat(starts - ends + counts, counts) + np.arange(ends[-1])
+        return counts, self._values[positions]
 
     def answer(self, found: tuple[Numbers, Numbers]) -> Answer:
         return {"count": found[0], "value": found[1]}
@@ -261,7 +261,7 @@ def _bounds(size: int, queries: int, rng: np.random.Generator) -> tuple[Numbers,
 
 def _ranges(size: int, queries: int) -> Case:
     draw = partial(_bounds, size, queries)
-    theirs = [Contender("numpy", partial(Asking, partial(NumpyRanges, size), draw, queries))]
+    theirs = [Contender("numpy", partial(QueryRunner, partial(NumpyRanges, size), draw, queries))]
     facts = {"keys": size, "queries": queries, "distribution": "uniform", "matches": MATCHES}
     return _case(f"range-{_power(size)}-match{MATCHES}", "ranges/s", OurRanges, size, draw, queries, theirs, facts)
 
@@ -270,7 +270,7 @@ def _ranges(size: int, queries: int) -> Case:
 
 
 class Building:
-    """Builds an index of sorted keys in each step."""
+    """Builds an index from sorted keys in each step."""
 
     def __init__(self, size: int, layout: LayoutName) -> None:
         self._size, self._layout = size, layout
@@ -278,24 +278,24 @@ class Building:
         self._built: OrderedIndex | None = None
 
     def step(self) -> tuple[float, float]:
-        """Build; giving the last one back is not timed."""
+        """Build; freeing the previous index is not timed."""
         self._built = None
         start = time.perf_counter()
         self._built = OrderedIndex(self._keys, self._values, layout=self._layout, device="cpu")
         return self._size, time.perf_counter() - start
 
     def answer(self) -> Answer:
-        """A few lookups."""
+        """The result of some lookups."""
         assert self._built is not None
         rng = np.random.default_rng(SEED)
         return {"value": self._built.lookup(_uniform(self._size, 1 << 10, rng)).to_numpy()}
 
     def pause(self) -> None:
-        """Forget it."""
+        """Free the index."""
         self._built = None
 
     def close(self) -> None:
-        """Forget it."""
+        """Free the index."""
         self._built = None
 
 
@@ -308,22 +308,22 @@ class Copying:
         self._copy: Any = None
 
     def step(self) -> tuple[float, float]:
-        """Into new memory, as building does."""
+        """Copy into new memory, as building does."""
         self._copy = None
         start = time.perf_counter()
         self._copy = self._bytes.copy()
         return self._size, time.perf_counter() - start
 
     def answer(self) -> Answer:
-        """It answers nothing."""
+        """No result."""
         return {}
 
     def pause(self) -> None:
-        """Forget the copy."""
+        """Free the copy."""
         self._copy = None
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free all memory."""
         self._copy = None
         self._bytes = np.zeros(0, np.uint8)
 
@@ -336,18 +336,18 @@ def _build(size: int) -> Case:
 
 
 class Holding:
-    """How much of what an index holds is keys and values: no speed, and no matter of time."""
+    """Keys and values as a share of the index's bytes; not a speed."""
 
     def __init__(self, size: int, layout: LayoutName | None) -> None:
         held = BYTES_PER_KEY * size if layout is None else index_of(size, layout, "cpu").nbytes
         self._share = BYTES_PER_KEY * size / held
 
     def step(self) -> tuple[float, float]:
-        """As work done in a second."""
+        """Report the share as work done in one second."""
         return self._share, 1.0
 
     def answer(self) -> Answer:
-        """Nobody to agree with."""
+        """No result to compare."""
         return {}
 
     def pause(self) -> None:

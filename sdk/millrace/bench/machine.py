@@ -1,4 +1,4 @@
-"""What a result was measured on: the processor, cores, memory, and versions. No host name, no path, no user."""
+"""Describes the machine of a measurement: processor, cores, memory, versions. No host name, path or user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("numpy", "pyarrow", "numba", "duckdb", "polars")
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: where it is, what it is called and its version."""
+    """A C++ compiler: path, name and version."""
 
     path: str
     name: str
@@ -30,7 +30,7 @@ class Compiler:
 
 @cache
 def cpu_model() -> str:
-    """The processor's own name for itself."""
+    """The processor's model name."""
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -39,7 +39,7 @@ def cpu_model() -> str:
 
 
 def memory_gib() -> float | None:
-    """The machine's memory, where the system tells."""
+    """The machine's memory; None if unknown."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     except (ValueError, OSError, AttributeError):
@@ -47,7 +47,7 @@ def memory_gib() -> float | None:
 
 
 def load() -> float | None:
-    """How many processes wanted a core over the last minute, where the system tells."""
+    """The load average over the last minute; None if unknown."""
     try:
         return round(os.getloadavg()[0], 2)
     except (OSError, AttributeError):
@@ -56,7 +56,7 @@ def load() -> float | None:
 
 @cache
 def find_compiler() -> Compiler | None:
-    """The compiler in `CXX`, or the first of g++, c++ and clang++ that answers."""
+    """The compiler in `CXX`, or the first of g++, c++ and clang++ that runs."""
     for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
         path = shutil.which(name) if name else None
         if path is None:
@@ -71,7 +71,7 @@ def find_compiler() -> Compiler | None:
 
 
 def output_of(command: Sequence[str]) -> str | None:
-    """What a command says on either stream; nothing if it cannot be run or fails."""
+    """The output of a command (stdout and stderr); None if it cannot be run or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -88,7 +88,7 @@ def package_version(name: str) -> str | None:
 
 
 def versions() -> dict[str, str | None]:
-    """What takes part, by name; null where it is not there."""
+    """Versions of the packages used, by name; None if not installed."""
     from millrace._version import __version__
 
     found: dict[str, str | None] = {"millrace": __version__, **{name: package_version(name) for name in PACKAGES}}
@@ -99,13 +99,13 @@ def versions() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """The machine, in the few words that explain a number."""
+    """The facts about the machine that a result line needs."""
     return {
         "cpu": cpu_model(),
         "cores": pool.cores(),
         "memory_gib": memory_gib(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        # Other work on the machine when the run began: a number well above 0 says that it was not alone.
+        # Well above 0: other programs were running when the bench started.
         "load_before": load(),
     }

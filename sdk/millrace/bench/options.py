@@ -1,4 +1,4 @@
-"""What a user may choose about a bench."""
+"""The options of a bench run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from millrace.bench.harness import Effort
 
 _FULL = Effort()
-_QUICK = Effort(repeats=3, slice_seconds=0.05, most_seconds=2.0)
+_QUICK = Effort(repeats=3, slice_seconds=0.05, max_seconds=2.0)
 
 
 @dataclass(frozen=True)
 class Options:
-    """`quick` takes small sizes and short slices; `repeats` overrides how often; `only` keeps cases that contain it.
+    """`quick`: small sizes and short slices; `repeats`: number of repeats; `only`: keep cases whose name contains it.
 
-    `trace`: a file for a trace of the last case kept of a bench that can write one.
+    `trace`: file for a trace of the last selected case, for benches that can write one.
     """
 
     quick: bool = False

@@ -1,4 +1,4 @@
-"""Our own `WindowJoin` as a session, used as a user would: tables in, a table of pairs out."""
+"""Our own `WindowJoin` as a session, called through the public API: tables in, a table of pairs out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OurSession:
     """A `WindowJoin` with a given index on a given device."""
 
     def __init__(self, workload: Workload, index: str, device: str) -> None:
-        """Nothing pushed yet."""
+        """Create the join; nothing is pushed yet."""
         self._output = workload.output
         self._join = WindowJoin(
             on=workload.on,
@@ -26,16 +26,16 @@ class OurSession:
         )
 
     def fill(self, r: Rows, s: Rows) -> None:
-        """Push both windows; the pairs are dropped."""
+        """Push a full window of each side; the pairs are dropped."""
         self._join.push("r", self._table(r))
         self._join.push("s", self._table(s))
 
     def prepare(self, turn: Turn) -> tuple[pa.Table, pa.Table, Any]:
-        """Arrow tables over the same memory."""
+        """Arrow tables that share the arrays' memory."""
         return self._table(turn.r), self._table(turn.s), turn.order
 
     def push(self, prepared: tuple[pa.Table, pa.Table, Any]) -> pa.Table:
-        """A batch of one side by `push`, tuples of both by `push_both`."""
+        """Call `push` for a batch of one side, `push_both` for tuples of both."""
         r, s, order = prepared
         if not s.num_rows:
             return self._join.push("r", r)
@@ -44,11 +44,11 @@ class OurSession:
         return self._join.push_both(r, s, order)
 
     def answer(self, result: pa.Table) -> Answer:
-        """All columns; of counts, those that a batch of one side needs."""
+        """All result columns; for counts, only those of a batch of one side."""
         return {name: result.column(name).to_numpy() for name in answer_columns(self._output)}
 
     def close(self) -> None:
-        """End the join."""
+        """Close the join."""
         self._join.close()
 
     def _table(self, rows: Rows) -> pa.Table:

@@ -1,15 +1,15 @@
 """More cases of `window_join`: how the speed of our indexes depends on selectivity, batch size and distribution.
 
-- `count-…`: counts only, batches of 64 Ki, from 1 to 16 Ki matches a tuple; `bisort at selectivity 1` is measured
-  beside each, so that the ratio to it says what selectivity costs. Peers are NumPy's two ways, whose counts are two
-  searches; DuckDB and Polars would build the pairs (a thousand million a batch at 16 Ki) and are left out.
-- `small-…`: batches of 1 to 4 Ki tuples, two matches a tuple, pairs emitted.
-- `grid-…`: what `auto` has to choose well in: batch x selectivity x distribution, in windows of 2^14 (single tuples),
-  2^16 (batches up to 256) or 2^20. `auto`, calibrated on this machine if it was not yet, has the peer
-  `best fixed index` in each cell. Left out, to stay near ten minutes: selectivity 256 of drifting and increasing keys,
-  which the cells around bracket; peers, who are measured above; indexes that walk over their matches where a step would
-  have more than 2^26; `scan` beyond 2^28 comparisons a step. Matches beyond one a tuple are counted, not emitted: else
-  the time of writing pairs, the same for all, would hide the indexes' own.
+- `count-…`: counts only, batches of 64 Ki, from 1 to 16 Ki matches per tuple. `bisort at selectivity 1` is measured in
+  the same case, so the ratio to it is the cost of selectivity. Peers are the two NumPy variants, which count by two
+  searches; DuckDB and Polars are left out because they would build the pairs (10^9 per batch at 16 Ki).
+- `small-…`: batches of 1 to 4 Ki tuples, two matches per tuple, pairs emitted.
+- `grid-…`: tests the choices of `auto`: batch x selectivity x distribution, in windows of 2^14 (single tuples), 2^16
+  (batches up to 256) or 2^20. `auto`, calibrated on this machine first if necessary, has the peer `best fixed index` in
+  each cell. Left out, to stay near ten minutes: selectivity 256 of drifting and increasing keys, which neighbouring
+  cells bracket; other peers; indexes that visit every match, in steps with more than 2^26 matches; `scan` beyond 2^28
+  comparisons per step. Cells with more than one match per tuple count them: writing the pairs takes the same time for
+  all indexes and would hide their differences.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ GRID_SELECTIVITIES = (1, 256, 1 << 14)
 GRID_ENDS_ONLY: tuple[Distribution, ...] = ("drifting", "increasing")
 QUICK_GRID = ((16, 1), (1024, 256))
 GRID_SLICE_SHARE, GRID_TURNS = 0.1, 4
-"""Short slices by turns: what is looked for are differences of a tenth."""
+"""Short alternating slices: the differences of interest are about 10%."""
 CHECKED_TUPLES = 128
 
 
 def cases(options: Options, everyone: Sequence[Entrant]) -> Iterator[Case]:
-    """All of them, on the CPU alone."""
+    """All cases, on the CPU only."""
     on_cpu = [entrant for entrant in everyone if entrant.device == "cpu"]
     yield from _counts(options.quick, on_cpu)
     yield from _small(options.quick, on_cpu)
@@ -96,7 +96,7 @@ def _grid(quick: bool, everyone: Sequence[Entrant]) -> Iterator[Case]:
 
 
 def _grid_window(batch: int) -> int:
-    """Windows that are replaced wholly, before anything is timed, in a few seconds."""
+    """A window size that a warm-up can replace completely in a few seconds."""
     if batch == 1:
         return SINGLE_WINDOW
     return SMALL_WINDOW if batch <= GRID_LARGEST_SMALL_BATCH else LARGE_WINDOW
@@ -122,8 +122,8 @@ def _case(
         workload.facts,
         check_steps=max(2, CHECKED_TUPLES // workload.batch),
         round=2,
-        # Both windows anew, in batches of this size: they were filled by one large batch, and an index that adapts
-        # has chosen for that one.
+        # Replace both windows in batches of this size: they were filled by one large batch, for which an adaptive
+        # index chose its structure.
         warm_work=2.25 * workload.window,
         rivals=frozenset({"btree"}),
     )

@@ -1,14 +1,14 @@
-"""Bench `pipeline`: the strategies of bucket handling side by side (thesis, appendix A, 5.4, 5.5; Figures 10 and 18).
+"""Bench `pipeline`: compares the bucket-handling strategies (thesis, appendix A, 5.4, 5.5; Figures 10 and 18).
 
-Host and device have set speeds here, so that any machine can measure how much of the stages overlaps. The lookups are
-real: a tree of the hybrid layout, searched by the CPU's units on behalf of the device; but each stage takes as long as
-it is told, by the wall clock, and sleeps where its work is done earlier. So what is measured is what the pipeline's
-threads and hand-overs make of stages T1 to T4, in queries per second of a long run: the buckets that fill the
-pipeline and those that drain it are not counted. All strategies must give the same positions.
+Host and device have simulated speeds, so that any machine can measure how much the stages overlap. The lookups are
+real: a tree of the hybrid layout, searched by the CPU's units in the role of the device. Each stage takes a configured
+wall-clock time and sleeps if its work ends earlier. The bench measures how well the pipeline's threads overlap stages
+T1 to T4, in queries per second of the steady state: buckets that fill or drain the pipeline are not counted. All
+strategies must return the same positions.
 
-The yardstick, `max(T2, T4)`, is not measured but set: nothing can be faster with this split of the work. Double
-buffering is to reach 0.95 of it where T1 + T3 is less. `load-balanced` finds its D and R in the bench, before it is
-timed, so it may be faster than that.
+The yardstick `max(T2, T4)` is computed, not measured: it is the limit for this split of the work. The target of double
+buffering is 0.95 of it if T1 + T3 is smaller. `load-balanced` tunes its D and R before it is timed, which changes the
+split, so it can be faster than the yardstick.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millrace.host.device.cpu import CpuDevice
 from millrace.host.hbtree.tree import HBTree
 from millrace.host.hybrid import trace
 from millrace.host.hybrid.balance import StageTimes
-from millrace.host.hybrid.lookup_runner import LookupRunner, Run
+from millrace.host.hybrid.lookup_runner import LookupRun, LookupRunner
 from millrace.host.hybrid.paced_device import DevicePace, HostPace, PacedDevice, PacedTree
 from millrace.host.hybrid.pipeline import BUCKET, LOAD_BALANCED, STRATEGIES
 from millrace.host.hybrid.search_engine import SearchEngine
@@ -37,7 +37,7 @@ LEVELS = 4
 """Inner levels of a tree of that many 64-bit keys."""
 BUCKETS, QUICK_BUCKETS = 24, 16
 MILLISECONDS, QUICK_MILLISECONDS = 4.0, 0.5
-"""What one of the numbers below is: much longer than a busy machine takes to wake a thread."""
+"""Duration of one unit of `Speeds`: much longer than a busy machine takes to wake a thread."""
 SLICE_SHARE = 0.1
 """A slice is one lookup, about a second."""
 SEED = 53
@@ -46,9 +46,9 @@ YARDSTICK = "max(T2, T4)"
 
 @dataclass(frozen=True)
 class Speeds:
-    """T1 to T4 of a bucket with all inner levels on the device, and what one level takes the host.
+    """T1 to T4 of a bucket with all inner levels on the device, and the host's time per level.
 
-    Leaves are half as many bytes as queries, and so T3 is half of T1.
+    Leaf numbers take half as many bytes as queries, so T3 is half of T1.
     """
 
     T1: float
@@ -71,7 +71,7 @@ CASES = {
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """One per set of speeds."""
+    """One case per set of speeds."""
     unit, buckets = (QUICK_MILLISECONDS, QUICK_BUCKETS) if options.quick else (MILLISECONDS, BUCKETS)
     for name, speeds in CASES.items():
         stages = speeds.stages(unit)
@@ -95,49 +95,49 @@ def cases(options: Options) -> Iterator[Case]:
 
 
 class Bound:
-    """The yardstick: a bucket in a set time."""
+    """The yardstick: one bucket per fixed time."""
 
     def __init__(self, nanoseconds: float) -> None:
-        """Of a bucket."""
+        """The time of a bucket."""
         self._seconds = nanoseconds / 1e9
 
     def step(self) -> tuple[float, float]:
-        """Nothing is done."""
+        """Does no work."""
         return BUCKET, self._seconds
 
     def answer(self) -> Answer:
-        """Nothing was done."""
+        """No result."""
         return {}
 
     def pause(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 @dataclass
 class Gathering:
-    """The last runs of all strategies of a case, for one trace; none is written without a path."""
+    """Collects the last run of each strategy of a case for one trace file; without a path nothing is written."""
 
     path: Path | None
     runs: list[trace.Traced]
 
     def add(self, run: trace.Traced) -> None:
-        """Write what is there so far."""
+        """Add a run and write all runs so far."""
         if self.path is not None:
             self.runs.append(run)
             trace.write(self.path, *self.runs)
 
 
 class Paced:
-    """A strategy at work, on a device and a host of set speeds."""
+    """A strategy on a device and a host with simulated speeds."""
 
     def __init__(self, strategy: str, stages: StageTimes, level: float, buckets: int, gathering: Gathering) -> None:
-        """`level`: nanoseconds that a level of a bucket takes the host."""
+        """`level`: the host's nanoseconds per level of a bucket."""
         rng = np.random.default_rng(SEED)
         words = np.unique(rng.integers(0, 1 << 63, KEYS + 999, dtype=np.uint64))[:KEYS]
-        # One thread each: the real work fits into the set times, and helpers would only take cores from lanes.
+        # One thread each: the real work fits into the simulated times, and helper threads would take cores from lanes.
         tree = HBTree.of(words, "implicit", hybrid=True, threads=1)
         assert tree.levels == LEVELS
         inner = CpuDevice(1)
@@ -147,17 +147,17 @@ class Paced:
         self._queries = np.where(rng.random(buckets * BUCKET) < 0.5, rng.choice(words, buckets * BUCKET), 1 << 40)
         self._queries = self._queries.astype(words.dtype)
         depth = STRATEGIES[strategy]
-        # A few buckets at no set pace: kernels are compiled here, not in the first stage that is timed.
+        # One lookup at full speed compiles the kernels before the first timed stage.
         LookupRunner(SearchEngine(inner), tree).lookup(self._queries)
         engine = SearchEngine(PacedDevice(inner, pace, WALL))
         self._runner = LookupRunner(engine, PacedTree(tree, mine, WALL), depth=depth)
         if depth == LOAD_BALANCED:
             self._runner.tune(self._queries)
         self._strategy, self._gathering = strategy, gathering
-        self._run: Run | None = None
+        self._run: LookupRun | None = None
 
     def step(self) -> tuple[float, float]:
-        """One lookup of all queries, at the speed of its steady part."""
+        """One lookup of all queries, reported at its steady-state speed."""
         self._runner.lookup(self._queries)
         self._run = self._runner.last
         assert self._run is not None
@@ -169,10 +169,10 @@ class Paced:
         return {"position": self._run.positions}
 
     def pause(self) -> None:
-        """The last run is small, and wanted for the trace."""
+        """Keeps the last run: it is small and needed for the trace."""
 
     def close(self) -> None:
-        """Show the last run, and give the segment back."""
+        """Add the last run to the trace and free the segment."""
         if self._run is not None:
             self._gathering.add(self._run.traced(self._strategy))
         self._runner.close()

@@ -1,4 +1,4 @@
-"""Result lines: one per pair of ours and a peer, as JSON objects, and the files they are kept in."""
+"""Result lines: one JSON object per pair of our contender and a peer, and the files that store them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Row = dict[str, Any]
 
 
 BEST_FIXED = "best fixed index"
-"""The peer of `auto` that is, in each case, the fastest of our indexes chosen by hand on the same device."""
+"""The peer of `auto`: in each case, the fastest of our named indexes on the same device."""
 _NO_PEER = dict.fromkeys(("peer", "peer_index", "peer_value", "peer_unit", "ratio", "peer_spread", "peer_repeats"))
 
 
 def result_rows(bench: str, result: Result, about: Mapping[str, Any]) -> Iterator[Row]:
-    """Ours against each peer (`ratio` is ours / peer, higher is better); without peers, ours alone with nulls."""
+    """Ours against each peer (`ratio` = ours / peer, higher is better); without peers, one row with nulls."""
     for mine in [m for m in result.measured if m.contender.ours]:
         alone = {
             "bench": bench,
@@ -42,7 +42,7 @@ def result_rows(bench: str, result: Result, about: Mapping[str, Any]) -> Iterato
 
 
 def _peer_parts(mine: Measured, result: Result) -> Iterator[Row]:
-    """What a row says of the peer, for each of them."""
+    """The peer columns of a row, for each peer."""
     for name, peer in _peers(mine, result):
         yield {
             "peer": name,
@@ -56,7 +56,7 @@ def _peer_parts(mine: Measured, result: Result) -> Iterator[Row]:
 
 
 def _peers(mine: Measured, result: Result) -> Iterator[tuple[str, Measured]]:
-    """Whom one of ours is compared with: the peers, our own rivals and, for `auto`, the best index chosen by hand."""
+    """The peers of one of ours: other tools, the rivals and, for `auto`, the best of our named indexes."""
     for other in result.measured:
         if not other.contender.ours or (other is not mine and other.contender.index in result.case.rivals):
             yield other.contender.name, other
@@ -67,25 +67,25 @@ def _peers(mine: Measured, result: Result) -> Iterator[tuple[str, Measured]]:
 
 
 def about_run() -> Row:
-    """What every line says of the run: when, on what, with which versions."""
+    """What every line reports about the run: date, machine, versions."""
     from millrace.bench.machine import machine, versions
 
     return {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "versions": versions(), "machine": machine()}
 
 
 def default_folder() -> Path:
-    """`benchmarks/results` where there is a `benchmarks` folder, as in the source tree; else `millrace-results`."""
+    """`benchmarks/results` if a `benchmarks` folder exists, as in the source tree; else `millrace-results`."""
     return Path("benchmarks/results") if Path("benchmarks").is_dir() else Path("millrace-results")
 
 
 def results_file(folder: Path, bench: str, date: str, options: Options) -> Path:
-    """Where a bench's rows of a day are kept; neither a quick run nor one of some cases replaces a full one."""
+    """The file for a bench's rows of a day; quick runs and runs of some cases do not replace a full run."""
     return folder / f"{bench}-{date}{'-quick' if options.quick else ''}{'-part' if options.only else ''}.jsonl"
 
 
 @contextmanager
 def keep_results(path: Path) -> Iterator[TextIO]:
-    """A file for rows that becomes `path` when all are written; a run that fails or is stopped leaves `path` as is."""
+    """A temporary file that replaces `path` when all rows are written; a run that fails leaves `path` unchanged."""
     growing = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

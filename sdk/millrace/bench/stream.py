@@ -1,6 +1,6 @@
 """Runs a session (ours or a peer's) over a workload, turn by turn, as a `Runner` of the harness.
 
-Only `push` is timed: making the rows and bringing them into the session's own input form is not.
+Only `push` is timed, not the generation of rows or their conversion to the session's input format.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from millrace.bench.workload import Rows, Turn, Workload
 
 
 class Session(Protocol):
-    """A join in progress. Inputs and results have whatever form is natural to the tool."""
+    """A join in progress. Inputs and results have the tool's own format."""
 
     def fill(self, r: Rows, s: Rows) -> None:
-        """Put a full window of each side in; nobody looks at the pairs."""
+        """Fill the window of each side; the pairs are ignored."""
 
     def prepare(self, turn: Turn) -> Any:
-        """A turn in the tool's own form (not timed)."""
+        """Convert a turn to the tool's own format (not timed)."""
 
     def push(self, prepared: Any) -> Any:
-        """Push a turn; all pairs it completes, complete in memory."""
+        """Push a turn; returns all its pairs, materialized in memory."""
 
     def answer(self, result: Any) -> Answer:
         """A result's columns by name: `r_seq`, `s_seq`, and with payload `r_x`, `r_v`, `s_x`, `s_v`.
 
-        Of the output `count`: `seq` of each newcomer, in order, and `count`.
+        For the output `count`: `seq` of each new tuple, in order, and `count`.
         """
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
 
 
 class Stream:
-    """A session at work on a workload; the unit of work is the tuple.
+    """A session that processes a workload; the unit of work is the tuple.
 
-    With `ordered` answers are compared as they come; without, after sorting them by the newcomer and then the partner,
-    which is the order of our own output.
+    With `ordered` results are compared in their own order. Otherwise they are first sorted by the new tuple and then
+    the partner, which is the order of our own output.
     """
 
     def __init__(self, session: Session, workload: Workload, ordered: bool) -> None:
-        """Fills the windows."""
+        """Fill the windows."""
         self._session = session
         self._workload = workload
         self._ordered = ordered
@@ -69,21 +69,21 @@ class Stream:
         columns = self._session.answer(self._last)
         if self._ordered or self._workload.output == "count":
             return columns
-        newcomer = (self._number - 1) % 2
+        new_side = (self._number - 1) % 2
         keys = (columns["r_seq"], columns["s_seq"])
-        order = np.lexsort((keys[1 - newcomer], keys[newcomer]))
+        order = np.lexsort((keys[1 - new_side], keys[new_side]))
         return {name: column[order] for name, column in columns.items()}
 
     def pause(self) -> None:
-        """Forget the last result."""
+        """Free the last result."""
         self._last = None
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         self._last = None
         self._session.close()
 
 
 def starter(make: Callable[[Workload], Session], workload: Workload, ordered: bool) -> Callable[[], Stream]:
-    """What a `Contender` starts with."""
+    """The `start` function of a `Contender`."""
     return lambda: Stream(make(workload), workload, ordered)

@@ -1,18 +1,18 @@
 """Bench `structures`: one subwindow of BI-Sort, RaP-Table and WiB+-Tree on the CPU (PanJoin, Figures 10 to 13).
 
-- `insert-…`: tuples put in per second, by batch. The subwindow is half full when timing begins; one that is full is
-  sealed and the next one begun, and that is timed too.
-- `probe-…`: tuples per second that ask for about one partner and get its position, by batch. `count-…`: the same with
-  counts only, by selectivity, which is partners per tuple. The subwindow is full and sealed. The peer is NumPy on an
-  array sorted beforehand: two `searchsorted`, positions expanded.
-- `balance-…`: how uneven RaP-Table's partitions are after 0 to 3 adjustments (Figure 10f): the mean absolute error of
-  their sizes in thousandths of the size they should have, lower is better; drawn anew in each repeat. Here tables do
-  not split themselves anew on the way, as ours do and the paper's do not. The yardstick, `quantiles`, takes splitters
-  from all tuples of the subwindow before, sorted: what is left then is chance, and values that fill several partitions.
+- `insert-…`: tuples inserted per second, by batch. The subwindow is half full when timing starts. Sealing a full
+  subwindow and starting the next one is timed too.
+- `probe-…`: probing tuples per second with about one partner each, positions returned, by batch. `count-…`: the same
+  with counts only, by selectivity (partners per tuple). The subwindow is full and sealed. The peer is NumPy on a sorted
+  array: two `searchsorted`, positions expanded.
+- `balance-…`: imbalance of RaP-Table's partitions after 0 to 3 adjustments (Figure 10f): the mean absolute error of
+  their sizes in thousandths of the fair size, lower is better; new data in each repeat. As in the paper, tables do not
+  split partitions while they fill; our tables in a join do. The yardstick `quantiles` takes splitters from all sorted
+  tuples of the previous subwindow; its remaining error is random, plus values that fill several partitions.
 
-As in the paper, batches are sorted before anything is timed; unlike there, words have 64 bits and the machine's cores
-all work on batches that are large enough. What the whole join makes of it is in `window_join`. The insertion buffer's
-size (Figure 12f) is a constant of the code, so it is not varied; that it serves batches below 1 Ki shows in `insert-…`.
+As in the paper, batches are sorted before timing. Unlike the paper, words have 64 bits, and all cores work on batches
+that are large enough. `window_join` measures complete joins. The size of the insertion buffer (Figure 12f) is a
+constant and not varied; `insert-…` shows its effect on batches below 1 Ki.
 """
 
 from __future__ import annotations
@@ -31,14 +31,22 @@ from millrace.bench.options import Options
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.join.contract import Matches
 from millrace.host.join.panjoin import match_collector
-from millrace.host.join.panjoin.index import LEAST_SHARED, STRUCTURES, structure_class
+from millrace.host.join.panjoin.index import MIN_SHARED_ROWS, STRUCTURES, structure_class
 from millrace.host.join.panjoin.raptable import PARTITION, adjusted, even
-from millrace.host.join.panjoin.subwindow import PAD, Batch, Intervals, Questions, Site, Structure, roomy
+from millrace.host.join.panjoin.subwindow import (
+    ID_PADDING,
+    InsertBatch,
+    RangeProbes,
+    Structure,
+    StructureContext,
+    VisibleIntervals,
+    padded,
+)
 
 SUBWINDOWS = (1 << 16, 1 << 20)
 BATCHES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16)
 COUNT_BATCH = 1 << 15
-"""As in the paper's Figure 13b."""
+"""The batch of the paper's Figure 13b."""
 SELECTIVITIES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14)
 BALANCE_ROWS = 1 << 18
 ADJUSTMENTS = (0, 1, 2, 3)
@@ -50,8 +58,8 @@ QUICK_BALANCE_ROWS = 1 << 14
 
 DOMAIN = 1 << 40
 TURN = 1 << 11
-MOST_BATCHES = 1 << 8
-"""Small batches are made ready many at a time, and timed together: so many tuples, but not more batches than these."""
+MAX_BATCHES = 1 << 8
+"""Small batches are timed in groups of `TURN` tuples, but at most `MAX_BATCHES` batches."""
 SLICE_SHARE = 0.1
 SEED = 20_250
 WORD = np.dtype(np.uint64)
@@ -78,7 +86,7 @@ def cases(options: Options) -> Iterator[Case]:
 def _case(
     name: str, rows: int, batch: int, selectivity: int, start: Callable[[str], Filled], peers: list[Contender]
 ) -> Case:
-    """All structures at the same work; its kind is the first part of the name."""
+    """All structures with the same work; the operation is the first part of the name."""
     operation = name.partition("-")[0]
     facts = {
         "operation": operation,
@@ -106,58 +114,58 @@ def _power(rows: int) -> str:
 
 
 class Filled:
-    """A subwindow of a structure, with random tuples in it."""
+    """A subwindow filled with random tuples."""
 
     def __init__(self, name: str, rows: int, batch: int, filled: int) -> None:
-        """`rows` is what the subwindow is meant for, `filled` how many tuples are put in now."""
+        """`rows` is the capacity of the subwindow, `filled` the number of tuples inserted now."""
         self._rng = np.random.default_rng([SEED, rows, batch])
         self._rows, self._batch = rows, batch
-        self._turn = min(max(batch, TURN), MOST_BATCHES * batch, rows)
+        self._turn = min(max(batch, TURN), MAX_BATCHES * batch, rows)
         self._device = CpuDevice()
-        self._site = Site(WORD, rows, self._device, self._device.team)
-        self._structure: Structure = structure_class(name)(self._site, 0)
+        self._context = StructureContext(WORD, rows, self._device, self._device.team)
+        self._structure: Structure = structure_class(name)(self._context, 0)
         self.words = self._rng.integers(0, DOMAIN, filled, dtype=WORD)
         for first in range(0, filled, 1 << 16):
             self._structure.insert(_sorted_batch(self.words[first : first + (1 << 16)], first))
 
-    def _rouse(self) -> None:
-        """As the join does."""
-        if self._batch >= LEAST_SHARED:
-            self._device.team.rouse()
+    def _acquire_threads(self) -> None:
+        """Acquire the helper threads for batches that are shared among threads, as the join does."""
+        if self._batch >= MIN_SHARED_ROWS:
+            self._device.team.acquire()
 
     @abstractmethod
     def step(self) -> tuple[float, float]:
-        """One or more batches."""
+        """Run one or more batches."""
 
     @abstractmethod
     def answer(self) -> Answer:
-        """What must be the same for all structures."""
+        """The result, equal for all structures."""
 
     def pause(self) -> None:
-        """Leave the cores to the others."""
-        self._device.team.rest()
+        """Release the helper threads, so that the other contenders can use the cores."""
+        self._device.team.release()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self._structure.release()
         self._device.close()
 
 
 class Inserting(Filled):
-    """Puts batches in; full subwindows are followed by others."""
+    """Inserts batches; a full subwindow is sealed and a new one started."""
 
     def __init__(self, name: str, rows: int, batch: int) -> None:
-        """Half full, or empty where a batch fills it."""
+        """Start half full, or empty if one batch fills it."""
         self._fill = rows // 2 if batch <= rows // 2 else 0
         super().__init__(name, rows, batch, self._fill)
 
     def step(self) -> tuple[float, float]:
-        """Some batches."""
+        """Run some batches."""
         words = self._rng.integers(0, DOMAIN, (self._turn // self._batch, self._batch), dtype=WORD)
-        # Batch sizes divide the subwindow's, so the ids to come are known.
+        # Batch sizes divide the subwindow size, so the ids are known in advance.
         batches = [_sorted_batch(line, (self._fill + i * self._batch) % self._rows) for i, line in enumerate(words)]
         start = time.perf_counter()
-        self._rouse()
+        self._acquire_threads()
         for batch in batches:
             if self._fill == self._rows:
                 self._begin()
@@ -168,22 +176,22 @@ class Inserting(Filled):
     def _begin(self) -> None:
         full = self._structure
         full.seal()
-        self._structure = full.successor(self._site, full.first + self._rows)
+        self._structure = full.successor(self._context, full.first + self._rows)
         full.release()
         self._fill = 0
 
     def answer(self) -> Answer:
-        """How many tuples lie in some ranges."""
+        """The number of tuples in some key ranges."""
         low = np.arange(0, DOMAIN, DOMAIN // 64, dtype=WORD)
-        questions = _questions(low, DOMAIN // 128)
-        return {"count": _ask(self._structure, questions, want=False).counts}
+        probes = _range_probes(low, DOMAIN // 128)
+        return {"count": _probe_structure(self._structure, probes, want=False).counts}
 
 
 class Probing(Filled):
-    """Asks a full subwindow."""
+    """Probes a full subwindow."""
 
     def __init__(self, name: str, rows: int, batch: int, rate: int, want: bool) -> None:
-        """Sealed."""
+        """Fill and seal the subwindow."""
         super().__init__(name, rows, batch, rows)
         self._structure.seal()
         self._width = max(round(rate * DOMAIN / rows), 1)
@@ -191,98 +199,98 @@ class Probing(Filled):
         self._found: list[Matches] = []
 
     def step(self) -> tuple[float, float]:
-        """Some batches."""
+        """Run some batches."""
         lows = self._rng.integers(0, DOMAIN, (self._turn // self._batch, self._batch), dtype=WORD)
-        asked = [_questions(line, self._width) for line in lows]
+        probe_batches = [_range_probes(line, self._width) for line in lows]
         self._found = []
         start = time.perf_counter()
-        self._rouse()
-        for questions in asked:
-            self._found.append(self._look_up(questions))
+        self._acquire_threads()
+        for probes in probe_batches:
+            self._found.append(self._look_up(probes))
         return self._turn, time.perf_counter() - start
 
-    def _look_up(self, questions: Questions) -> Matches:
-        return _ask(self._structure, questions, self._want)
+    def _look_up(self, probes: RangeProbes) -> Matches:
+        return _probe_structure(self._structure, probes, self._want)
 
     def answer(self) -> Answer:
-        """Of all batches of the step."""
+        """The results of all batches of the step."""
         columns = {"count": np.concatenate([one.counts for one in self._found])}
         if self._want:
             columns["position"] = np.concatenate([one.positions for one in self._found if one.positions is not None])
         return columns
 
     def pause(self) -> None:
-        """Forget what was found."""
+        """Free the results."""
         self._found = []
         super().pause()
 
 
 class NumpyProbing(Probing):
-    """What NumPy does with the same questions on a sorted array, one thread."""
+    """The same probes on a sorted array in NumPy, one thread."""
 
     def __init__(self, name: str, rows: int, batch: int, rate: int, want: bool) -> None:
-        """The same random tuples."""
+        """Sort the same random tuples."""
         super().__init__(next(iter(STRUCTURES)), rows, batch, rate, want)
         self._order = np.argsort(self.words, kind="stable")
         self._sorted = self.words[self._order]
 
-    def _rouse(self) -> None:
-        """Nobody to wake."""
+    def _acquire_threads(self) -> None:
+        """NumPy uses no helper threads."""
 
-    def _look_up(self, questions: Questions) -> Matches:
-        starts = np.searchsorted(self._sorted, questions.low)
-        sizes = np.searchsorted(self._sorted, questions.high, "right") - starts
+    def _look_up(self, probes: RangeProbes) -> Matches:
+        starts = np.searchsorted(self._sorted, probes.low)
+        sizes = np.searchsorted(self._sorted, probes.high, "right") - starts
         counts, begins = np.empty_like(sizes), np.empty_like(starts)
-        counts[questions.who], begins[questions.who] = sizes, starts
+        counts[probes.probe_tuple], begins[probes.probe_tuple] = sizes, starts
         if not self._want:
             return Matches(counts, None)
         ends = np.cumsum(counts)
-        places = np.repeat(begins - ends + counts, counts) + np.arange(ends[-1])
-        return Matches(counts, self._order[places])
+        positions = np.repeat(begins - ends + counts, counts) + np.arange(ends[-1])
+        return Matches(counts, self._order[positions])
 
     def answer(self) -> Answer:
-        """A tuple's partners come in the order of their words: bring them into that of their positions."""
+        """Sort each tuple's partners by position; NumPy returns them in word order."""
         columns = dict(super().answer())
         if self._want:
-            who = np.repeat(np.arange(len(columns["count"])), columns["count"])
-            columns["position"] = columns["position"][np.lexsort((columns["position"], who))]
+            probe_tuple = np.repeat(np.arange(len(columns["count"])), columns["count"])
+            columns["position"] = columns["position"][np.lexsort((columns["position"], probe_tuple))]
         return columns
 
 
-def _sorted_batch(words: Words, first: int) -> Batch:
-    """Tuples with ids from `first` on, by word."""
+def _sorted_batch(words: Words, first: int) -> InsertBatch:
+    """Tuples with ids from `first` on, sorted by word."""
     order = np.argsort(words, kind="stable")
-    ids = np.empty(len(words) + PAD, np.uint32)[: len(words)]
+    ids = np.empty(len(words) + ID_PADDING, np.uint32)[: len(words)]
     np.add(order, first, out=ids, casting="unsafe")
-    return Batch(roomy(words[order]), ids)
+    return InsertBatch(padded(words[order]), ids)
 
 
-def _questions(low: Words, width: int) -> Questions:
-    """Ranges of a width, sorted; who asks is the number before sorting."""
-    who = np.argsort(low, kind="stable").astype(np.uint32)
-    ascending = low[who]
-    return Questions(ascending, ascending + np.uint64(width - 1), who, True, who)
+def _range_probes(low: Words, width: int) -> RangeProbes:
+    """Ranges of a width, sorted; a range keeps its number from before the sort."""
+    probe_tuple = np.argsort(low, kind="stable").astype(np.uint32)
+    ascending = low[probe_tuple]
+    return RangeProbes(ascending, ascending + np.uint64(width - 1), probe_tuple, True, probe_tuple)
 
 
-def _ask(structure: Structure, questions: Questions, want: bool) -> Matches:
-    """As the join does it; everything is in reach."""
-    team, n = structure.site.team, len(questions)
-    records = structure.probe(questions, None, want)
-    reach = Intervals(np.array([structure.first]), np.array([structure.first + structure.site.capacity]))
+def _probe_structure(structure: Structure, probes: RangeProbes, want: bool) -> Matches:
+    """Probe as the join does; the visible interval is the whole subwindow."""
+    team, n = structure.context.team, len(probes)
+    match_ranges = structure.probe(probes, None, want)
+    visible = VisibleIntervals(np.array([structure.first]), np.array([structure.first + structure.context.capacity]))
     if want:
-        found = match_collector.find_partners(n, questions, records, reach, 0, team)
+        found = match_collector.find_partners(n, probes, match_ranges, visible, 0, team)
     else:
-        found = match_collector.count_partners(n, questions, records, reach, team)
-    for one in records:
+        found = match_collector.count_partners(n, probes, match_ranges, visible, team)
+    for one in match_ranges:
         one.release()
     return found
 
 
-# Figure 10f. Words have 32 bits, as in the paper; the first splitters are spread evenly over all of them.
+# Figure 10f. Words have 32 bits, as in the paper; the first splitters are spread evenly over the word range.
 
 
 def _uniform(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
-    """A small part of all words."""
+    """Uniform over a small part of the word range."""
     return rng.uniform(10**9, 10**9 + 10**7, rows)
 
 
@@ -292,7 +300,7 @@ def _multimodal(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
 
 
 def _rank_size(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
-    """View counts, as of videos: 99 % of the values in 1 % of their range, which is 1 % of all words."""
+    """Like view counts of videos: 99% of the values in 1% of their range, which is 1% of the word range."""
     return np.minimum(1000 * (rng.pareto(0.8, rows) + rng.random(rows)), 2**32 // 100)
 
 
@@ -304,16 +312,16 @@ DRAWS: dict[str, Callable[[np.random.Generator, int], npt.NDArray[np.float64]]] 
 
 
 class Balance:
-    """Tables with splitters adjusted a number of times to the tuples of the one before."""
+    """Tables whose splitters were adjusted several times, each time to the previous table's tuples."""
 
     def __init__(self, distribution: str, adjustments: int, rows: int) -> None:
-        """Nothing drawn yet."""
+        """No data is drawn yet."""
         self._rng = np.random.default_rng([SEED, rows])
         self._draw, self._adjustments, self._rows = DRAWS[distribution], adjustments, rows
         self._partitions = rows // PARTITION
 
     def step(self) -> tuple[float, float]:
-        """The error, as work done in a second: it is no speed, and does not depend on the time it takes."""
+        """Report the error as work done in one second; it is not a speed."""
         fair = self._rows / self._partitions
         return 1000 * float(np.abs(self._histograms(self._splitters())[0] - fair).mean()) / fair, 1.0
 
@@ -324,19 +332,19 @@ class Balance:
         return splitters
 
     def _words(self) -> Words:
-        """A subwindow's tuples, sorted."""
+        """The sorted words of a new subwindow."""
         words: Words = np.sort(np.clip(self._draw(self._rng, self._rows), 0, 2**32 - 1).astype(np.uint64))
         return words
 
     def _histograms(self, splitters: Words) -> tuple[npt.NDArray[np.int64], Words, Words]:
-        """Tuples, least and largest word of each partition of a table with these splitters."""
+        """Tuple count, smallest and largest word of each partition of a table with these splitters."""
         words = self._words()
         ends = np.append(np.searchsorted(words, splitters[1:]), len(words))
         starts = np.append(0, ends[:-1])
         return ends - starts, words[np.minimum(starts, len(words) - 1)], words[np.maximum(ends - 1, 0)]
 
     def answer(self) -> Answer:
-        """Nobody to agree with."""
+        """No result to compare."""
         return {}
 
     def pause(self) -> None:
@@ -347,7 +355,7 @@ class Balance:
 
 
 class QuantileBalance(Balance):
-    """A table with splitters at equal distances in the sorted tuples of the one before."""
+    """A table with splitters at the quantiles of the previous table's tuples."""
 
     def _splitters(self) -> Words:
         splitters: Words = self._words()[np.arange(self._partitions) * self._rows // self._partitions]

@@ -1,6 +1,6 @@
-"""Joins of two whole tables, ours or a peer's, as runners of the harness: each step joins the same tables again.
+"""Joins of two tables, ours or a peer's, as runners of the harness: each step joins the same tables again.
 
-Tables in the tool's own form are made beforehand; only the join is timed, until all pairs are complete in memory.
+Tables are converted to the tool's own format before timing; the join is timed until all pairs are in memory.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from millrace.bench.workload import Rows, Workload, answer_columns
 from millrace.table_join import join
 
 SORTED_ROWS = 1 << 20
-"""Answers of tables up to this size are sorted and compared row by row; of larger ones a fingerprint is."""
+"""Results of tables up to this size are compared row by row, larger ones by a fingerprint."""
 COLUMNS = answer_columns("pairs")
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Two tables of `rows` rows, made like the full windows of a `Workload`: key x and payload v."""
+    """Two tables of `rows` rows, generated like the full windows of a `Workload`: key x and payload v."""
 
     rows: int
 
     @cached_property
     def workload(self) -> Workload:
-        """Where keys, band and match rate come from."""
+        """Defines keys, band and match rate."""
         return Workload(self.rows, self.rows, "batches", "pairs")
 
     @cached_property
     def sides(self) -> tuple[Rows, Rows]:
-        """r and s, made once for all contenders."""
+        """r and s, generated once for all contenders."""
         return self.workload.fill()
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a result line says of the work."""
+        """What a result line reports about the work."""
         facts = self.workload.facts
         return {"rows": self.rows, **{name: facts[name] for name in ("output", "selectivity", "distribution")}}
 
 
 class Joiner(Protocol):
-    """A join of two tables, ready to run; results have whatever form is natural to the tool."""
+    """A join of two tables, ready to run; results have the tool's own format."""
 
     def run(self) -> Any:
-        """All pairs, complete in memory."""
+        """Compute all pairs, materialized in memory."""
 
     def answer(self, result: Any) -> Answer:
         """A result's columns by name, as in `COLUMNS`."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
 
 
 class OurJoin:
-    """`mr.join`, used as a user would."""
+    """`mr.join`, called through the public API."""
 
     def __init__(self, tables: Tables, index: str, device: str) -> None:
-        """Arrow tables over the same memory."""
+        """Arrow tables that share the arrays' memory."""
         self._sides = tuple(pa.table({"x": rows.x, "v": rows.v}) for rows in tables.sides)
         self._on, self._index, self._device = tables.workload.on, index, device
 
@@ -78,14 +78,14 @@ class OurJoin:
         return {name: result.column(name).to_numpy() for name in COLUMNS}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 class TableRun:
-    """A joiner at work; the unit of work is the row, of both tables together."""
+    """Runs a joiner; the unit of work is the row, of both tables together."""
 
     def __init__(self, make: Callable[[Tables], Joiner], tables: Tables) -> None:
-        """Makes the joiner's own tables."""
+        """Create the joiner with its own tables."""
         self._joiner = make(tables)
         self._rows = tables.rows
         self._last: Any = None
@@ -98,16 +98,16 @@ class TableRun:
         return 2 * self._rows, time.perf_counter() - start
 
     def answer(self) -> Answer:
-        """The pairs in our order, or what stands for them."""
+        """The pairs in our order, or their fingerprint."""
         columns = self._joiner.answer(self._last)
         return _sorted(columns) if self._rows <= SORTED_ROWS else fingerprint(columns)
 
     def pause(self) -> None:
-        """Forget the last result."""
+        """Free the last result."""
         self._last = None
 
     def close(self) -> None:
-        """End the joiner."""
+        """Close the joiner."""
         self.pause()
         self._joiner.close()
 
@@ -118,7 +118,7 @@ def _sorted(columns: Answer) -> Answer:
 
 
 def fingerprint(columns: Answer) -> Answer:
-    """How many rows, and a sum over hashes of whole rows: equal for equal rows in any order."""
+    """The number of rows and the sum of row hashes: equal for equal rows in any order."""
     rows = np.zeros(len(columns["r_seq"]), np.uint64)
     for column in columns.values():
         rows = _mixed(rows ^ np.ascontiguousarray(column).view(np.uint64))
@@ -126,7 +126,7 @@ def fingerprint(columns: Answer) -> Answer:
 
 
 def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Spread every bit over the word (the finaliser of splitmix64); arrays wrap around in silence."""
+    """Mix the bits of each word (the finalizer of splitmix64); overflow wraps around."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (words ^ (words >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15)

@@ -1,15 +1,15 @@
 """Bench `update`: changes of `mr.OrderedIndex`, 64-bit keys and values, the regular layout in place.
 
 - `upsert-…`: a batch of new keys in random order. Peers: `rebuild`, an index of the regular layout built from all keys
-  and values, sorted and merged beforehand; `implicit on cpu`, whose update is a rebuild with the merging; `multimap`,
-  the same inserts into a C++ `std::multimap`. Each batch is taken out again, untimed, so that sizes stay.
-- `groups-…`: what all threads do of such a batch (the paper's parallel phase), beside one thread doing the same.
-- `lookup-…-updated`: lookups after a million random changes, beside an index freshly built of the same rows.
-- `mixed-…-u0` to `-u100`: batches with so many per cent updates, the rest lookups (the paper's Figure 21).
-- `auto-…`: batches of 1 Ki to 4 Mi changes on a device whose transfers take a set time (`paced`), by either way and by
-  the automatic choice. Real work is done by the CPU; only transfers are slowed down.
+  and values, already sorted and merged; `implicit on cpu`, whose update merges and rebuilds; `multimap`, the same
+  inserts into a C++ `std::multimap`. Each batch is deleted again, untimed, so that sizes stay constant.
+- `groups-…`: the parallel phase of such a batch (as in the paper), against one thread with the same work.
+- `lookup-…-updated`: lookups after a million random changes, against a fresh index with the same rows.
+- `mixed-…-u0` to `-u100`: batches with that percentage of updates, the rest lookups (the paper's Figure 21).
+- `auto-…`: batches of 1 Ki to 4 Mi changes on a device with simulated transfer times (`paced`), in each update mode and
+  with the automatic choice. The CPU does the work; only transfers are slowed down.
 
-What is timed is the whole public call; in `groups` and `auto`, what stands below it.
+The complete public call is timed; in `groups` and `auto`, the internal function below it.
 """
 
 from __future__ import annotations
@@ -46,48 +46,48 @@ from millrace.index import OrderedIndex
 SIZE, BATCH = 1 << 26, 1 << 20
 QUICK_SIZE, QUICK_BATCH = 1 << 16, 1 << 12
 SHARES = (0, 25, 50, 75, 100)
-"""Per cent of updates in a mixed batch."""
+"""Percentage of updates in a mixed batch."""
 GRID_SIZE, GRID = 1 << 24, (10, 12, 14, 15, 16, 17, 18, 20, 22)
-ROOMY = 20
-"""The power of two up to which batches have room in a tree of the grid's size."""
+MAX_GRID_POWER = 20
+"""Batches up to 2 to this power fit into a tree of the grid's size."""
 QUICK_GRID_SIZE, QUICK_GRID = 1 << 16, (10, 12)
 PACE = DevicePace(transfer=20_000, byte=0.25)
-"""Nanoseconds of a transfer and of each byte in it: 20 us and 4 GB/s, about what a small GPU's link has."""
-ASKED = 1 << 10
-"""Keys that are looked up to compare answers."""
+"""Nanoseconds per transfer and per byte: 20 us and 4 GB/s, about the link of a small GPU."""
+CHECKED_KEYS = 1 << 10
+"""Number of keys looked up to compare results."""
 REGULAR, IMPLICIT = Entrant("regular", "cpu", "cpu"), Entrant("implicit", "cpu", "cpu")
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Upserts first; the grid last, since it takes longest."""
+    """Upserts first; the grid last, because it takes longest."""
     size, batch = (QUICK_SIZE, QUICK_BATCH) if options.quick else (SIZE, BATCH)
     yield _upserts(size, batch)
     yield _groups(size, batch)
     yield _lookups_after(size, batch)
     grid_size, grid = (QUICK_GRID_SIZE, QUICK_GRID) if options.quick else (GRID_SIZE, GRID)
-    # A multimap of 2^26 takes minutes to fill: these show a course, and no bar stands on them.
+    # A multimap of 2^26 takes minutes to fill, so these cases use a smaller size; they have no target.
     for share in SHARES:
         yield _mixed(grid_size, batch, share)
     for power in grid:
-        # The largest batch has no room in the smaller tree, and would have it built anew.
-        yield _auto(SIZE if power > ROOMY else grid_size, 1 << power)
+        # The largest batch does not fit into the smaller tree and would force a rebuild.
+        yield _auto(SIZE if power > MAX_GRID_POWER else grid_size, 1 << power)
 
 
 @lru_cache(maxsize=2)
 def _index(size: int, layout: LayoutName) -> OrderedIndex:
-    """An index for all cases: each leaves it with the rows it had."""
+    """An index shared by all cases: each case restores its rows."""
     return OrderedIndex(*data(size), layout=layout, device="cpu")
 
 
 def new_keys(size: int, batch: int, rng: np.random.Generator) -> tuple[Numbers, Numbers]:
-    """Keys that are, all but surely, not among those of `data`, anywhere between them, each once; and values."""
+    """Distinct random keys in the range of `data`, almost certainly not in it, and values."""
     keys = data(size)[0]
     drawn = np.unique(rng.integers(keys[0], keys[-1], batch + batch // 64 + 8))
     return rng.permutation(drawn)[:batch], rng.integers(1, 1 << 62, batch)
 
 
 class Step(ABC):
-    """Draws the same batches as all others, and times what its subclass does with each."""
+    """Draws the same batches as all contenders and times what its subclass does with each."""
 
     def __init__(self, size: int, batch: int) -> None:
         self._rng = np.random.default_rng([SEED, size, batch])
@@ -95,41 +95,43 @@ class Step(ABC):
         self._answer: Answer = {}
 
     def step(self) -> tuple[float, float]:
-        """A batch; the answers are looked up, and the batch is taken out again, untimed."""
+        """Apply a batch (timed); then look up some keys and delete the batch (untimed)."""
         keys, values = new_keys(self._size, self._batch, self._rng)
         prepared = self.prepare(keys, values)
         start = time.perf_counter()
         self.put(prepared)
         seconds = time.perf_counter() - start
-        asked = np.concatenate([keys[:ASKED], data(self._size)[0][: self._size : max(self._size // ASKED, 1)]])
-        self._answer = {"value": self.find(asked)}
+        lookup_keys = np.concatenate(
+            [keys[:CHECKED_KEYS], data(self._size)[0][: self._size : max(self._size // CHECKED_KEYS, 1)]]
+        )
+        self._answer = {"value": self.find(lookup_keys)}
         self.take_out(keys)
         return self._batch, seconds
 
     def prepare(self, keys: Numbers, values: Numbers) -> Any:
-        """What is not timed."""
+        """Preparation, not timed."""
         return keys, values
 
     @abstractmethod
     def put(self, prepared: Any) -> None:
-        """What is."""
+        """Apply the batch; this is timed."""
 
     @abstractmethod
     def find(self, keys: Numbers) -> Numbers:
-        """Values by key."""
+        """The values of keys."""
 
-    def take_out(self, keys: Numbers) -> None:  # noqa: B027 - a step that changes nothing has nothing to take out
-        """Leave everything as it was."""
+    def take_out(self, keys: Numbers) -> None:  # noqa: B027 - a step without changes has nothing to delete
+        """Delete the batch again."""
 
     def answer(self) -> Answer:
-        """Of the last batch."""
+        """The result of the last batch."""
         return self._answer
 
     def pause(self) -> None:  # noqa: B027 - as above
-        """Nothing is held but the index."""
+        """Nothing to free."""
 
     def close(self) -> None:  # noqa: B027 - as above
-        """The index stays for the next case."""
+        """Keep the index for the next case."""
 
 
 class Updating(Step):
@@ -151,13 +153,13 @@ class Updating(Step):
 
 
 class Rebuilding(Step):
-    """A new index of all rows, which were put in order before."""
+    """Builds a new index from all rows, already sorted."""
 
     def prepare(self, keys: Numbers, values: Numbers) -> tuple[pa.Array, pa.Array]:
         old_keys, old_values = data(self._size)
         order = np.argsort(keys)
-        places = np.searchsorted(old_keys, keys[order])
-        merged = np.insert(old_keys, places, keys[order]), np.insert(old_values, places, values[order])
+        positions = np.searchsorted(old_keys, keys[order])
+        merged = np.insert(old_keys, positions, keys[order]), np.insert(old_values, positions, values[order])
         return pa.array(merged[0]), pa.array(merged[1])
 
     def put(self, prepared: tuple[pa.Array, pa.Array]) -> None:
@@ -204,11 +206,11 @@ def _upserts(size: int, batch: int) -> Case:
     return Case(name, "upserts/s", contenders, _facts(size, batch), rivals=frozenset({"implicit"}))
 
 
-# What all threads do.
+# The parallel phase.
 
 
 def _tree(size: int) -> RegularTree:
-    """A tree of the bench's rows."""
+    """A tree with the bench's rows."""
     keys, values = data(size)
     with helpers(cores(), size) as team:
         leaves, _ = fill(_words(keys), 0, values.view(np.uint64), team)
@@ -227,7 +229,7 @@ def _changes(keys: Numbers, values: Numbers | None) -> Changes:
 
 
 class Grouping(Step):
-    """The groups of a batch, by so many threads; what is left over is done untimed."""
+    """Processes the groups of a batch with `threads` threads; the remaining changes are applied untimed."""
 
     def __init__(self, size: int, batch: int, threads: int) -> None:
         super().__init__(size, batch)
@@ -242,9 +244,9 @@ class Grouping(Step):
             self._left = self._editor.in_groups(prepared)
 
     def find(self, keys: Numbers) -> Numbers:
-        assert self._editor.rest(self._left)
-        places = self._tree.lookup(_words(keys))
-        found = np.where(places < 0, np.uint64(0), self._tree.values_at(np.maximum(places, 0)))
+        assert self._editor.apply_leftover(self._left)
+        positions = self._tree.lookup(_words(keys))
+        found = np.where(positions < 0, np.uint64(0), self._tree.values_at(np.maximum(positions, 0)))
         return found.view(np.int64)
 
     def take_out(self, keys: Numbers) -> None:
@@ -261,8 +263,8 @@ def _groups(size: int, batch: int) -> Case:
 # Lookups after updates.
 
 
-class Asking:
-    """Lookups in an index that has seen a million changes, or in one that has not."""
+class LookupsAfterUpdates:
+    """Lookups in an index after a million changes, or in a fresh one."""
 
     def __init__(self, size: int, batch: int, updated: bool) -> None:
         self._index = OrderedIndex(*data(size), layout="regular", device="cpu")
@@ -275,38 +277,38 @@ class Asking:
         self._found: Any = None
 
     def step(self) -> tuple[float, float]:
-        """A batch of lookups."""
-        asked = data(self._size)[0][self._rng.integers(0, self._size, self._batch)]
+        """Run a batch of lookups."""
+        lookup_keys = data(self._size)[0][self._rng.integers(0, self._size, self._batch)]
         self._found = None
         start = time.perf_counter()
-        self._found = self._index.lookup(asked)
+        self._found = self._index.lookup(lookup_keys)
         return self._batch, time.perf_counter() - start
 
     def answer(self) -> Answer:
-        """Values."""
+        """The values found."""
         return {"value": self._found.to_numpy()}
 
     def pause(self) -> None:
-        """Forget them."""
+        """Free the result."""
         self._found = None
 
     def close(self) -> None:
-        """Forget everything."""
+        """Free the index."""
         del self._index
 
 
 def _lookups_after(size: int, batch: int) -> Case:
-    ours = REGULAR.contender(partial(Asking, size, batch, True))
-    fresh = Contender("fresh build", partial(Asking, size, batch, False))
+    ours = REGULAR.contender(partial(LookupsAfterUpdates, size, batch, True))
+    fresh = Contender("fresh build", partial(LookupsAfterUpdates, size, batch, False))
     name = f"lookup-{_power(size)}-updated"
     return Case(name, "lookups/s", [ours, fresh], _facts(size, 2 * batch))
 
 
-# Updates and lookups in turn.
+# Mixed updates and lookups.
 
 
 class Mixing(Updating):
-    """A share of a batch are updates, the rest lookups of keys that are there."""
+    """A share of a batch is updates, the rest lookups of existing keys."""
 
     def __init__(self, size: int, batch: int, layout: LayoutName, share: int) -> None:
         super().__init__(size, batch, layout)
@@ -317,11 +319,11 @@ class Mixing(Updating):
         return keys[:cut], values[:cut], data(self._size)[0][self._rng.integers(0, self._size, self._batch - cut)]
 
     def put(self, prepared: Any) -> None:
-        keys, values, asked = prepared
+        keys, values, lookup_keys = prepared
         if len(keys):
             self._held.update(upsert=(keys, values))
-        if len(asked):
-            self._held.lookup(asked)
+        if len(lookup_keys):
+            self._held.lookup(lookup_keys)
 
 
 class MixingMap(Inserting):
@@ -334,9 +336,9 @@ class MixingMap(Inserting):
     prepare = Mixing.prepare
 
     def put(self, prepared: Any) -> None:
-        keys, values, asked = prepared
+        keys, values, lookup_keys = prepared
         self._map.insert(keys, values)
-        self._map.find(asked)
+        self._map.find(lookup_keys)
 
 
 def _mixed(size: int, batch: int, share: int) -> Case:
@@ -349,11 +351,11 @@ def _mixed(size: int, batch: int, share: int) -> Case:
     return Case(f"mixed-{_power(size)}-u{share}", "operations/s", contenders, facts)
 
 
-# The choice.
+# The automatic choice.
 
 
 class Choosing(Step):
-    """Updates of a tree on a device of set speed, one way or the other, or as is chosen."""
+    """Updates of a tree on a device with simulated speed, in a fixed mode or the automatic one."""
 
     def __init__(self, size: int, batch: int, mode: str) -> None:
         super().__init__(size, batch)
@@ -368,8 +370,8 @@ class Choosing(Step):
         assert self._updater.update(prepared, self._mode) is not None
 
     def find(self, keys: Numbers) -> Numbers:
-        places = self._runner.lookup(_words(keys))
-        found = np.where(places < 0, np.uint64(0), self._tree.values_at(np.maximum(places, 0)))
+        positions = self._runner.lookup(_words(keys))
+        found = np.where(positions < 0, np.uint64(0), self._tree.values_at(np.maximum(positions, 0)))
         return found.view(np.int64)
 
     def take_out(self, keys: Numbers) -> None:

@@ -1,13 +1,13 @@
-"""Bench `window_join`: two streams, a band condition, count windows that are full before anything is timed.
+"""Bench `window_join`: two streams, a band condition, count windows that are full before timing starts.
 
-Two kinds of arrival, random keys, about two matches a tuple, pairs emitted. `batches`: batches of 64 Ki rows of r and s
-by turns, against NumPy, DuckDB and Polars, which join a batch with the other window at once, and against the machine:
-`random-reads` is how many random cache lines it reads a second, so that the ratio is tuples joined per line
-(`window-reads`: the same in a memory no larger than the windows). `tuples`: both sides interleaved tuple by tuple in
-random order, in windows up to 2^20, against a C++ `std::multimap` that does the same, tuple by tuple. The cases of
-`panjoin` follow: how speed depends on selectivity, batch and distribution.
+Random keys, about two matches per tuple, pairs emitted, two kinds of arrival. `batches`: alternating batches of 64 Ki
+rows of r and s, against NumPy, DuckDB and Polars, which join a batch with the other window at once, and against the
+machine's `random-reads`: random cache lines read per second, so that the ratio is tuples joined per line
+(`window-reads`: the same in as much memory as the windows take). `tuples`: both sides interleaved tuple by tuple in
+random order, in windows up to 2^20, against a C++ `std::multimap` that also works tuple by tuple. `panjoin.py` adds the
+cases that vary selectivity, batch and distribution.
 
-Which of our indexes take part is said in `entrants`; to add a peer, add it to `BATCH_PEERS` or `TUPLE_PEERS`.
+`entrants.py` says which of our indexes take part; to add a peer, add it to `BATCH_PEERS` or `TUPLE_PEERS`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WINDOWS = (1 << 12, 1 << 16, 1 << 20, 1 << 23)
 LARGEST_TUPLES_WINDOW = 1 << 20
 PAYLOAD_WINDOW = 1 << 16
 BASE_WINDOW = 1 << 16
-"""The largest window's speed is measured beside the speed at this one."""
+"""The speed at the largest window is compared with the speed at this one."""
 BATCH = 1 << 16
 QUICK_WINDOWS = (1 << 12, 1 << 16)
 QUICK_PAYLOAD_WINDOW = 1 << 12
@@ -50,7 +50,7 @@ TUPLE_PEERS: Makers = {"multimap": MultimapSession}
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Every case, small windows first."""
+    """All cases, small windows first."""
     everyone = entrants()
     windows = QUICK_WINDOWS if options.quick else WINDOWS
     payload = QUICK_PAYLOAD_WINDOW if options.quick else PAYLOAD_WINDOW
@@ -66,13 +66,13 @@ def cases(options: Options) -> Iterator[Case]:
 
 
 def _tuples(workload: Workload, everyone: Sequence[Entrant]) -> Case:
-    """A tuple-at-a-time peer, and we, keep the order of the contract, and are compared in it."""
+    """Tuple-at-a-time peers keep the order of the contract, as we do, and are compared in it."""
     theirs = [Contender(name, starter(make, workload, ordered=True)) for name, make in TUPLE_PEERS.items()]
     return _case(workload, everyone, theirs)
 
 
 def _batches(workload: Workload, everyone: Sequence[Entrant], machine: int) -> Case:
-    """Who joins whole batches is compared after sorting."""
+    """Peers that join batches are compared after sorting."""
     theirs = [Contender(name, starter(make, workload, ordered=False)) for name, make in BATCH_PEERS.items()]
     for name, size in (("random-reads", machine), ("window-reads", 2 * workload.window * BYTES_PER_TUPLE)):
         theirs.append(Contender(name, partial(RandomReads, size), answers=False, unit="lines/s"))
@@ -94,5 +94,5 @@ def _case(workload: Workload, everyone: Sequence[Entrant], theirs: Sequence[Cont
 
 
 def case_name(arrival: Arrival, window: int, output: Output) -> str:
-    """As in `tuples-2^20-seqs`: how rows come, each side's window, what is returned."""
+    """For example `tuples-2^20-seqs`: arrival, window of each side, output."""
     return f"{arrival}-2^{window.bit_length() - 1}-{output}"

@@ -1,7 +1,7 @@
-"""The command `millrace`: devices, demo, bench, doctor. Run it as `millrace` or `python -m millrace.cli`.
+"""The command `millrace`: run it as `millrace` or `python -m millrace.cli`.
 
-A mistake of the user's ends in one line on stderr and exit code 2, output that cannot be written in one line and exit
-code 1, never in a traceback. Commands load what they need when they run, so that `millrace --version` is quick.
+A user error prints one line on stderr and exits with code 2. Output that cannot be written prints one line and exits
+with code 1. Neither prints a traceback. Commands import what they need when they run, so `millrace --version` is fast.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def main() -> None:
-    """The console's entry point."""
+    """The entry point of the console script."""
     sys.exit(_run())
 
 
 def _run() -> int:
-    """The exit code; 130 after Ctrl-C, 1 where the reader of a pipe has gone."""
+    """The exit code: 130 after Ctrl-C, 1 if the reader of a pipe has closed it."""
     try:
         from typer import Abort
 
@@ -30,7 +30,7 @@ def _run() -> int:
 
         try:
             return app(prog_name="millrace", standalone_mode=False) or 0
-        except Abort:  # older versions' word for Ctrl-C
+        except Abort:  # older versions raise this on Ctrl-C
             return 130
     except KeyboardInterrupt:
         return 130
@@ -45,22 +45,22 @@ def _run() -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        # A usage error: of click or of the copy of click inside typer, by typer's version.
+        # A usage error, raised by click or by typer's own copy of click, depending on typer's version.
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "millrace"
         return _fail(f"{error.format_message().rstrip('.')}; see '{command} --help'", 2)
 
 
 def _fail(text: str, code: int) -> int:
-    with suppress(OSError, AttributeError):  # stderr is full or closed: the code alone must tell
+    with suppress(OSError, AttributeError):  # stderr is full or closed: only the exit code reports the error
         sys.stderr.write(f"error: {' '.join(text.splitlines())}\n")
     return code
 
 
 def _drop_output() -> None:
-    """What a stdout that takes no more still holds goes nowhere, else Python would complain at its end."""
+    """Discard what a broken stdout still buffers; otherwise Python reports an error at exit."""
     try:
-        if sys.stdout is not None:  # none: it was closed before the start
+        if sys.stdout is not None:  # None: it was closed before the start
             sys.stdout.flush()
     except OSError:
         with open(os.devnull, "w") as nowhere:

@@ -1,4 +1,4 @@
-"""The subcommands and their options; what they do stands in a module each."""
+"""The subcommands and their options; each is implemented in a module of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-# Typer's own boxes and colours are off: help and usage errors read the same in a terminal, a pipe and a log.
+# Typer's boxes and colours are off: help and usage errors look the same in a terminal, a pipe and a log.
 app = typer.Typer(
     help="Ordered indexes and stream joins on CPUs, GPUs and FPGAs, with the same output on all of them.",
     add_completion=False,
@@ -40,7 +40,7 @@ def root(
 
 @app.command()
 def devices(json: Json = False) -> None:
-    """List all known devices; those that cannot be used say why."""
+    """List all known devices, and why some cannot be used."""
     from millrace.cli.devices import show_devices
 
     show_devices(json)
@@ -48,7 +48,7 @@ def devices(json: Json = False) -> None:
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """Check what is installed, and name the command that mends what is missing."""
+    """Check what is installed, and print the command that fixes what is missing."""
     from millrace.cli.doctor import show_health
 
     raise typer.Exit(show_health(json))
@@ -59,9 +59,9 @@ def demo(
     rows: Annotated[int, typer.Option(min=1, help="Rows of each stream.")] = 200_000,
     out: Annotated[Path, typer.Option(help="Folder for demo.parquet and demo.json.")] = Path("out"),
     json: Json = False,
-    spark: Annotated[bool, typer.Option("--spark", help="The streaming job in Spark.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Run the streaming job in Spark.")] = False,
 ) -> None:
-    """Join two sensor streams with every index on every device here, and check that all agree."""
+    """Join two sensor streams with every index on every device of this machine, and check that all agree."""
     from millrace.cli.demo import show_demo, show_spark_demo
 
     raise typer.Exit((show_spark_demo if spark else show_demo)(rows, out, json))
@@ -69,7 +69,7 @@ def demo(
 
 @app.command()
 def calibrate(json: Json = False) -> None:
-    """Compile all kernels and measure what index="auto" chooses by, once per machine."""
+    """Compile all kernels and measure the costs that index="auto" uses, once per machine."""
     from millrace.cli.calibrate import run_calibration
 
     run_calibration(json)
@@ -79,7 +79,7 @@ def calibrate(json: Json = False) -> None:
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benches (default: all).")] = None,
     json: Json = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, about half a minute.")] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for results (default: benchmarks/results, else millrace-results)."),
@@ -87,11 +87,11 @@ def bench(
     repeat: Annotated[int | None, typer.Option(min=1, help="Timed repeats of each contender.")] = None,
     case: Annotated[str, typer.Option(help="Only cases whose name contains this.")] = "",
     trace: Annotated[
-        Path | None, typer.Option(help="File for a trace of the last case (bench pipeline), as for Perfetto.")
+        Path | None, typer.Option(help="File for a Perfetto trace of the last case (bench pipeline).")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the benches and stop.")] = False,
 ) -> None:
-    """Measure our work and its peers side by side."""
+    """Measure Millrace and its peers side by side."""
     from millrace.cli.bench import list_benches, run_benches
 
     if listing:
@@ -113,10 +113,10 @@ def hardware() -> None:
 def synth(
     json: Json = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Keep the numbers in hw/resources.json and docs/hardware.md.")
+        bool, typer.Option("--write", help="Write the numbers to hw/resources.json and docs/hardware.md.")
     ] = False,
     target: Annotated[list[str] | None, typer.Option(help="xilinx, intel or ecp5 (default: all).")] = None,
-    timing: Annotated[bool, typer.Option(help="Place and route mergers to find their clock.")] = True,
+    timing: Annotated[bool, typer.Option(help="Place and route the mergers to find their clock.")] = True,
 ) -> None:
     """Map the RTL to three FPGA families: LUTs, registers and block RAM per unit, and the mergers' clock."""
     from millrace.cli.hw import show_synthesis
@@ -131,11 +131,11 @@ ImageFile = Annotated[Path, typer.Argument(metavar="IMAGE", help="A file *.mri."
 
 @image.command("build")
 def image_build(
-    board: Annotated[str, typer.Argument(help="Which board (see `millrace board list`).")],
+    board: Annotated[str, typer.Argument(help="The board (see `millrace board list`).")],
     out: Annotated[Path | None, typer.Option(help="The image (default: BOARD.mri).")] = None,
-    bitstream: Annotated[Path | None, typer.Option(help="Pack this bitstream, built elsewhere.")] = None,
-    hwh: Annotated[Path | None, typer.Option(help="The hardware description beside it, for PYNQ.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Keep clock and use in hw/boards and docs/boards.md.")] = False,
+    bitstream: Annotated[Path | None, typer.Option(help="Pack this existing bitstream.")] = None,
+    hwh: Annotated[Path | None, typer.Option(help="Its hardware description, for PYNQ.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write clock and use to hw/boards, docs/boards.md.")] = False,
 ) -> None:
     """Build a bitstream for a board and pack it as an image."""
     from millrace.cli.image import build_image
@@ -145,7 +145,7 @@ def image_build(
 
 @image.command("show")
 def image_show(file: ImageFile, json: Json = False) -> None:
-    """Print what an image says of itself, if it is sound."""
+    """Check an image and print its manifest."""
     from millrace.cli.image import show_image
 
     show_image(file, json)
@@ -157,7 +157,7 @@ def image_verify(
     board: Annotated[str | None, typer.Option(help="The board it must be for.")] = None,
     key: Annotated[Path | None, typer.Option(help="The public key it must be signed with.")] = None,
 ) -> None:
-    """Make all checks that a deploy makes before it begins."""
+    """Run all checks that a deploy runs before it begins."""
     from millrace.cli.image import verify_image
 
     verify_image(file, board, key)
@@ -167,7 +167,7 @@ def image_verify(
 def image_sign(
     file: ImageFile,
     key: Annotated[Path, typer.Option(help="The private key, Ed25519 in PEM.")],
-    out: Annotated[Path | None, typer.Option(help="The signed image (default: in its place).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The signed image (default: overwrite IMAGE).")] = None,
 ) -> None:
     """Sign an image."""
     from millrace.cli.image import sign_image
@@ -196,7 +196,7 @@ def board_deploy(
         str | None, typer.Option(help="serial:/dev/ttyUSB0, pynq:ADDRESS, or pynq on the board itself.")
     ] = None,
 ) -> None:
-    """Bring an image to a board, which becomes a card with a name, and read back what runs there."""
+    """Load an image onto a board, name it as a card, and read back what runs there."""
     from millrace.cli.board import deploy_image
 
     deploy_image(card, file, link)
@@ -204,7 +204,7 @@ def board_deploy(
 
 @board.command("verify")
 def board_verify(card: CardName) -> None:
-    """Read a card's identity back, and compare its work with NumPy's."""
+    """Read a card's identity back, and compare its results with NumPy's."""
     from millrace.cli.board import verify_board
 
     raise typer.Exit(verify_board(card))
@@ -224,7 +224,7 @@ def board_bench(
 
 @board.command("reset")
 def board_reset(card: CardName) -> None:
-    """Give a card a fresh engine."""
+    """Reset the engine of a card."""
     from millrace.cli.board import reset_board
 
     reset_board(card)

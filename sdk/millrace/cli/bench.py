@@ -1,4 +1,4 @@
-"""`millrace bench`: runs benches, prints their rows as they come, and keeps them in a file."""
+"""`millrace bench`: runs benches, prints their result rows, and writes them to a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import typer
 
 from millrace.bench import catalog
-from millrace.bench.bars import judged
 from millrace.bench.harness import Result
 from millrace.bench.options import Options
 from millrace.bench.rows import (
@@ -21,13 +20,14 @@ from millrace.bench.rows import (
     result_rows,
     results_file,
 )
+from millrace.bench.targets import judged
 from millrace.cli.screen import print_table, progress, remark
 
 _NUMBERS = frozenset({"ours", "quartiles", "theirs", "their quartiles", "ratio", "wanted"})
 
 
 def list_benches(as_json: bool) -> None:
-    """The benches there are."""
+    """Print all benches."""
     if as_json:
         typer.echo(json.dumps([{"bench": name, "title": bench.title} for name, bench in catalog.BENCHES.items()]))
         return
@@ -43,21 +43,21 @@ def run_benches(
     only: str,
     trace: Path | None = None,
 ) -> None:
-    """Measure, print and keep."""
+    """Measure, print and store the results."""
     options = Options(quick, repeats, only, trace)
     chosen = catalog.check_names(names)
     if trace is not None:
         catalog.check_traced(chosen)
     about = about_run()
     for name in chosen:
-        catalog.cases(name, options)  # a name that fits no case is told before anything is measured
+        catalog.cases(name, options)  # reports a name that matches no case before anything is measured
     for name in chosen:
         path = results_file(out or default_folder(), name, about["date"], options)
         rows = _run(name, options, about, path, as_json)
         if not as_json:
             _print(rows)
             if not quick:
-                _print_bars(rows)
+                _print_targets(rows)
         remark(f"results: {path}")
     if trace is not None:
         remark(f"trace: {trace} (open it in https://ui.perfetto.dev or chrome://tracing)")
@@ -67,7 +67,7 @@ def _run(name: str, options: Options, about: Row, path: Path, as_json: bool) -> 
     rows: list[Row] = []
     with progress() as report, keep_results(path) as file:
         for result in catalog.run(name, options, report):
-            _tell_missing(result)
+            _print_missing(result)
             for row in result_rows(name, result, about):
                 rows.append(row)
                 file.write(as_line(row) + "\n")
@@ -76,7 +76,7 @@ def _run(name: str, options: Options, about: Row, path: Path, as_json: bool) -> 
     return rows
 
 
-def _tell_missing(result: Result) -> None:
+def _print_missing(result: Result) -> None:
     for name, reason in result.missing.items():
         remark(f"{result.case.name}: without {name}: {reason}")
 
@@ -104,25 +104,25 @@ def _print(rows: list[Row]) -> None:
         typer.echo(f"speeds in {rows[0]['unit']}, medians; ratio = ours / theirs, higher is better")
 
 
-def _print_bars(rows: list[Row]) -> None:
-    """What the rows say of the speeds that were promised; nothing where they say nothing."""
+def _print_targets(rows: list[Row]) -> None:
+    """Print the speed targets that these rows cover, and whether they are met."""
     lines = [
-        (v.bar.text, _ratio(v.bar.ratio), _ratio(v.worst["ratio"]), "yes" if v.met else "no", v.worst["case"])
+        (v.target.text, _ratio(v.target.ratio), _ratio(v.worst["ratio"]), "yes" if v.met else "no", v.worst["case"])
         for v in judged(rows)
     ]
     if lines:
         typer.echo("")
-        print_table(("bar", "wanted", "ratio", "met", "in the worst case"), lines, _NUMBERS)
+        print_table(("target", "wanted", "ratio", "met", "in the worst case"), lines, _NUMBERS)
 
 
 def _device(row: Row) -> str:
-    """A device by name; of what kind it is where the name does not tell, as of a CPU driven by OpenCL."""
+    """A device's name, with its kind if the name does not show it (such as a CPU driven by OpenCL)."""
     name, kind = row["device"], row["device_kind"]
     return name if kind in (None, name.partition(":")[0]) else f"{name} ({kind})"
 
 
 def _peer(row: Row) -> str:
-    """A peer by name, and which of our indexes was the best one."""
+    """A peer's name; for the best fixed index, also which index that was."""
     name = row["peer"] or ""
     return f"{name}: {row['peer_index']}" if name == BEST_FIXED else name
 
@@ -136,7 +136,7 @@ def _ratio(value: float) -> str:
 
 
 def _speed(value: float) -> str:
-    """Tuples a second are many; tuples a cycle are few."""
+    """Large speeds (tuples/s) without decimals, small ones (tuples/cycle) with three."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""`millrace board list|deploy|verify|bench|reset`: boards, and the cards that images were deployed to."""
+"""`millrace board list|deploy|verify|bench|reset`: boards, and cards (boards with a deployed image)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.registry import device
 
 
 def list_boards(as_json: bool) -> None:
-    """Boards that images can be built for, then cards."""
+    """Print the boards that images can be built for, then the cards."""
     boards, known = import_module("millrace.hw.catalog").boards(), import_module("millrace.hw.cards").cards()
     if as_json:
         rows = [{"name": b.name, "title": b.title, "part": b.part, "link": b.link} for b in boards.values()]
@@ -34,19 +34,19 @@ def list_boards(as_json: bool) -> None:
 
 
 def deploy_image(name: str, path: Path, link: str | None) -> None:
-    """Bring an image to a card."""
+    """Load an image onto a card."""
     shape = import_module("millrace.hw.deploy").deploy(name, path, link)
     typer.echo(f"{name}: loaded; {_described(shape)}")
     typer.echo(f"use it as device='fpga:{name}'")
 
 
 def reset_board(name: str) -> None:
-    """A fresh engine."""
+    """Reset the engine of a card."""
     typer.echo(f"{name}: reset; {_described(import_module('millrace.hw.deploy').reset(name))}")
 
 
 def verify_board(name: str) -> int:
-    """Read the identity back, and have the engine merge, index and probe; the exit code is 1 where that is wrong."""
+    """Read the identity back, and check that the engine merges, indexes and probes correctly; exit code 1 if not."""
     exercise = import_module("millrace.hw.exercise")
     opened: Any = device(f"fpga:{name}")
     try:
@@ -59,7 +59,7 @@ def verify_board(name: str) -> int:
 
 
 def bench_board(name: str, rows: int | None, as_json: bool) -> None:
-    """How fast rows go to the board, through it, and back."""
+    """Measure how fast rows go to the board, through it, and back."""
     exercise = import_module("millrace.hw.exercise")
     opened: Any = device(f"fpga:{name}")
     try:

@@ -1,4 +1,4 @@
-"""`millrace calibrate`: compiles all kernels and measures what `index="auto"` chooses by, once per machine."""
+"""`millrace calibrate`: compiles all kernels and measures the costs that `index="auto"` uses, once per machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from millrace.host.runtime.pool import cores
 
 
 def run_calibration(as_json: bool) -> None:
-    """Measure, keep and print the constants."""
+    """Measure, store and print the costs."""
     with progress() as report:
         measured = calibrate(cores(), report)
     if costs(cores()) != measured:
-        remark("the cache folder cannot be written: nothing was kept (MILLRACE_CACHE_DIR moves it)")
+        remark("the cache folder cannot be written: the costs were not stored (MILLRACE_CACHE_DIR sets another folder)")
     if as_json:
         typer.echo(json.dumps({name: asdict(one) for name, one in measured.items()}))
         return

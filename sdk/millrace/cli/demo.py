@@ -1,4 +1,4 @@
-"""`millrace demo`: runs the demo with progress, prints what each index and device did, and keeps the result."""
+"""`millrace demo`: runs the demo with progress, prints a line per index and device, and writes the result."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _SPARK_HEADINGS = (
     "pairs",
     "seconds",
     "rows/s",
-    "asked",
+    "probing rows",
     "rows probed by device",
     "device cycles",
     "same rows",
-    "accounted",
+    "counters agree",
 )
 _NUMBERS = frozenset({"rows in", "pairs", "rows/s", "late", "held"})
 
 
 def show_demo(rows: int, out: Path, as_json: bool) -> int:
-    """0 if all outputs were identical, else 1."""
+    """Run the demo; return 0 if all outputs are identical, else 1."""
     demo_job.check_folder(out)
     with progress() as report:
         outcome = demo_job.run(rows, report)
@@ -49,22 +49,22 @@ def show_demo(rows: int, out: Path, as_json: bool) -> int:
 
 
 def show_spark_demo(rows: int, out: Path, as_json: bool) -> int:
-    """The job in Spark: 0 if all devices gave the same rows and account for them, else 1."""
+    """Run the Spark job; return 0 if all devices give the same rows and their counters agree, else 1."""
     demo_job.check_folder(out)
     job = import_module("millrace.spark.tools.demo")
     with progress() as report:
         outcome = job.run(rows, report)
     job.write(outcome, out)
-    told = job.summary(outcome)
+    summary = job.summary(outcome)
     if as_json:
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(summary, indent=2))
     else:
         typer.echo(
-            f"Spark: two streams of {rows:,} rows in {told['batches']} micro-batches; "
-            f"lookup among {told['serials']:,} serials, "
-            f"then {told['on']}, window {told['window']}"
+            f"Spark: two streams of {rows:,} rows in {summary['batches']} micro-batches; "
+            f"lookup among {summary['serials']:,} serials, "
+            f"then {summary['on']}, window {summary['window']}"
         )
-        print_table(_SPARK_HEADINGS, [_spark_line(run) for run in told["runs"]], frozenset(_SPARK_HEADINGS[1:9]))
+        print_table(_SPARK_HEADINGS, [_spark_line(run) for run in summary["runs"]], frozenset(_SPARK_HEADINGS[1:9]))
     remark(f"result: {out / 'demo.parquet'}, table: {out / 'demo.json'}")
     for fault in outcome.faults:
         remark(f"error: {fault}")
@@ -85,7 +85,7 @@ def _print(outcome: demo_job.Outcome) -> None:
     )
     if any(not run.complete for run in outcome.runs):
         stopped = f"a run was stopped after {demo_job.SECONDS_PER_RUN:.0f} s"
-        typer.echo(f"{stopped}: its output was compared with the others' up to there")
+        typer.echo(f"{stopped}: its output was compared with the others' up to that point")
     typer.echo(_count(outcome.result.num_rows))
     first = outcome.result.slice(0, _FIRST_ROWS).to_pylist()
     if first:
@@ -93,20 +93,20 @@ def _print(outcome: demo_job.Outcome) -> None:
 
 
 def _count(pairs: int) -> str:
-    """What stands above the rows that are shown."""
+    """The heading above the first rows."""
     if pairs > _FIRST_ROWS:
         return f"first {_FIRST_ROWS} of {pairs:,} pairs"
     return "1 pair" if pairs == 1 else f"{pairs or 'no'} pairs"
 
 
-def _line(run: demo_job.Run) -> list[str]:
+def _line(run: demo_job.DemoRun) -> list[str]:
     facts = asdict(run)
     numbers = [f"{facts[name]:,}" for name in ("rows_in", "pairs", "rows_per_second", "late", "held")]
     return [run.index, run.device, *numbers, "yes" if run.identical else "NO"]
 
 
 def _cell(value: object) -> str:
-    """Times without their date, so that a row fits a terminal."""
+    """A cell's text; times without their date, so that a row fits a terminal."""
     if isinstance(value, datetime):
         return value.strftime("%H:%M:%S.%f")[:-3]
     return "" if value is None else str(value)

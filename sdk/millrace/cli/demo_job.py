@@ -1,8 +1,8 @@
-"""The main job, small: two sensor streams joined with every index on every device here, all outputs compared.
+"""The demo job: joins two sensor streams with every index on every device of this machine, and compares the outputs.
 
-Temperature readings (r) meet calibration and alarm events (s) within ten minutes and a narrow band of temperature. Some
-rows come late, some have no value or no time. Joins are fed batch by batch and compared batch by batch, so a slow
-pair of index and device can be stopped when its time is up: what it gave until then must still be the same.
+It joins temperature readings (r) with calibration and alarm events (s) within ten minutes and a narrow temperature
+band. Some rows are late, some have no value or no time. Inputs and outputs are processed batch by batch, so that a slow
+pair of index and device can be stopped at its time limit; its output up to that point must still be the same.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Tables = tuple[pa.Table, pa.Table]
 
 
 @dataclass(frozen=True)
-class Run:
-    """What one pair of index and device did; `complete` is false where it was stopped when its time was up."""
+class DemoRun:
+    """The results of one pair of index and device; `complete` is false if it was stopped at its time limit."""
 
     index: str
     device: str
@@ -51,16 +51,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All runs, the first one's output, and what was found different."""
+    """All runs, the output of the first, and the differences found."""
 
     rows: int
-    runs: list[Run]
+    runs: list[DemoRun]
     result: pa.Table
     faults: list[str]
 
 
 def streams(rows: int) -> Tables:
-    """Readings and events, the same for the same number of rows."""
+    """Readings and events; the same tables for the same number of rows."""
     rng = np.random.default_rng(SEED)
     readings = pa.table(
         {
@@ -81,21 +81,21 @@ def streams(rows: int) -> Tables:
 
 
 def _times(rng: np.random.Generator, rows: int) -> pa.Array:
-    """One row each 150 ms; one in a hundred held up by as much as ten seconds, one in a thousand without a time."""
+    """One row per 150 ms; one in a hundred is up to ten seconds late, one in a thousand has no time."""
     times = _START + np.arange(rows) * _STEP + rng.integers(0, _STEP, rows)
     times -= np.where(rng.random(rows) < 0.01, rng.integers(0, 10_000_000, rows), 0)
     return pa.array(times, pa.timestamp("us", "UTC"), mask=rng.random(rows) < 0.001)
 
 
 def _temperatures(rng: np.random.Generator, rows: int) -> pa.Array:
-    """To the thousandth of a degree; one in two hundred is missing."""
+    """Temperatures with three decimals; one in two hundred is missing."""
     return pa.array(np.round(rng.uniform(15, 35, rows), 3), mask=rng.random(rows) < 0.005)
 
 
 def run(rows: int, progress: Progress) -> Outcome:
-    """Every index on every device, the first one's output as what the others must give."""
+    """Run every index on every device; all outputs must equal that of the first run."""
     pairs, (r, s) = join_pairs(), streams(rows)
-    runs: list[Run] = []
+    runs: list[DemoRun] = []
     faults: list[str] = []
     expected: list[pa.Table] = []
     for number, (index, device) in enumerate(pairs):
@@ -113,7 +113,7 @@ def run(rows: int, progress: Progress) -> Outcome:
 
 def _run_one(
     index: str, device: str, tables: Tables, expected: list[pa.Table], progress: Callable[[float], None]
-) -> tuple[Run, list[pa.Table], str | None]:
+) -> tuple[DemoRun, list[pa.Table], str | None]:
     _warm_up(index, device, tables)
     join = _join(index, device, tables)
     outputs: list[pa.Table] = []
@@ -122,7 +122,7 @@ def _run_one(
     steps = list(_steps(tables))
     for number, (side, batch) in enumerate(steps):
         progress(number / len(steps))
-        # The first run is what the others are compared with, so it is always whole.
+        # The others are compared with the first run, so that one always runs to the end.
         if expected and seconds > SECONDS_PER_RUN:
             complete = False
             break
@@ -135,7 +135,7 @@ def _run_one(
     stats = join.stats
     rows = sum(stats["rows"].values())
     speed = round(rows / max(seconds, 1e-9))
-    done = Run(index, device, rows, stats["pairs"], speed, stats["late"], held, complete, fault is None)
+    done = DemoRun(index, device, rows, stats["pairs"], speed, stats["late"], held, complete, fault is None)
     return done, outputs, fault
 
 
@@ -145,7 +145,7 @@ def _join(index: str, device: str, tables: Tables) -> WindowJoin:
 
 
 def _warm_up(index: str, device: str, tables: Tables) -> None:
-    """Compile or load the kernels before the clock runs."""
+    """Compile or load the kernels before the timed run."""
     join = _join(index, device, tables)
     for side, batch in _steps((tables[0].slice(0, 256), tables[1].slice(0, 256))):
         if side:
@@ -155,7 +155,7 @@ def _warm_up(index: str, device: str, tables: Tables) -> None:
 
 
 def _steps(tables: Tables) -> Iterator[tuple[str | None, pa.Table | None]]:
-    """Batches of r and s by turns, then the end."""
+    """Alternating batches of r and s, then the end (None)."""
     for start in range(0, tables[0].num_rows, BATCH):
         for side, table in zip("rs", tables, strict=True):
             yield side, table.slice(start, BATCH)
@@ -163,7 +163,7 @@ def _steps(tables: Tables) -> Iterator[tuple[str | None, pa.Table | None]]:
 
 
 def check_folder(folder: Path) -> None:
-    """Make the folder for the result, or say why that cannot be."""
+    """Create the folder for the result; raises an `ArgumentError` if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -173,7 +173,7 @@ def check_folder(folder: Path) -> None:
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
-    """What was run and what came of it, for programs."""
+    """The arguments and results, for `demo.json`."""
     return {
         "on": ON,
         "window": WINDOW,
@@ -186,14 +186,14 @@ def summary(outcome: Outcome) -> dict[str, Any]:
 
 
 def write(outcome: Outcome, folder: Path) -> None:
-    """The pairs and the table of runs."""
+    """Write the pairs and the summary."""
     write_results(outcome.result, summary(outcome), folder)
 
 
-def write_results(rows: pa.Table, told: dict[str, Any], folder: Path) -> None:
-    """`demo.parquet` and `demo.json`, of this demo and of the one in Spark."""
+def write_results(rows: pa.Table, summary: dict[str, Any], folder: Path) -> None:
+    """Write `demo.parquet` and `demo.json`, for this demo and for the one in Spark."""
     try:
         pq.write_table(rows, folder / "demo.parquet")
-        (folder / "demo.json").write_text(json.dumps(told, indent=2) + "\n")
+        (folder / "demo.json").write_text(json.dumps(summary, indent=2) + "\n")
     except OSError as error:
         raise ArgumentError(f"results cannot be written to {folder}: {error}; choose a folder with --out") from error

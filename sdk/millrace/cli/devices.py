@@ -1,4 +1,4 @@
-"""`millrace devices`."""
+"""`millrace devices`: lists all known devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.registry import devices
 
 
 def show_devices(as_json: bool) -> None:
-    """All known devices, with what they are or why they cannot be used."""
+    """Print all known devices, with a description or the reason why one cannot be used."""
     found = devices()
     if as_json:
         typer.echo(json.dumps([asdict(info) for info in found], indent=2))

@@ -1,9 +1,8 @@
-"""`millrace doctor`: a line for each thing looked at, with the command that mends what is missing."""
+"""`millrace doctor`: prints a line per check, with the command that fixes what is missing."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 import typer
 
@@ -12,15 +11,15 @@ from millrace.cli.screen import print_table
 
 
 def show_health(as_json: bool) -> int:
-    """Print all checks; the exit code is 1 only if something that everything needs is missing."""
+    """Print all checks; return exit code 1 only if something that every use needs is missing."""
     found = list(checks())
     broken = [check for check in found if check.needed and not check.ok]
     if as_json:
         typer.echo(json.dumps([_row(check) for check in found], indent=2))
     else:
         print_table(
-            ("check", "state", "mend with", "detail"),
-            [(c.name, "ok" if c.ok else "missing", "" if c.ok else c.mend or "-", c.detail) for c in found],
+            ("check", "state", "fix with", "detail"),
+            [(c.name, "ok" if c.ok else "missing", "" if c.ok else c.fix or "-", c.detail) for c in found],
         )
         lacking = sum(not check.ok for check in found)
         typer.echo(_verdict(len(broken), lacking))
@@ -28,7 +27,13 @@ def show_health(as_json: bool) -> int:
 
 
 def _row(check: Check) -> dict[str, object]:
-    return asdict(check) | {"mend": None if check.ok else check.mend}
+    return {
+        "name": check.name,
+        "ok": check.ok,
+        "detail": check.detail,
+        "mend": None if check.ok else check.fix,
+        "needed": check.needed,
+    }
 
 
 def _verdict(broken: int, lacking: int) -> str:

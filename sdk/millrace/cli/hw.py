@@ -1,4 +1,4 @@
-"""`millrace hw synth`: maps the RTL with Yosys, times mergers with nextpnr, prints and keeps what they found."""
+"""`millrace hw synth`: maps the RTL with Yosys, times mergers with nextpnr, prints and stores the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.host.base.errors import ArgumentError
 
 
 def show_synthesis(as_json: bool, keep: bool, targets: list[str], timing: bool) -> int:
-    """Map and time everything; with `keep` write record and documents. The exit code is 1 where a bar is missed."""
+    """Map and time everything; with `keep` write record and documents. Return exit code 1 if a target is missed."""
     synth, resources = import_module("millrace.hw.synth"), import_module("millrace.hw.resources")
     unknown = sorted(set(targets) - set(synth.TARGETS))
     if unknown:
@@ -24,14 +24,14 @@ def show_synthesis(as_json: bool, keep: bool, targets: list[str], timing: bool) 
     if keep:
         resources.write(found)
         remark(f"written: {resources.RECORD} and {resources.DOCUMENT}")
-    held = resources.bars(found)
+    judged = resources.resource_targets(found)
     if as_json:
-        typer.echo(json.dumps({**asdict(found), "bars": [asdict(bar) for bar in held]}, indent=2))
+        typer.echo(json.dumps({**asdict(found), "bars": [asdict(one) for one in judged]}, indent=2))
     else:
         _print(found)
-        for bar in held:
-            typer.echo(f"{'met   ' if bar.met else 'MISSED'}  {bar.name}: {bar.reached:,.1f}, bar {bar.limit:,.1f}")
-    return 0 if all(bar.met for bar in held) else 1
+        for one in judged:
+            typer.echo(f"{'met   ' if one.met else 'MISSED'}  {one.name}: {one.reached:,.1f}, target {one.limit:,.1f}")
+    return 0 if all(one.met for one in judged) else 1
 
 
 def _print(found: Any) -> None:

@@ -1,4 +1,4 @@
-"""`millrace image build|show|verify|sign`: makes images for boards, and looks at them."""
+"""`millrace image build|show|verify|sign`: builds, prints, checks and signs images for boards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.host.base.errors import ArgumentError, BitstreamError
 
 
 def build_image(board: str, out: Path | None, bitstream: Path | None, hwh: Path | None, keep: bool) -> None:
-    """Build a bitstream and pack it, or pack one that was built elsewhere."""
+    """Build a bitstream and pack it, or pack an existing one."""
     catalog, images = import_module("millrace.hw.catalog"), import_module("millrace.hw.image")
     chosen = catalog.board(board)
     if bitstream is not None:
@@ -33,7 +33,7 @@ def build_image(board: str, out: Path | None, bitstream: Path | None, hwh: Path 
 
 
 def show_image(path: Path, as_json: bool) -> None:
-    """What an image says of itself."""
+    """Print the manifest of an image."""
     image = import_module("millrace.hw.image").read(path)
     if as_json:
         signature = image.signature and asdict(image.signature)
@@ -43,7 +43,7 @@ def show_image(path: Path, as_json: bool) -> None:
 
 
 def verify_image(path: Path, board: str | None, key: Path | None) -> None:
-    """All checks that a deploy makes before it begins."""
+    """Run all checks that a deploy runs before it begins."""
     images, catalog = import_module("millrace.hw.image"), import_module("millrace.hw.catalog")
     signing = import_module("millrace.hw.signing")
     image = images.read(path)
@@ -56,7 +56,7 @@ def verify_image(path: Path, board: str | None, key: Path | None) -> None:
 
 
 def sign_image(path: Path, key: Path, out: Path | None) -> None:
-    """Sign with a private key."""
+    """Sign an image with a private key."""
     images, signing = import_module("millrace.hw.image"), import_module("millrace.hw.signing")
     signed = images.read(path).signed(signing.read_key(key))
     target = out or path
@@ -93,7 +93,7 @@ def _print(image: Any, path: Path) -> None:
     parameters = " ".join(f"{name}={value}" for name, value in said.parameters.items())
     typer.echo(f"design    {said.design}, build {said.build}, ABI {said.abi}: {parameters}")
     typer.echo(f"members   {', '.join(f'{name} ({len(data):,} bytes)' for name, data in image.members.items())}")
-    typer.echo(f"tools     {', '.join(f'{name} {version}' for name, version in said.tools.items()) or 'not told'}")
+    typer.echo(f"tools     {', '.join(f'{name} {version}' for name, version in said.tools.items()) or 'unknown'}")
     if said.report:
         typer.echo(f"report    {', '.join(f'{name} {value:g}' for name, value in said.report.items())}")
     typer.echo(f"signed    {f'by key {image.signature.key[:16]}…' if image.signature else 'no'}")

@@ -1,7 +1,7 @@
-"""What the commands print: tables and progress, coloured in a terminal, plain and uncut anywhere else.
+"""Prints tables and progress: coloured in a terminal, plain and not truncated otherwise.
 
-Results go to stdout, progress and remarks to stderr. Whether a stream is a terminal is asked of the stream alone, so
-that a colour setting in the environment never puts escape codes into a file.
+Results go to stdout, progress and remarks to stderr. Only the stream itself decides whether it is a terminal, so a
+colour setting in the environment never puts escape codes into a file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Cells = Sequence[str]
 
 
 def is_terminal(error_stream: bool = False) -> bool:
-    """Whether a person looks at stdout (or at stderr)."""
+    """Whether stdout (or stderr) is a terminal."""
     stream = sys.stderr if error_stream else sys.stdout
-    return stream is not None and stream.isatty()  # none: it was closed before the start
+    return stream is not None and stream.isatty()  # None: it was closed before the start
 
 
 def print_table(headings: Cells, rows: Sequence[Cells], right: frozenset[str] = frozenset()) -> None:
-    """A table on stdout; columns named in `right` are numbers and align at the right."""
+    """Print a table on stdout; columns named in `right` are right-aligned."""
     if is_terminal():
         _print_rich(headings, rows, right)
         return
@@ -55,13 +55,13 @@ def _print_rich(headings: Cells, rows: Sequence[Cells], right: frozenset[str]) -
 
 
 def remark(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     typer.echo(text, err=True)
 
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """A function that is told what is under way and the share done: a bar in a terminal, else a line per topic."""
+    """Yields a function to report the current task and the share done: a bar in a terminal, else a line per topic."""
     if not is_terminal(error_stream=True):
         yield _lines()
         return
@@ -88,7 +88,7 @@ def _lines() -> Report:
 
     def report(what: str, share: float) -> None:
         nonlocal last
-        # Whatever comes after the colon is detail that only a bar has room for.
+        # The text after the colon is detail, shown only in a bar.
         topic = what.partition(":")[0]
         if topic != last:
             last = topic

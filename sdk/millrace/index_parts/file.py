@@ -1,10 +1,10 @@
-"""Saves an ordered index to a file and maps it back into memory (`hbtree/file.py` is the container).
+"""Saves an ordered index to a file and maps it into memory again (`hbtree/file.py` is the container).
 
-Sections are what lies in memory, so that opening copies nothing: of the implicit layout `leaves` and `nodes`; of the
-regular one every pool, as far as it is used, and `top`. Values that lie apart are an Arrow IPC file, which is read
-without a copy too. An index that was opened never writes into its file: the regular layout is copied before it first
-changes. Checksums tell that a file is as it was written; that an index was written, and can be searched without
-leaving its memory, is looked at here.
+Sections have the format of the memory, so that opening copies nothing: `leaves` and `nodes` of the implicit layout; the
+used part of every pool and `top` of the regular one. Values that are not inline are an Arrow IPC file, which is also
+read without a copy. An opened index never writes to its file: the regular layout is copied before its first change.
+Checksums show that a file was not altered. This module checks that the file contains a valid index, which can be
+searched within its memory. (Not in the paper.) Limit: files of other versions are refused.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from millrace.host.base.words import KeyType, key_type
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree.build import build_nodes
 from millrace.host.hbtree.file import read_file, write_file
-from millrace.host.hbtree.layout import LAYOUTS, MOST_KEYS, LayoutName, shape_of
-from millrace.host.hbtree.leaves import BESIDE, Leaves
-from millrace.host.hbtree.regular import Pools, RegularTree
+from millrace.host.hbtree.layout import LAYOUTS, MAX_KEYS, LayoutName, shape_of
+from millrace.host.hbtree.leaves import INLINE_WIDTHS, Leaves
+from millrace.host.hbtree.pools import Pools
+from millrace.host.hbtree.regular import RegularTree
 from millrace.host.hbtree.tree import helpers
-from millrace.host.hbtree.validate import MOST_LEVELS, is_sound
+from millrace.host.hbtree.validate import MAX_LEVELS, is_sound
 from millrace.host.runtime import pool
-from millrace.index_parts.implicit_rows import PackedRows
-from millrace.index_parts.regular_rows import ROW_NUMBER, LooseRows
+from millrace.index_parts.implicit_rows import ImplicitRows
+from millrace.index_parts.regular_rows import ROW_NUMBER, RegularRows
 from millrace.index_parts.rows import DUPLICATES, Rows
 from millrace.index_parts.value_store import ValueStore
 
@@ -39,7 +40,7 @@ _UNSAVED = ("changed_lasts", "changed_uppers")
 
 @dataclass(frozen=True)
 class Stored:
-    """What a file holds."""
+    """The contents of a file."""
 
     about: dict[str, Any]
     sections: dict[str, Array]
@@ -48,22 +49,22 @@ class Stored:
 
     @property
     def layout(self) -> LayoutName:
-        """Of the tree."""
+        """Layout of the tree."""
         layout: LayoutName = self.about["layout"]
         return layout
 
     @property
     def duplicates(self) -> str:
-        """What was asked for."""
+        """The `duplicates` argument of the index."""
         return str(self.about["duplicates"])
 
-    def rows(self, hybrid: bool, threads: int) -> PackedRows | LooseRows:
-        """The rows, for a tree that devices walk too or not."""
-        return _packed(self, hybrid, threads) if self.layout == "implicit" else _loose(self, threads)
+    def rows(self, hybrid: bool, threads: int) -> ImplicitRows | RegularRows:
+        """The rows; `hybrid`: devices can walk the tree too."""
+        return _implicit_rows(self, hybrid, threads) if self.layout == "implicit" else _regular_rows(self, threads)
 
 
-def save(path: Path, rows: PackedRows | LooseRows) -> None:
-    """Write an index in place of a file."""
+def save(path: Path, rows: ImplicitRows | RegularRows) -> None:
+    """Write an index to a file, atomically."""
     kind = rows.kind
     about = {
         "duplicates": rows.duplicates,
@@ -72,15 +73,17 @@ def save(path: Path, rows: PackedRows | LooseRows) -> None:
         "numbered": rows.wanted_type is None,
         "key": [kind.name, kind.domain, kind.dtype.name, kind.ns, kind.zoned],
     }
-    more, sections, apart = _packed_sections(rows) if isinstance(rows, PackedRows) else _loose_sections(rows)
-    values = pa.nulls(0, rows.value_type) if apart is None else apart
-    write_file(path, about | more | {"apart": apart is not None}, {**sections, "values": _ipc(values)})
+    more, sections, separate_values = (
+        _implicit_sections(rows) if isinstance(rows, ImplicitRows) else _regular_sections(rows)
+    )
+    values = pa.nulls(0, rows.value_type) if separate_values is None else separate_values
+    write_file(path, about | more | {"apart": separate_values is not None}, {**sections, "values": _ipc(values)})
 
 
 _Sections = tuple[dict[str, Any], dict[str, Array], pa.Array | None]
 
 
-def _packed_sections(rows: PackedRows) -> _Sections:
+def _implicit_sections(rows: ImplicitRows) -> _Sections:
     leaves, tree = rows.rows.leaves, rows.tree
     about = {
         "layout": "implicit",
@@ -90,15 +93,15 @@ def _packed_sections(rows: PackedRows) -> _Sections:
         "word": leaves.word.name,
         "equals": rows.rows.equals,
     }
-    return about, {"leaves": leaves.data, "nodes": tree.nodes}, rows.rows.apart
+    return about, {"leaves": leaves.data, "nodes": tree.nodes}, rows.rows.separate_values
 
 
-def _loose_sections(rows: LooseRows) -> _Sections:
+def _regular_sections(rows: RegularRows) -> _Sections:
     tree = rows.tree
     about = {"layout": "regular", "word": tree.word.name, "numbers": tree.table[hf.WIDTH :].tolist()}
     sections = {name: getattr(tree.pools, name)[:size] for name, size in zip(_POOLS, tree.used_sizes(), strict=True)}
     kept = {name: array for name, array in sections.items() if name not in _UNSAVED}
-    return about, {**kept, "top": tree.top}, None if rows.store is None else rows.store.whole()
+    return about, {**kept, "top": tree.top}, None if rows.store is None else rows.store.combined()
 
 
 def _ipc(values: pa.Array) -> pa.Buffer:
@@ -110,7 +113,7 @@ def _ipc(values: pa.Array) -> pa.Buffer:
 
 
 def load(path: Path) -> Stored:
-    """Map a file; all that it holds was checked against its checksums, so what is wrong here was written so."""
+    """Map a file and check its contents; the checksums are valid, so errors here were written into it."""
     about, sections = read_file(path)
     try:
         _check_types(about)
@@ -121,7 +124,7 @@ def load(path: Path) -> Stored:
         stored.values.validate(full=True)
         fits = about["layout"] in LAYOUTS and about["duplicates"] in DUPLICATES and _is_key_type(kind)
         fits = fits and np.dtype(about["word"]) == kind.word and _counts_fit(stored)
-        fits = fits and (_packed_fits(stored) if about["layout"] == "implicit" else _loose_fits(stored))
+        fits = fits and (_implicit_fits(stored) if about["layout"] == "implicit" else _regular_fits(stored))
     except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError, pa.ArrowException, KeyTypeError) as error:
         raise StateError(f"{path} holds no index that this version knows ({error}): save the index again") from error
     if not fits:
@@ -135,14 +138,14 @@ _TYPES = {"null_keys": int, "next_row": int, "size": int, "width": int} | dict.f
 
 
 def _check_types(about: dict[str, Any]) -> None:
-    """What is told as a number is one, and so on: JSON has others that look alike for long."""
+    """Check that numbers are numbers and flags are flags: JSON also allows similar values of other types."""
     for name, kind in _TYPES.items():
         if name in about and type(about[name]) is not kind:
             raise TypeError(f"{name} is {about[name]!r}")
 
 
 def _is_key_type(kind: KeyType) -> bool:
-    """Whether it is one that `key_type` gives."""
+    """Whether `key_type` can return it."""
     if kind.name.startswith("timestamp["):
         unit = kind.name.removeprefix("timestamp[").rstrip("]").partition(",")[0]
         return kind == replace(key_type("key", pa.timestamp(unit, "UTC" if kind.zoned else None)), name=kind.name)
@@ -150,15 +153,15 @@ def _is_key_type(kind: KeyType) -> bool:
 
 
 def _counts_fit(stored: Stored) -> bool:
-    """Whether row numbers are row numbers; those to come must not leave their type."""
+    """Whether row numbers are valid, and future ones fit their type."""
     about = stored.about
-    whole = 0 <= about["null_keys"] <= about["next_row"] < 1 << 62
-    return whole and (not about["numbered"] or stored.values.type == pa.int64())
+    fits = 0 <= about["null_keys"] <= about["next_row"] < 1 << 62
+    return fits and (not about["numbered"] or stored.values.type == pa.int64())
 
 
-def _lies_beside(kind: pa.DataType, width: int) -> bool:
-    """Whether values of a type can be numbers of so many bytes."""
-    return width in BESIDE and pa.types.is_primitive(kind) and kind.bit_width == 8 * width
+def _can_be_inline(kind: pa.DataType, width: int) -> bool:
+    """Whether values of a type can be stored inline with this width."""
+    return width in INLINE_WIDTHS and pa.types.is_primitive(kind) and kind.bit_width == 8 * width
 
 
 # The implicit layout.
@@ -169,45 +172,49 @@ def _leaves(stored: Stored) -> Leaves:
     return Leaves(stored.sections["leaves"], np.dtype(about["word"]), about["size"], about["width"])
 
 
-def _packed_fits(stored: Stored) -> bool:
-    leaves, apart, kind = _leaves(stored), stored.about["apart"], stored.values.type
-    if not 0 <= leaves.size <= MOST_KEYS:
+def _implicit_fits(stored: Stored) -> bool:
+    leaves, separate_values, kind = _leaves(stored), stored.about["apart"], stored.values.type
+    if not 0 <= leaves.size <= MAX_KEYS:
         return False
-    if leaves.width if apart else not (_lies_beside(kind, leaves.width) or (leaves.width == 0 and kind == pa.int64())):
+    if (
+        leaves.width
+        if separate_values
+        else not (_can_be_inline(kind, leaves.width) or (leaves.width == 0 and kind == pa.int64()))
+    ):
         return False
     shape = shape_of("implicit", leaves.word, leaves.size, stored.about["hybrid"], leaves.per_leaf)
     nodes = stored.sections["nodes"].view(leaves.word)
     if len(leaves.data) != shape.lines * leaves.stride or len(nodes) != shape.node_words:
         return False
-    if (apart and len(stored.values) != leaves.size) or not _words_are_sorted(leaves):
+    if (separate_values and len(stored.values) != leaves.size) or not _words_are_sorted(leaves):
         return False
     with helpers(pool.cores(), leaves.size) as team:
         return np.array_equal(build_nodes(shape, leaves, team), nodes)
 
 
-_STRETCH = 1 << 14
+_CHUNK = 1 << 14
 """Lines whose words are compared together: they stay in the cache."""
 
 
 def _words_are_sorted(leaves: Leaves) -> bool:
-    """Whether each word is no smaller than the one before, and what fills the last line up is the largest."""
+    """Whether words are in ascending order, and the padding of the last line is the largest word."""
     lines = leaves.data.reshape(leaves.lines, leaves.stride)[:, : leaves.offset].view(leaves.word)
-    for first in range(0, leaves.lines, _STRETCH):
-        words = lines[max(first - 1, 0) : first + _STRETCH]
+    for first in range(0, leaves.lines, _CHUNK):
+        words = lines[max(first - 1, 0) : first + _CHUNK]
         if (words[:, 1:] < words[:, :-1]).any() or (words[1:, 0] < words[:-1, -1]).any():
             return False
     filled = leaves.size - (leaves.lines - 1) * leaves.per_leaf
     return bool((lines[-1, filled:] == np.iinfo(leaves.word).max).all())
 
 
-def _packed(stored: Stored, hybrid: bool, threads: int) -> PackedRows:
+def _implicit_rows(stored: Stored, hybrid: bool, threads: int) -> ImplicitRows:
     about, leaves = stored.about, _leaves(stored)
-    apart = stored.values if about["apart"] else None
+    separate_values = stored.values if about["apart"] else None
     counts = about["null_keys"], about["numbered"], about["next_row"], about["equals"]
-    rows = Rows(leaves, stored.kind, stored.values.type, apart, *counts)
-    # The file has the nodes of one fan-out: another is built from the leaves.
+    rows = Rows(leaves, stored.kind, stored.values.type, separate_values, *counts)
+    # The file has the nodes for one fan-out; for another one they are built from the leaves.
     nodes = stored.sections["nodes"].view(leaves.word) if about["hybrid"] is hybrid else None
-    return PackedRows(rows, stored.duplicates, hybrid, threads, nodes)
+    return ImplicitRows(rows, stored.duplicates, hybrid, threads, nodes)
 
 
 # The regular layout.
@@ -215,35 +222,38 @@ def _packed(stored: Stored, hybrid: bool, threads: int) -> PackedRows:
 
 def _tree(stored: Stored, threads: int) -> RegularTree:
     word, numbers = np.dtype(stored.about["word"]), np.array(stored.about["numbers"], np.int64)
-    used = {hf.MOST_LEAVES: hf.USED_LEAVES, hf.MOST_UPPERS: hf.USED_UPPERS}
+    used = {hf.MAX_LEAVES: hf.USED_LEAVES, hf.MAX_UPPERS: hf.USED_UPPERS}
     for most, count in used.items():
         numbers[most - hf.WIDTH] = numbers[count - hf.WIDTH]
-    whole = stored.sections
+    sections = stored.sections
     kinds = [np.uint8, word, word, np.int32, np.int32, np.int32, np.int32]
-    mapped = [whole[name].view(kind) for name, kind in zip(_POOLS, kinds, strict=False)]
+    mapped = [sections[name].view(kind) for name, kind in zip(_POOLS, kinds, strict=False)]
     flags = [np.zeros(int(numbers[count - hf.WIDTH]), np.uint8) for count in used.values()]
-    top = whole["top"].view(f"u{numbers[0]}")
+    top = sections["top"].view(f"u{numbers[0]}")
     return RegularTree(word, Pools(*mapped, *flags), numbers, top, threads)
 
 
-def _loose_fits(stored: Stored) -> bool:
-    numbers, apart = stored.about["numbers"], stored.about["apart"]
+def _regular_fits(stored: Stored) -> bool:
+    numbers, separate_values = stored.about["numbers"], stored.about["apart"]
     if len(numbers) != hf.TABLE - hf.WIDTH or any(type(number) is not int for number in numbers):
         return False
-    if not (numbers[0] == ROW_NUMBER if apart else _lies_beside(stored.values.type, numbers[0])) or min(numbers) < 0:
+    if (
+        not (numbers[0] == ROW_NUMBER if separate_values else _can_be_inline(stored.values.type, numbers[0]))
+        or min(numbers) < 0
+    ):
         return False
-    # Before memory is taken for them: a tree has no more nodes than its file has bytes.
+    # Checked before memory is allocated: a tree cannot have more nodes than its file has bytes.
     nodes = numbers[hf.USED_LEAVES - hf.WIDTH], numbers[hf.USED_UPPERS - hf.WIDTH]
-    if nodes[0] < 1 or max(nodes) > len(stored.sections["lasts"]) or numbers[hf.LEVELS - hf.WIDTH] > MOST_LEVELS:
+    if nodes[0] < 1 or max(nodes) > len(stored.sections["lasts"]) or numbers[hf.LEVELS - hf.WIDTH] > MAX_LEVELS:
         return False
     tree = _tree(stored, 1)
     sizes = dict(zip(_POOLS, tree.used_sizes(), strict=True))
-    whole = all(len(getattr(tree.pools, name)) == sizes[name] for name in _POOLS if name not in _UNSAVED)
-    return whole and is_sound(tree, len(stored.values) if apart else None)
+    fits = all(len(getattr(tree.pools, name)) == sizes[name] for name in _POOLS if name not in _UNSAVED)
+    return fits and is_sound(tree, len(stored.values) if separate_values else None)
 
 
-def _loose(stored: Stored, threads: int) -> LooseRows:
+def _regular_rows(stored: Stored, threads: int) -> RegularRows:
     about, kind = stored.about, stored.values.type
     store = ValueStore([stored.values], kind) if about["apart"] else None
     counts = about["numbered"], about["null_keys"], about["next_row"]
-    return LooseRows(_tree(stored, threads), store, stored.kind, kind, *counts, stored.duplicates)
+    return RegularRows(_tree(stored, threads), store, stored.kind, kind, *counts, stored.duplicates)

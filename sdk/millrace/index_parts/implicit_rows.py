@@ -1,6 +1,7 @@
-"""The rows of an ordered index of the implicit layout: read by position, and never changed, only made anew.
+"""The rows of an ordered index of the implicit layout: read by position; an update builds new rows.
 
-A position is a row's place in key order; values lie beside the words, or apart in the same order, or are positions.
+A position is the rank of a row in key order. Values are inline, or in a separate array in the same order, or equal to
+the positions. (Thesis, appendix A, 4.) Limit: 2**31 keys.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import pyarrow as pa
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import KeyType
 from millrace.host.hbtree import search as hs
+from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.build import fill
 from millrace.host.hbtree.tree import HBTree, Positions, helpers
-from millrace.host.hbtree.update_batch import Batch
+from millrace.host.hbtree.update_batch import ChangeBatch
 from millrace.host.hbtree.values import gather, spread
 from millrace.host.hybrid.lookup_runner import Finish
 from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of
@@ -24,41 +26,41 @@ from millrace.index_parts.rows import Rows, with_numbers
 from millrace.index_parts.update_input import Update
 
 
-class PackedRows:
+class ImplicitRows:
     """Rows and their tree."""
 
     def __init__(self, rows: Rows, duplicates: str, hybrid: bool, threads: int, nodes: Array | None = None) -> None:
-        """`hybrid`: devices walk the tree too; `nodes`: the I-segment if it is there already."""
+        """`hybrid`: devices can walk the tree too; `nodes`: the I-segment if it exists already."""
         self.rows, self.duplicates, self._threads = rows, duplicates, threads
         self.tree = HBTree(rows.leaves, "implicit", hybrid, threads, nodes)
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.rows.leaves.size
 
     @property
     def kind(self) -> KeyType:
-        """Of the keys."""
+        """Key type."""
         return self.rows.kind
 
     @property
     def value_type(self) -> pa.DataType:
-        """Of the values."""
+        """Value type."""
         return self.rows.value_type
 
     @property
     def wanted_type(self) -> pa.DataType | None:
-        """The type that new values must have; nothing where they are row numbers."""
+        """The type of new values; None if values are row numbers."""
         return self.rows.wanted_type
 
     @property
     def null_keys(self) -> int:
-        """Rows that were left out."""
+        """Number of rows left out because of null keys."""
         return self.rows.null_keys
 
     @property
     def next_row(self) -> int:
-        """The row number of what is upserted next."""
+        """The row number of the next upsert."""
         return self.rows.next_row
 
     @property
@@ -72,43 +74,43 @@ class PackedRows:
         return int(self.tree.nodes.nbytes)
 
     def sample(self, count: int) -> Array:
-        """Words of the index, drawn at random."""
+        """Random words of the index."""
         words = self.rows.leaves.words
         return words[np.random.default_rng(0).integers(0, len(words), count)]
 
     # Lookups.
 
     def lookup(self, raw: Array, flip: int, mask: Mask | None) -> pa.Array:
-        """By the CPU alone."""
+        """Look up on the CPU only."""
         masked = 0 if mask is None else np.ascontiguousarray(mask).view(np.uint8)
         share = hs.search_64 if raw.dtype.itemsize == 8 else hs.search_32
         last = self.duplicates == "last"
-        if self.rows.apart is not None:
+        if self.rows.separate_values is not None:
             positions = np.empty(len(raw), np.int64)
-            self.tree.run(share, raw, flip, MASK=masked, OUT=positions, MODE=hs.LAST if last else hs.FIRST)
+            self.tree.run(share, raw, flip, MASK=masked, OUT=positions, MODE=ha.LAST if last else ha.FIRST)
             return self._values_at(positions)
         count, width = len(raw), self.rows.leaves.width or 8
         out = pa.allocate_buffer(count * width)
-        bits = pa.allocate_buffer(-(-count // hs.BLOCK) * hs.BLOCK // 8)
-        given = {"OUT": memory_of(out), "BITS": memory_of(bits), "MODE": hs.LAST_VALUES if last else hs.VALUES}
-        hits = self.tree.run(share, raw, flip, MASK=masked, **given)
+        bits = pa.allocate_buffer(-(-count // ha.BLOCK) * ha.BLOCK // 8)
+        args = {"OUT": memory_of(out), "BITS": memory_of(bits), "MODE": ha.LAST_VALUES if last else ha.VALUES}
+        hits = self.tree.run(share, raw, flip, MASK=masked, **args)
         validity = None if hits == count else bits
         return pa.Array.from_buffers(self.rows.value_type, count, [validity, out], count - hits)
 
     def device_words(self, raw: Array, flip: int) -> tuple[Array, Finish]:
-        """What goes to the device for a lookup, and what is to be done with the leaf lines."""
+        """The words to send to the device for a lookup, and the search in the leaf lines."""
         finish: Finish = partial(self.tree.leaf, last=True) if self.duplicates == "last" else self.tree.leaf
         return flipped(raw, flip), finish
 
     def device_values(self, raw: Array, flip: int, found: Positions, mask: Mask | None) -> pa.Array:
-        """Values at what `device_words`' finish found."""
+        """The values at the positions that the finish of `device_words` found."""
         return self._values_at(found if mask is None else np.where(mask, found, -1))
 
     def _values_at(self, positions: Positions) -> pa.Array:
         """The values at positions, null at -1."""
         absent = positions < 0
-        if self.rows.apart is not None:
-            return self.rows.apart.take(pa.array(positions, mask=absent))
+        if self.rows.separate_values is not None:
+            return self.rows.separate_values.take(pa.array(positions, mask=absent))
         numbers = gather(self.rows.leaves, np.where(absent, 0, positions)) if len(self) else positions
         return arrow_of(numbers, absent, self.rows.value_type)
 
@@ -116,60 +118,60 @@ class PackedRows:
 
     @property
     def range_finish(self) -> Finish:
-        """What the device's leaf lines of lower bounds are made of."""
+        """The search for lower bounds in the device's leaf lines."""
         return self.tree.lower
 
     def ranges(self, low: Array, high: Array, starts: Positions | None, valid: Mask) -> pa.ListArray:
-        """Values from `low[i]` to `high[i]`; `starts`: what `range_finish` found, if it was asked."""
+        """Values from `low[i]` to `high[i]`; `starts`: the results of `range_finish`, if a device was used."""
         if starts is None:
             starts, ends = self.tree.range(low, high)
         else:
             ends = self.tree.ends(low, high, starts)
         offsets = offsets_of(np.where(valid, ends - starts, 0))
-        total, places = int(offsets[-1]), offsets.astype(np.int32)
-        if self.rows.apart is not None:
+        total, offsets_32 = int(offsets[-1]), offsets.astype(np.int32)
+        if self.rows.separate_values is not None:
             positions = np.repeat(starts - offsets[:-1], np.diff(offsets)) + np.arange(total)
-            values = self.rows.apart.take(pa.array(positions))
+            values = self.rows.separate_values.take(pa.array(positions))
         else:
             out = pa.allocate_buffer(total * (self.rows.leaves.width or 8))
             with helpers(self._threads, len(starts)) as team:
-                spread(self.rows.leaves, starts, places, memory_of(out), team)
+                spread(self.rows.leaves, starts, offsets_32, memory_of(out), team)
             values = pa.Array.from_buffers(self.rows.value_type, total, [None, out], 0)
-        return lists_of(places, values, valid)
+        return lists_of(offsets_32, values, valid)
 
-    # Changing.
+    # Updates.
 
-    def rebuilt(self, update: Update) -> PackedRows:
-        """The rows after an update, built off to the side."""
+    def rebuilt(self, update: Update) -> ImplicitRows:
+        """New rows with an update applied; the old ones stay unchanged."""
         with helpers(self._threads, len(self)) as team:
             rows = with_numbers(self.rows, team)
-        numbers = update.numbers if rows.apart is None else None
-        if rows.apart is None and numbers is None:
-            rows = replace(rows, apart=rows.all_values())
+        numbers = update.numbers if rows.separate_values is None else None
+        if rows.separate_values is None and numbers is None:
+            rows = replace(rows, separate_values=rows.all_values())
         merged = merge_rows(rows, update.batch, numbers, update.values, self.tree, self._threads)
         merged = replace(merged, null_keys=rows.null_keys + update.null_keys, next_row=update.next_row)
-        return PackedRows(merged, self.duplicates, self.tree.hybrid, self._threads)
+        return ImplicitRows(merged, self.duplicates, self.tree.hybrid, self._threads)
 
 
 def merge_rows(
-    rows: Rows, batch: Batch, numbers: Array | None, values: pa.Array | None, tree: HBTree, threads: int
+    rows: Rows, batch: ChangeBatch, numbers: Array | None, values: pa.Array | None, tree: HBTree, threads: int
 ) -> Rows:
-    """Rows after a batch: `numbers` lie beside the words, or else `values` apart."""
+    """Rows after a batch of changes: either `numbers` become inline values, or `values` are stored separately."""
     starts, ends = tree.range(batch.words, batch.words)
     gone = offsets_of(ends - starts)
     keep = np.ones(rows.leaves.size, np.bool_)
     keep[np.repeat(starts - gone[:-1], ends - starts) + np.arange(int(gone[-1]))] = False
     added = np.flatnonzero(batch.upserts)
-    places, taken = (starts - gone[:-1])[added], batch.rows[added]
-    words = np.insert(rows.leaves.words[keep], places, batch.words[added])
-    beside, apart = None, None
+    insert_at, taken = (starts - gone[:-1])[added], batch.rows[added]
+    words = np.insert(rows.leaves.words[keep], insert_at, batch.words[added])
+    inline, separate_values = None, None
     if numbers is not None:
-        beside = np.insert(rows.leaves.values[keep], places, numbers[taken])
+        inline = np.insert(rows.leaves.values[keep], insert_at, numbers[taken])
     else:
-        assert rows.apart is not None
+        assert rows.separate_values is not None
         new = pa.nulls(0, rows.value_type) if values is None else values
-        order = np.insert(np.flatnonzero(keep), places, rows.leaves.size + taken)
-        apart = pa.concat_arrays([rows.apart, new]).take(pa.array(order))
+        order = np.insert(np.flatnonzero(keep), insert_at, rows.leaves.size + taken)
+        separate_values = pa.concat_arrays([rows.separate_values, new]).take(pa.array(order))
     with helpers(threads, len(words)) as team:
-        leaves, _ = fill(words, 0, beside, team)
-    return replace(rows, leaves=leaves, apart=apart)
+        leaves, _ = fill(words, 0, inline, team)
+    return replace(rows, leaves=leaves, separate_values=separate_values)

@@ -1,10 +1,11 @@
-"""The rows of an ordered index of the regular layout: a tree that changes in place, and the values that lie apart.
+"""The rows of an ordered index of the regular layout: a tree that changes in place, and its separate values.
 
-Values of 4 or 8 bytes, none of them null, lie beside their words; of others their row number does, and the rows are in
-a `ValueStore`. The largest word is no key of the tree: its rows are in `top` (`hbtree/regular.py`).
+Values of 4 or 8 bytes without nulls are inline. For others the inline value is a row number, and the rows are in a
+`ValueStore`. The largest word is not a key of the tree: its rows are in `top` (`hbtree/regular.py`).
 
-An update changes the tree in place, unless it is better built anew: for a batch that is large beside the index, where
-nothing is left, where too much memory would be unused, and when values that lay beside no longer can.
+An update changes the tree in place. It is rebuilt instead if the batch is large relative to the index, if the pools are
+full, if too much memory would be unused, and if inline values cannot stay inline. (Thesis, appendix A, 5.6.) Limit:
+2**31 keys.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Mask
-from millrace.host.base.words import KeyType, both
+from millrace.host.base.words import KeyType, mask_and
 from millrace.host.hbtree import search as hs
+from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.build import fill
 from millrace.host.hbtree.editor import Changes
 from millrace.host.hbtree.regular import RegularTree
-from millrace.host.hbtree.scan import copy_ranges, count_ranges, last_places
+from millrace.host.hbtree.scan import copy_ranges, count_ranges, last_positions
 from millrace.host.hbtree.tree import HBTree, Numbers, Positions, helpers
 from millrace.host.hybrid.lookup_runner import Finish
 from millrace.index_parts.implicit_rows import merge_rows
@@ -30,16 +32,16 @@ from millrace.index_parts.update_input import Update
 from millrace.index_parts.value_store import ValueStore
 
 ROW_NUMBER = 4
-"""Bytes of the number of a row that lies apart."""
+"""Bytes of the row number of a separate value."""
 LARGE_SHARE = 0.25
-"""A batch of a larger share of the index is merged into a new one."""
-MOST_DEAD = 0.3
-"""Rows that nothing refers to, per row of the index, before it is built anew."""
+"""A batch larger than this share of the index is merged into a new tree."""
+MAX_DEAD = 0.3
+"""Maximum number of unreferenced rows per row of the index, before it is rebuilt."""
 
 
 @dataclass
-class LooseRows:
-    """A tree, and what its words and values stand for."""
+class RegularRows:
+    """A tree, and the types and separate values of its rows."""
 
     tree: RegularTree
     store: ValueStore | None
@@ -51,16 +53,16 @@ class LooseRows:
     duplicates: str
 
     @classmethod
-    def of(cls, rows: Rows, duplicates: str, threads: int) -> LooseRows:
-        """Rows of an index, copied into a tree that can change."""
-        store = None if rows.apart is None else ValueStore([rows.apart], rows.value_type)
+    def of(cls, rows: Rows, duplicates: str, threads: int) -> RegularRows:
+        """Copy the rows of an index into an updatable tree."""
+        store = None if rows.separate_values is None else ValueStore([rows.separate_values], rows.value_type)
         width = 8 if store is None else ROW_NUMBER
         tree = RegularTree.build(rows.leaves, width, rows.equals, threads)
         about = rows.kind, rows.value_type, rows.numbered, rows.null_keys, rows.next_row
         return cls(tree, store, *about, duplicates)
 
     def __len__(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.tree.size
 
     @property
@@ -75,11 +77,11 @@ class LooseRows:
 
     @property
     def wanted_type(self) -> pa.DataType | None:
-        """The type that new values must have; nothing where they are row numbers."""
+        """The type of new values; None if values are row numbers."""
         return None if self.numbered else self.value_type
 
     def sample(self, count: int) -> Array:
-        """Words of the index, drawn at random."""
+        """Random words of the index."""
         return self.tree.sample(np.random.default_rng(0), count)
 
     # Lookups.
@@ -89,32 +91,32 @@ class LooseRows:
         return self.duplicates == "last" and self.tree.has_equals
 
     def lookup(self, raw: Array, flip: int, mask: Mask | None) -> pa.Array:
-        """By the CPU alone."""
+        """Look up on the CPU only."""
         if self.store is not None or self._picks_last:
             words, finish = self.device_words(raw, flip)
             return self.device_values(raw, flip, finish(words, self.tree.walk(words, self.tree.levels)), mask)
-        return self._lookup_beside(raw, flip, mask)
+        return self._lookup_inline(raw, flip, mask)
 
-    def _lookup_beside(self, raw: Array, flip: int, mask: Mask | None) -> pa.Array:
-        """Values that lie beside their words, by one kernel."""
+    def _lookup_inline(self, raw: Array, flip: int, mask: Mask | None) -> pa.Array:
+        """Look up inline values with one kernel."""
         tops = raw == raw.dtype.type(self.tree.largest ^ flip)
         any_top = bool(tops.any())
-        usable = both(mask, ~tops) if any_top and mask is not None else ~tops if any_top else mask
+        usable = mask_and(mask, ~tops) if any_top and mask is not None else ~tops if any_top else mask
         count = len(raw)
         out, bits = (
             pa.allocate_buffer(count * self.tree.width),
-            pa.allocate_buffer(-(-count // hs.BLOCK) * hs.BLOCK // 8),
+            pa.allocate_buffer(-(-count // ha.BLOCK) * ha.BLOCK // 8),
         )
         masked = 0 if usable is None else np.ascontiguousarray(usable).view(np.uint8)
         share = hs.search_64 if raw.dtype.itemsize == 8 else hs.search_32
-        given = {"MASK": masked, "OUT": memory_of(out), "BITS": memory_of(bits), "MODE": hs.VALUES}
-        hits = self.tree.run(share, raw, flip, **given)
+        args = {"MASK": masked, "OUT": memory_of(out), "BITS": memory_of(bits), "MODE": ha.VALUES}
+        hits = self.tree.run(share, raw, flip, **args)
         found = pa.Array.from_buffers(self.value_type, count, [None if hits == count else bits, out], count - hits)
         if not any_top or not len(self.tree.top):
             return found
         numbers = np.frombuffer(out, f"u{self.tree.width}", count).copy()
         absent = found.is_null().to_numpy(zero_copy_only=False)
-        return self._with_top(numbers, absent, tops if mask is None else both(mask, tops))
+        return self._with_top(numbers, absent, tops if mask is None else mask_and(mask, tops))
 
     def _with_top(self, numbers: Array, absent: Mask, tops: Mask) -> pa.Array:
         """Values, with those of the largest word filled in."""
@@ -125,22 +127,22 @@ class LooseRows:
         return arrow_of(numbers, absent, self.value_type) if self.store is None else self.store.take(numbers, absent)
 
     def device_words(self, raw: Array, flip: int) -> tuple[Array, Finish]:
-        """What is searched for a lookup, and what is to be done with the leaf lines.
+        """The words to search for a lookup, and the search in the leaf lines.
 
-        The last of equal words is the one before the next larger word, so that is looked for.
+        The last of equal words is the one before the next larger word, so the search is for that one.
         """
         words = flipped(raw, flip)
         if not self._picks_last:
             return words, self.tree.leaf
         one = words.dtype.type(1)
-        return np.where(words == words.dtype.type(self.tree.largest), words, words + one), self._last_places
+        return np.where(words == words.dtype.type(self.tree.largest), words, words + one), self._last_positions
 
-    def _last_places(self, searched: Array, lines: Numbers) -> Positions:
+    def _last_positions(self, searched: Array, lines: Numbers) -> Positions:
         with helpers(self.tree.threads, len(lines)) as team:
-            return last_places(self.tree, lines, searched - searched.dtype.type(1), team)
+            return last_positions(self.tree, lines, searched - searched.dtype.type(1), team)
 
     def device_values(self, raw: Array, flip: int, found: Positions, mask: Mask | None) -> pa.Array:
-        """Values at what `device_words`' finish found."""
+        """The values at the positions that the finish of `device_words` found."""
         tops = raw == raw.dtype.type(self.tree.largest ^ flip)
         absent = (found < 0) | tops
         if mask is not None:
@@ -151,11 +153,11 @@ class LooseRows:
 
     @property
     def range_finish(self) -> Finish:
-        """Of the lower bounds the leaf lines themselves are wanted."""
+        """Returns the leaf lines of the lower bounds themselves."""
         return _lines_as_positions
 
     def ranges(self, low: Array, high: Array, lines: Positions | None, valid: Mask) -> pa.ListArray:
-        """Values from `low[i]` to `high[i]`; `lines`: those of the lower bounds, if they are known."""
+        """Values from `low[i]` to `high[i]`; `lines`: the leaf lines of the lower bounds, if known."""
         most = high.dtype.type(self.tree.largest)
         low = np.ascontiguousarray(np.where(valid, low, low.dtype.type(1)))
         high = np.where(valid, high, high.dtype.type(0))
@@ -177,24 +179,24 @@ class LooseRows:
             values = self.store.take(numbers)
         return lists_of(offsets.astype(np.int32), values, valid)
 
-    # Changing.
+    # Updates.
 
     def must_rebuild(self, update: Update) -> bool:
-        """Whether an update is better not done in place."""
+        """Whether an update must rebuild the tree instead of changing it in place."""
         if self.store is None and update.numbers is None:
             return True
         return len(update.batch) > LARGE_SHARE * len(self)
 
     def changes(self, update: Update) -> Changes:
-        """An update for the tree in place: rows that lie apart are numbered as `settled` will have them."""
+        """The changes of an update for the tree; separate values get the row numbers that `with_update` will use."""
         if self.store is None:
             assert update.numbers is not None
             return update.batch.changes(update.numbers)
         rows = 0 if update.values is None else len(update.values)
         return update.batch.changes(np.arange(len(self.store), len(self.store) + rows, dtype=np.uint32))
 
-    def settled(self, update: Update) -> LooseRows:
-        """The same tree, changed, with the rows that lie apart and all counts."""
+    def with_update(self, update: Update) -> RegularRows:
+        """The changed tree with the new separate values and counts."""
         store = self.store
         if store is not None and update.values is not None:
             store = store.grown(copied(update.values) if update.lent else update.values)
@@ -202,12 +204,12 @@ class LooseRows:
 
     @property
     def is_wasteful(self) -> bool:
-        """Whether it should be built anew."""
+        """Whether the tree should be rebuilt to save memory."""
         dead = 0 if self.store is None else len(self.store) - len(self)
-        return self.tree.is_wasteful or dead > MOST_DEAD * len(self) + (1 << 10)
+        return self.tree.is_wasteful or dead > MAX_DEAD * len(self) + (1 << 10)
 
-    def rebuilt(self, update: Update | None = None) -> LooseRows:
-        """A new tree with the same rows, or with those after an update, off to the side."""
+    def rebuilt(self, update: Update | None = None) -> RegularRows:
+        """A new tree with the same rows, or with an update applied; the old one stays unchanged."""
         words, numbers = self.tree.rows()
         values = None if self.store is None else self.store.take(numbers)
         threads = self.tree.threads
@@ -217,12 +219,12 @@ class LooseRows:
         rows = Rows(leaves, *about, self.tree.has_equals)
         if update is not None:
             if values is None and update.numbers is None:
-                rows = replace(rows, apart=rows.all_values())
-            beside = update.numbers if rows.apart is None else None
+                rows = replace(rows, separate_values=rows.all_values())
+            inline = update.numbers if rows.separate_values is None else None
             tree = HBTree(rows.leaves, "implicit", False, threads)
-            rows = merge_rows(rows, update.batch, beside, update.values, tree, threads)
+            rows = merge_rows(rows, update.batch, inline, update.values, tree, threads)
             rows = replace(rows, null_keys=self.null_keys + update.null_keys, next_row=update.next_row)
-        return LooseRows.of(rows, self.duplicates, threads)
+        return RegularRows.of(rows, self.duplicates, threads)
 
 
 def _lines_as_positions(queries: Array, lines: Numbers) -> Positions:

@@ -1,4 +1,7 @@
-"""What both layouts of an ordered index need to make Arrow arrays of what they found."""
+"""Makes Arrow arrays of the results of both layouts of an ordered index.
+
+Limit: a call returns up to `MAX_VALUES` values, the capacity of a `pyarrow.ListArray`. (Not in the paper.)
+"""
 
 from __future__ import annotations
 
@@ -10,39 +13,39 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import all_true
 
-MOST_VALUES = (1 << 31) - 1
+MAX_VALUES = (1 << 31) - 1
 Positions = npt.NDArray[np.int64]
 
 
 def flipped(raw: Array, flip: int) -> Array:
-    """Numbers to words."""
+    """Convert numbers to words."""
     words: Array = raw ^ raw.dtype.type(flip) if flip else raw
     return words
 
 
 def memory_of(buffer: pa.Buffer) -> Array:
-    """A new buffer's memory."""
+    """The memory of a buffer as a byte array."""
     return np.frombuffer(buffer, np.uint8)
 
 
 def arrow_of(numbers: Array, absent: Mask, kind: pa.DataType) -> pa.Array:
-    """Plain numbers as values of a type of their width, null where absent."""
+    """Numbers as values of a type of the same width, null where absent."""
     plain = pa.array(numbers, mask=absent)
     return pa.Array.from_buffers(kind, len(plain), plain.buffers(), plain.null_count)
 
 
 def offsets_of(counts: Positions) -> Positions:
-    """Where the values of each list begin, and where the last end; too many are refused."""
+    """The offset of each list's values, and the total; too many values raise `ArgumentError`."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
-    if offsets[-1] > MOST_VALUES:
+    if offsets[-1] > MAX_VALUES:
         raise ArgumentError(
-            f"these ranges hold {offsets[-1]:,} values; allowed are {MOST_VALUES:,} a call: ask for fewer"
+            f"these ranges hold {offsets[-1]:,} values; allowed are {MAX_VALUES:,} a call: query fewer ranges per call"
         )
     return offsets
 
 
 def lists_of(offsets: npt.NDArray[np.int32], values: pa.Array, valid: Mask) -> pa.ListArray:
-    """Lists, null where not valid."""
+    """A list array, null where not valid."""
     nulls = None if all_true(valid) else pa.array(~valid)
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=nulls)

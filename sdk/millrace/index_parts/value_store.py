@@ -1,7 +1,7 @@
-"""Values that cannot lie beside their words: rows of an Arrow column that only grows, taken by row number.
+"""Stores values that cannot be inline: an append-only Arrow column, read by row number.
 
-New rows come as new chunks; small chunks are put together with those before them, so that there are never many. Rows
-that nothing refers to any more stay until the index is built anew.
+New rows are appended as chunks; small chunks are merged with those before them, so that there are never many. Limit:
+rows without a reference stay until the index is rebuilt. (Not in the paper.)
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import pyarrow as pa
 
 from millrace.host.base.types import Array, Mask
 
-_MOST_JOINED = 1 << 30
-"""Bytes up to which chunks are put together: some types hold no more than 2 GiB in one."""
+_MAX_JOINED = 1 << 30
+"""Maximum bytes of a merged chunk: some Arrow types hold at most 2 GiB per chunk."""
 
 
 class ValueStore:
-    """Rows by number; it never changes, `grown` gives another one."""
+    """Rows by number; immutable: `grown` returns a new store."""
 
     def __init__(self, chunks: list[pa.Array], kind: pa.DataType) -> None:
-        """Rows of all chunks are numbered through."""
+        """Rows are numbered across all chunks."""
         self.chunks, self.type = chunks, kind
         self._column = pa.chunked_array(chunks, kind)
 
     def __len__(self) -> int:
-        """Rows, whether anything refers to them or not."""
+        """Number of rows, including those without a reference."""
         return len(self._column)
 
     @property
@@ -32,10 +32,10 @@ class ValueStore:
         return int(self._column.nbytes)
 
     def grown(self, rows: pa.Array) -> ValueStore:
-        """With more rows at the end."""
+        """A store with more rows at the end."""
         chunks = [chunk for chunk in (*self.chunks, rows) if len(chunk)]
         while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
-            if chunks[-2].nbytes + chunks[-1].nbytes > _MOST_JOINED:
+            if chunks[-2].nbytes + chunks[-1].nbytes > _MAX_JOINED:
                 break
             chunks[-2:] = [pa.concat_arrays(chunks[-2:])]
         return ValueStore(chunks, self.type)
@@ -47,6 +47,6 @@ class ValueStore:
             return taken.chunk(0)
         return pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.nulls(0, self.type)
 
-    def whole(self) -> pa.Array:
-        """All rows in one piece."""
+    def combined(self) -> pa.Array:
+        """All rows in one array."""
         return self.chunks[0] if len(self.chunks) == 1 else pa.concat_arrays([pa.nulls(0, self.type), *self.chunks])

@@ -1,1 +1,1 @@
-"""What users pass in: tables, columns, durations and arguments, checked and converted once."""
+"""Checks and converts what users pass in, once: tables, columns, durations and arguments."""

@@ -1,4 +1,4 @@
-"""Reads and checks the arguments of joins, once, before anything else happens: a bad one is an `ArgumentError`."""
+"""Reads and checks the arguments of joins before anything else happens; a bad one raises an `ArgumentError`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from millrace.host.device.contract import Device
 from millrace.host.expr.condition import Condition
 from millrace.host.expr.plan import check_bands, plan_kind
 from millrace.host.join.contract import INDEXES, preferred, serving
-from millrace.ingest.checks import choice, whole
+from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.durations import Span, WindowSpec, parse_lateness, parse_window
-from millrace.ingest.memory_limits import check_room
+from millrace.ingest.memory_limits import check_memory
 from millrace.registry import check_name, device_for
 from millrace.registry import device as open_device
 
@@ -27,32 +27,32 @@ MAX_PENDING = 16 * 2**20
 
 @dataclass(frozen=True)
 class Engine:
-    """How a join is run: nothing here changes what it means."""
+    """How a join runs; nothing in it changes the output."""
 
     indexes: tuple[str, ...]
-    """Those that may be taken, best first: one if the user named it."""
+    """The indexes to choose from, best first; only one if the user named it."""
     device: str
     threads: int | None
     fallback: str | None
 
-    def open(self) -> Opened:
-        """An index, the device to work on and, where the user allowed it, the one to go on with after a fault."""
+    def open(self) -> OpenedEngine:
+        """Choose an index, open its device and, if the user allows it, the device to continue on after a fault."""
         index, chosen = device_for(self.indexes, self.device, self.threads)
         if self.fallback is None or self.fallback == chosen.name:
-            return Opened(index, chosen, None)
-        return Opened(index, chosen, open_device(self.fallback, self.threads))
+            return OpenedEngine(index, chosen, None)
+        return OpenedEngine(index, chosen, open_device(self.fallback, self.threads))
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What an engine opened."""
+class OpenedEngine:
+    """The index and devices that `Engine.open` opened; `spare` is the device to continue on after a fault."""
 
     index: str
     device: Device
     spare: Device | None
 
     def close(self) -> None:
-        """Give the devices back."""
+        """Close the devices."""
         for device in (self.device, self.spare):
             if device is not None:
                 device.close()
@@ -60,7 +60,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class WindowArguments:
-    """What a `WindowJoin` means. `given` are the arguments as written, for comparing with a stored state."""
+    """The parsed arguments of a `WindowJoin`. `given`: the arguments as written, to compare with a stored state."""
 
     condition: Condition
     window: WindowSpec
@@ -75,7 +75,7 @@ class WindowArguments:
 
     @property
     def several(self) -> bool:
-        """Whether some side has more than one source, so that the output names sources."""
+        """Whether some side has more than one source, so that the output has source columns."""
         return max(self.sources.values()) > 1
 
     @property
@@ -85,13 +85,13 @@ class WindowArguments:
 
 
 def parse_condition(on: Any) -> Condition:
-    """The `on` argument; one that was seen lately is not read again."""
+    """The `on` argument; recent conditions are cached."""
     return _parsed(on) if isinstance(on, str) else _parsed.__wrapped__(on)
 
 
 @lru_cache(maxsize=64)
 def _parsed(on: Any) -> Condition:
-    from millrace.predicate import parse  # sqlglot is loaded only where a condition is parsed
+    from millrace.predicate import parse  # loads sqlglot only when a condition is parsed
 
     condition = parse(on)
     check_bands(condition)
@@ -99,7 +99,7 @@ def _parsed(on: Any) -> Condition:
 
 
 def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool) -> Engine:
-    """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the indexes that may serve."""
+    """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the list of suitable indexes."""
     kind = plan_kind(condition)
     able = serving(kind)
     choice("index", index, tuple(INDEXES))
@@ -110,7 +110,7 @@ def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fa
     if not (isinstance(device, str) and device == "auto"):
         check_name(device)
     if threads is not None:
-        threads = whole("threads", threads, 1)
+        threads = integer_at_least("threads", threads, 1)
     choice("fallback", fallback, FALLBACKS)
     indexes = preferred(kind, counting) if index == "auto" else [index]
     return Engine(tuple(indexes), device, threads, fallback)
@@ -120,7 +120,7 @@ def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
     """All arguments of `WindowJoin`."""
     condition = parse_condition(given["on"])
     window = parse_window(given["window"])
-    check_room(window, given["window"])
+    check_memory(window, given["window"])
     self_join = choice("self_join", given["self_join"], (False, True))
     time = _time(given["time"], self_join)
     lateness = parse_lateness(given["lateness"])
@@ -129,7 +129,7 @@ def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
         if not window.counts:
             raise ArgumentError(f"window={given['window']!r} is a length of time: name the time column with time='ts'")
         if lateness.length:
-            raise ArgumentError(f"lateness={given['lateness']!r} needs time=: without it rows come in order of arrival")
+            raise ArgumentError(f"lateness={given['lateness']!r} needs time=: without it rows are in order of arrival")
         if max(sources.values()) > 1:
             raise ArgumentError(f"sources={given['sources']!r} needs time=: several sources are ordered by time")
     elif not window.counts and lateness.length and window.r.measure != lateness.measure:
@@ -147,7 +147,7 @@ def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
         sources,
         self_join,
         output,
-        whole("max_pending", given["max_pending"], 1),
+        integer_at_least("max_pending", given["max_pending"], 1),
         engine,
         given,
     )
@@ -170,11 +170,11 @@ def _sources(given: Any, self_join: bool) -> dict[Side, int]:
     sides: tuple[Side, ...] = ("r",) if self_join else SIDES
     if not isinstance(given, Mapping) or not set(given) <= set(sides):
         raise ArgumentError(f"sources={given!r}: allowed is a mapping such as {{'r': 3}} over {', '.join(sides)}")
-    return {side: whole(f"sources[{side!r}]", given.get(side, 1), 1) for side in sides}
+    return {side: integer_at_least(f"sources[{side!r}]", given.get(side, 1), 1) for side in sides}
 
 
 def describe_arguments(args: WindowArguments, schemas: dict[Side, Any]) -> dict[str, str]:
-    """The arguments as comparable text: what a stored state must have been made with. Threads may differ."""
+    """The arguments as text, to compare with those of a stored state. Threads may differ."""
     described = {name: repr(value) for name, value in args.given.items() if name != "threads"}
     described["window"] = f"{args.window.r}, {args.window.s}"
     described["lateness"] = str(args.lateness)

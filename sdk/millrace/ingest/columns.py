@@ -1,7 +1,7 @@
-"""The door for single columns: whatever a user brings as keys, values or queries becomes one `pyarrow.Array`.
+"""Converts single columns from users (keys, values or queries) to one `pyarrow.Array`.
 
-Accepted are Arrow arrays (chunked ones too), NumPy arrays, pandas and Polars series, lists, and anything with the Arrow
-PyCapsule interface; where a call takes scalars, any of Python's, NumPy's or Arrow's.
+Accepts Arrow arrays (also chunked), NumPy arrays, pandas and Polars series, lists, and any object with the Arrow
+PyCapsule interface; for calls that take scalars, scalars of Python, NumPy or Arrow.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _ALLOWED = "a pyarrow, NumPy, pandas or Polars array of one dimension, or a list
 
 
 def as_array(given: Any, label: str) -> pa.Array:
-    """A column in one piece, of whatever type it has."""
+    """A column as one contiguous array; its type stays."""
     if isinstance(given, pa.Array):
         return given
     try:
         if isinstance(given, pa.ChunkedArray):
-            return _one_piece(given)
+            return _contiguous(given)
         if isinstance(given, np.ndarray):
             if given.ndim != 1:
                 raise ArgumentError(f"{label} has {given.ndim} dimensions; allowed is {_ALLOWED}")
             return pa.array(given)
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
-            return _one_piece(pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given))
+            return _contiguous(pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given))
         if type(given).__module__.partition(".")[0] == "pandas" or isinstance(given, list | tuple):
-            return _one_piece(pa.array(given, from_pandas=not isinstance(given, list | tuple)))
+            return _contiguous(pa.array(given, from_pandas=not isinstance(given, list | tuple)))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, ArgumentError):
             raise
@@ -40,16 +40,18 @@ def as_array(given: Any, label: str) -> pa.Array:
 
 
 def as_values(given: Any) -> pa.Array:
-    """Values in a type whose rows Arrow can always gather (`door.plain_type`)."""
+    """Values in a type whose rows Arrow can always gather (`plain_type` in `tables.py`)."""
     table = as_table(pa.table([as_array(given, "values")], names=["values"]), "values")
     try:
-        return _one_piece(table.column(0).unify_dictionaries())
+        return _contiguous(table.column(0).unify_dictionaries())
     except pa.ArrowException as error:
-        raise SchemaError(f"values cannot be put in one piece ({error}): bring fewer rows, or a large type") from error
+        raise SchemaError(
+            f"values cannot be combined into one array ({error}): pass fewer rows, or a large type"
+        ) from error
 
 
 def is_scalar(given: Any) -> bool:
-    """Whether something is one value rather than a column of them."""
+    """Whether something is one value and not a column."""
     if isinstance(given, pa.Scalar | str | bytes | np.generic) or given is None:
         return True
     return not (
@@ -69,14 +71,14 @@ def as_one(given: Any, label: str) -> pa.Array:
             return pa.array(np.array([given]))
         return pa.array([given])
     except OverflowError:
-        # Whole numbers beyond 64 bits lie beyond all keys; as a double they still do.
+        # Integers beyond 64 bits are beyond all keys; as doubles they still are.
         return pa.array([float(given)])
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ArgumentError(f"{label}={given!r} is no number, date or time that keys could be compared with") from error
+        raise ArgumentError(f"{label}={given!r} is not a number, date or time to compare with keys") from error
 
 
-def _one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column without chunks."""
+def _contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column as one contiguous array."""
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks == 1:

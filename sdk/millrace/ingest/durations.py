@@ -20,19 +20,19 @@ _TEXT = re.compile(r"\s*([+-]?\d{1,40}(?:\.\d{1,40})?)\s*([^\W\d]*)\s*")
 
 @dataclass(frozen=True)
 class Span:
-    """A non-negative length: of rows, of time in nanoseconds, or of an integer time column's ticks."""
+    """A non-negative length: rows, nanoseconds, or ticks of an integer time column."""
 
     measure: Measure
     length: int
 
     def __str__(self) -> str:
-        """As a user would write it."""
+        """In the notation of the argument."""
         return f"{self.length}{'' if self.measure == 'ticks' else ' ' + self.measure}"
 
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """r's window and s's: rows to hold, or how far s may lie after r (`r`) and before it (`s`)."""
+    """r's window and s's: rows to hold, or how long after r (`r`) and before r (`s`) the time of s may be."""
 
     r: Span
     s: Span

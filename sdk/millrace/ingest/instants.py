@@ -1,4 +1,4 @@
-"""Reads the instant that `advance` is given: an integer for integer times, else anything that is a point in time."""
+"""Reads the `ts` argument of `advance`: an integer for integer times, otherwise any type of a point in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.words import NS_PER_DAY, NS_PER_UNIT
 
 Instant = tuple[int, Literal["int", "time"], bool]
-"""Nanoseconds since 1970 (or the integer itself), what it is, and whether it has a time zone."""
+"""Nanoseconds since 1970 (or the integer itself), which of the two, and whether it has a time zone."""
 
 
 def parse_instant(given: Any) -> Instant:
@@ -45,7 +45,7 @@ def _from_datetime(given: datetime) -> Instant:
     zoned = given.tzinfo is not None
     since = (given if zoned else given.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     micros = (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
-    # pandas.Timestamp is a datetime with nanoseconds beside it.
+    # pandas.Timestamp is a datetime with an extra nanosecond field.
     return micros * 1000 + int(getattr(given, "nanosecond", 0)), "time", zoned
 
 

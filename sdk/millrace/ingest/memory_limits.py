@@ -1,4 +1,4 @@
-"""Whether a count window fits in memory, the machine's and a device's: one that never could is refused."""
+"""Refuses a count window that cannot fit in the memory of the machine or of a device."""
 
 from __future__ import annotations
 
@@ -11,49 +11,49 @@ from millrace.host.device.contract import Device
 from millrace.ingest.durations import WindowSpec
 
 BYTES_PER_ROW = 25
-"""What a held row takes at least: its number (8), its key (4 or more), its index entry (12), and whether it is live."""
+"""Minimum size of a held row: its number (8), its key (4 or more), its index entry (12), its live flag (1)."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def check_room(window: WindowSpec, given: Any) -> None:
-    """Raise an `ArgumentError` if the windows' rows alone take more than the memory there is."""
+def check_memory(window: WindowSpec, given: Any) -> None:
+    """Raise an `ArgumentError` if the windows' rows alone need more memory than there is."""
     if not window.counts:
         return
-    rows, most = window.r.length + window.s.length, memory()
-    if rows * BYTES_PER_ROW > most:
+    rows, available = window.r.length + window.s.length, memory()
+    if rows * BYTES_PER_ROW > available:
         raise ArgumentError(
             f"window={given!r} does not fit in memory: {window.r.length:,} r rows and {window.s.length:,} s rows of at "
-            f"least {BYTES_PER_ROW} bytes are {_size(rows * BYTES_PER_ROW)}, and there are {_size(most)}; allowed are "
-            f"windows of up to {most // BYTES_PER_ROW // 2:,} rows each (fewer with payload): take a smaller one, or a "
-            f"length of time with time="
+            f"least {BYTES_PER_ROW} bytes are {_size(rows * BYTES_PER_ROW)}, and there are {_size(available)}; "
+            f"allowed are windows of up to {available // BYTES_PER_ROW // 2:,} rows each (fewer with payload): use "
+            f"a smaller window, or a length of time with time="
         )
 
 
-def check_device_room(window: WindowSpec, given: Any, device: Device) -> None:
-    """Raise a `DeviceUnavailable` if the windows' rows do not fit into a device whose memory is scarce."""
+def check_device_memory(window: WindowSpec, given: Any, device: Device) -> None:
+    """Raise a `DeviceUnavailable` if the windows' rows exceed the row limit of a device."""
     most = device.most_rows
     if most is None or not window.counts or window.r.length + window.s.length <= most:
         return
     raise DeviceUnavailable(
         f"window={given!r} does not fit on device {device.name!r}, which holds {most:,} rows of both sides together: "
-        f"take a window of up to {most // 2:,} rows each, or another device, as device='cpu'"
+        f"use a window of up to {most // 2:,} rows each, or another device such as device='cpu'"
     )
 
 
 def memory() -> int:
-    """The bytes that this process may use: the machine's, or less where its group has a limit."""
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The bytes that this process may use: the machine's memory, or the limit of its control group if lower."""
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _LIMITS:
         try:
-            most = min(most, int(Path(name).read_text()))
-        except (OSError, ValueError):  # no such group, or no limit ("max")
+            available = min(available, int(Path(name).read_text()))
+        except (OSError, ValueError):  # no such control group, or no limit ("max")
             continue
-    return most
+    return available
 
 
 def _size(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes in a readable unit."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count, unit = count / 1024, unit + 1

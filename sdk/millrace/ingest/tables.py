@@ -1,7 +1,7 @@
-"""The door: whatever table a user brings becomes a `pyarrow.Table`, checked; errors are named here, once.
+"""Converts tables from users to a checked `pyarrow.Table`.
 
-Accepted are `pyarrow.Table` and `RecordBatch`, pandas and Polars frames, and anything with the Arrow PyCapsule
-interface. Columns are held in types whose rows Arrow can always gather and put together, at every depth (`plain_type`).
+Accepts `pyarrow.Table` and `RecordBatch`, pandas and Polars frames, and any object with the Arrow PyCapsule interface.
+Columns are held in types whose rows Arrow can always gather and concatenate, at every nesting depth (`plain_type`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from millrace.host.base.types import Array
 
 
 def as_table(given: Any, label: str) -> pa.Table:
-    """The user's table in Arrow, without the index or the metadata of where it came from."""
+    """The user's table in Arrow, without a pandas index and without metadata."""
     table = _without_empty_chunks(_arrow(given, label))
     doubled = sorted(name for name, count in Counter(table.column_names).items() if count > 1)
     if doubled:
         raise SchemaError(f"{label} has several columns named {', '.join(doubled)}: rename them, names must differ")
-    return _movable(table, label)
+    return _normalized(table, label)
 
 
-def _movable(table: pa.Table, label: str) -> pa.Table:
-    """The same rows, all columns nullable and without metadata, so that batches of one side always go together."""
+def _normalized(table: pa.Table, label: str) -> pa.Table:
+    """The same rows, all columns nullable and without metadata, so that batches of a side can be concatenated."""
     given = list(table.schema)
     held = [pa.field(f.name, _held_type(f, label)) for f in given]
     same = all(f.nullable and f.metadata is None and f.type == h.type for f, h in zip(given, held, strict=True))
@@ -40,9 +40,9 @@ def _movable(table: pa.Table, label: str) -> pa.Table:
 
 
 def _held_type(field: pa.Field, label: str) -> pa.DataType:
-    """The type a column is held in, or a `SchemaError`."""
+    """The type in which a column is held; raises a `SchemaError` if there is none."""
     try:
-        return _tried_type(field.type) if _hashable(field.type) else _tried_type.__wrapped__(field.type)
+        return _checked_type(field.type) if _hashable(field.type) else _checked_type.__wrapped__(field.type)
     except Exception as error:  # extension types run their author's code
         raise SchemaError(
             f"{label}: column {field.name} has type {field.type}, which rows cannot be gathered from ({error}): "
@@ -60,12 +60,12 @@ def _held_column(column: pa.ChunkedArray, held: pa.Field, label: str) -> pa.Chun
     except pa.ArrowException as error:
         raise SchemaError(
             f"{label}: column {held.name} of type {column.type} cannot be turned into {held.type} ({error}): "
-            f"cast the column, or bring fewer rows at a time"
+            f"cast the column, or pass fewer rows at a time"
         ) from error
 
 
 def _hashable(given: pa.DataType) -> bool:
-    """Extension types written in Python mostly are not."""
+    """Whether a type can be hashed; most extension types written in Python cannot."""
     try:
         hash(given)
     except TypeError:
@@ -74,27 +74,27 @@ def _hashable(given: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _tried_type(given: pa.DataType) -> pa.DataType:
-    """The plain type, tried out on nulls: all that a join does with payload, so that Arrow cannot fail in its midst."""
+def _checked_type(given: pa.DataType) -> pa.DataType:
+    """The plain type. Tries on nulls all that a join does with payload, so that Arrow cannot fail during a join."""
     storage = given.storage_type if isinstance(given, pa.BaseExtensionType) else given
     plain = _dictionary_type(storage) if pa.types.is_dictionary(storage) else plain_type(given)
     nulls = pa.nulls(1, plain)
     table = pa.Table.from_arrays([pa.chunked_array([nulls, nulls], plain)], ["c"])
     table.take(pa.array([1, 0]))
     table.take(pa.array([1, None, 0]))
-    whole = pa.concat_tables([table, table]).combine_chunks()
+    combined = pa.concat_tables([table, table]).combine_chunks()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, whole.schema) as stream:
-        stream.write_table(whole.slice(1))
+    with pa.ipc.new_stream(sink, combined.schema) as stream:
+        stream.write_table(combined.slice(1))
     pa.ipc.open_stream(sink.getvalue()).read_all()
     table.schema.empty_table()
     return plain
 
 
 def _dictionary_type(given: pa.DataType) -> pa.DataType:
-    """A dictionary column stays one, with indices of 32 bits or more: dictionaries of many batches are put together.
+    """A dictionary type stays one, with indices of at least 32 bits, because dictionaries of many batches are unified.
 
-    Arrow cannot put together dictionaries of nested values: such a column becomes plain.
+    Arrow cannot unify dictionaries of nested values: such a column becomes plain.
     """
     values = plain_type(given.value_type)
     if pa.types.is_nested(values) or isinstance(values, pa.BaseExtensionType):
@@ -104,12 +104,13 @@ def _dictionary_type(given: pa.DataType) -> pa.DataType:
 
 
 def plain_type(given: pa.DataType) -> pa.DataType:
-    """The type a payload column is held in, and comes out in: mostly its own, nullable at every depth.
+    """The type in which a payload column is held and returned: usually its own, nullable at every depth.
 
-    Text and binary views become large, list views become lists, and run-end encodings, and dictionaries inside other
-    types, become plain values: Arrow cannot gather the others, or not always put them together. An extension type
-    stays unless its storage changes in such a way; then the storage is held, as it is for an extension type inside
-    another type, of which Arrow cannot make an empty table. Unions are refused.
+    String and binary views become large types, list views become lists, and run-end encodings and dictionaries inside
+    other types become plain values: Arrow cannot gather the originals, or cannot always concatenate them. An extension
+    type stays unless its storage type changes in this way; then the column has the storage type. An extension type
+    inside another type is always replaced by its storage, because Arrow cannot make an empty table of it. Unions are
+    refused.
     """
     if pa.types.is_string_view(given):
         return pa.large_string()
@@ -139,7 +140,7 @@ def _nullable(given: pa.DataType) -> pa.DataType:
 
 
 def _with_inner(given: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A nested type with its inner types changed and nullable (keys of a map cannot be); any other type as it is."""
+    """A nested type with its inner types changed and nullable (except keys of a map); other types unchanged."""
 
     def changed(field: pa.Field) -> pa.Field:
         return pa.field(field.name, change(field.type))
@@ -163,7 +164,7 @@ def _is_list_view(given: pa.DataType) -> bool:
 
 
 def _plain(array: pa.Array, plain: pa.DataType) -> pa.Array:
-    """The same values in their plain type; Arrow's own casts do not know most of the nested types."""
+    """The same values in their plain type; Arrow's casts do not support most nested types."""
     given = array.type
     if isinstance(given, pa.BaseExtensionType) and given != plain:
         return _plain(array.storage, plain)
@@ -193,7 +194,7 @@ def _plain(array: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _plain_dictionary(array: pa.DictionaryArray, plain: pa.DataType) -> pa.Array:
-    """Wider indices and plain values; a null among the values becomes a null among the rows, as Arrow wants it."""
+    """Wider indices and plain values; a null in the dictionary becomes a null in the indices, as Arrow requires."""
     indices, values = array.indices, _plain(array.dictionary, plain.value_type)
     if values.null_count:
         encoded = values.take(indices).dictionary_encode()
@@ -202,7 +203,7 @@ def _plain_dictionary(array: pa.DictionaryArray, plain: pa.DataType) -> pa.Array
 
 
 def _plain_list(array: pa.Array, plain: pa.DataType) -> pa.Array:
-    """Lists and maps; only the values that these rows use are changed, since rows may be a small slice."""
+    """Lists and maps; converts only the values that these rows use, because the rows may be a small slice."""
     start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
     offsets, nulls = pc.subtract(array.offsets, array.offsets[0]), array.is_null()
     if pa.types.is_map(plain):
@@ -215,7 +216,7 @@ def _plain_list(array: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _plain_list_view(array: pa.Array, plain: pa.DataType) -> pa.Array:
-    """Lists whose values lie anywhere become lists whose values follow each other."""
+    """Converts list views, whose values may be anywhere, to lists, whose values are consecutive."""
     nulls = array.is_null()
     sizes = np.where(nulls.to_numpy(zero_copy_only=False), 0, array.sizes.to_numpy()).astype(np.int64)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
@@ -232,7 +233,7 @@ def _picked(values: pa.Array, rows: Array, plain: pa.DataType) -> pa.Array:
 
 
 def _without_empty_chunks(table: pa.Table) -> pa.Table:
-    """Empty chunks that came through the C interface cannot be joined with others by Arrow, so they go."""
+    """Drops empty chunks: Arrow cannot concatenate those that came through the C interface with others."""
     if all(len(chunk) for column in table.columns for chunk in column.chunks):
         return table
     return pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)
@@ -248,7 +249,7 @@ def _arrow(given: Any, label: str) -> pa.Table:
             return pa.Table.from_pandas(given, preserve_index=False)
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
             return pa.table(given)
-    except Exception as error:  # whatever the object's own code raises
+    except Exception as error:  # the object's own code may raise anything
         raise SchemaError(f"{label} cannot be turned into an Arrow table: {error}") from error
     raise ArgumentError(
         f"{label} is a {type(given).__name__}; allowed are a pyarrow.Table or RecordBatch, a pandas or Polars frame, "
@@ -265,7 +266,7 @@ def check_schema(table: pa.Table, known: pa.Schema, label: str) -> None:
     parts = [f"{n} is missing" for n in expected if n not in given]
     parts += [f"{n} is new" for n in given if n not in expected]
     parts += [f"{n} is {given[n]}, was {expected[n]}" for n in expected if n in given and given[n] != expected[n]]
-    what = "; ".join(parts) or "the columns come in another order"
+    what = "; ".join(parts) or "the columns are in another order"
     advice = ""
     if any(n in given and given[n] != expected[n] for n in expected):
         advice = f": cast the column, or fix the types from the start with schemas={{{label!r}: ...}}"
@@ -275,5 +276,5 @@ def check_schema(table: pa.Table, known: pa.Schema, label: str) -> None:
 
 
 def as_schema(given: Any, label: str) -> pa.Schema:
-    """A schema given by the user: a `pyarrow.Schema`, or a table whose schema counts."""
+    """A schema given by the user: a `pyarrow.Schema`, or a table with that schema."""
     return as_table(pa.Table.from_batches([], given) if isinstance(given, pa.Schema) else given, label).schema

@@ -1,1 +1,1 @@
-"""The parts that `mr.join`, `mr.WindowJoin` and Spark share: routes, probes and output."""
+"""What `mr.join`, `mr.WindowJoin` and Spark are built of: routes, probes, batch reading, the window engine, output."""

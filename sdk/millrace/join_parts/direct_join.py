@@ -1,9 +1,9 @@
-"""The direct way of `mr.join`: pairs in r's order with their payload at once, where condition, keys and device allow.
+"""The direct strategy of `mr.join`: produces pairs in r's order together with their payload.
 
-s is laid out by key with its payload beside it (`direct/keyed_rows.py`), and r's rows look their partners up one
-after the other (`direct/keyed_join.py`), so r is never sorted and nothing is gathered afterwards. It serves inner
-joins by one exact range of a key (a band or an equality) on the CPU, without null keys, where keys are spread somewhat
-evenly and a row has few partners. Everything else takes the way of `table_probe.py`.
+It stores s ordered by key, each key next to its payload (`direct/keyed_rows.py`), and looks up the partners of r's rows
+one by one (`direct/keyed_join.py`). So r is never sorted, and no payload is gathered afterwards. Limits: inner joins by
+one exact range of a key (a band or an equality) on the CPU, no null keys, keys spread fairly evenly, few partners per
+row. All other joins use `table_probe.py`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from millrace.host.kernels.gathering import plain_values
 from millrace.host.planner.selectivity import most_selective
 from millrace.host.runtime.team import Team
 from millrace.host.stream.intake import make_intake
-from millrace.ingest.arguments import Opened
+from millrace.ingest.arguments import OpenedEngine
 
 INDEXES = ("bisort", "auto")
-LEAST_ROWS = 1 << 13
-"""Tables of fewer rows, either of them, are left to the other way."""
-MOST_ROWS = (1 << 31) - 1
-MOST_BESIDE = 7
-"""Columns of s beside the key at most."""
+MIN_ROWS = 1 << 13
+"""If either table has fewer rows, the direct strategy is not used."""
+MAX_ROWS = (1 << 31) - 1
+MAX_PAYLOAD_COLUMNS = 7
+"""Maximum number of payload columns of s stored next to the key."""
 
 
 @dataclass(frozen=True)
 class DirectBlock:
-    """A chunk of the result: row numbers, and columns by side and number as far as they are there already."""
+    """A chunk of the result: row numbers, and the payload columns produced so far, by side and column number."""
 
     rows: pa.Array
     partners: pa.Array
@@ -48,12 +48,12 @@ class DirectBlock:
 
 
 def direct_blocks(
-    condition: Condition, opened: Opened, tables: Mapping[Side, pa.Table], payload: bool
+    condition: Condition, opened: OpenedEngine, tables: Mapping[Side, pa.Table], payload: bool
 ) -> list[DirectBlock] | None:
-    """All pairs; nothing where another way has to serve."""
+    """All pairs, or None if this strategy does not apply."""
     sizes = [tables[side].num_rows for side in SIDES]
-    near = isinstance(opened.device, CpuDevice) and opened.index in INDEXES
-    if not near or min(sizes) < LEAST_ROWS or max(sizes) > MOST_ROWS:
+    supported = isinstance(opened.device, CpuDevice) and opened.index in INDEXES
+    if not supported or min(sizes) < MIN_ROWS or max(sizes) > MAX_ROWS:
         return None
     tuples = {side: _read(side, condition, tables[side]) for side in SIDES}
     if not all(all_true(tuples[side].live) for side in SIDES):
@@ -62,7 +62,7 @@ def direct_blocks(
     if plan.probes is None or len(plan.probes["s"].ranges) > 1 or plan.recheck_of("s"):
         return None
     assert isinstance(opened.device, CpuDevice)
-    return _Direct(plan, tuples, tables, payload, opened.device.team).blocks()
+    return _DirectJoin(plan, tuples, tables, payload, opened.device.team).blocks()
 
 
 def _read(side: Side, condition: Condition, table: pa.Table) -> Tuples:
@@ -71,7 +71,9 @@ def _read(side: Side, condition: Condition, table: pa.Table) -> Tuples:
 
 
 @dataclass(frozen=True)
-class _Direct:
+class _DirectJoin:
+    """One direct join, for which `direct_blocks` has checked the condition."""
+
     plan: Plan
     tuples: dict[Side, Tuples]
     tables: Mapping[Side, pa.Table]
@@ -79,15 +81,16 @@ class _Direct:
     team: Team
 
     def blocks(self) -> list[DirectBlock] | None:
+        """All pairs, or None if the keys do not suit."""
         words = self._words("s")
         if words is None:
             return None
         plain = {side: self._plain(side) for side in SIDES}
         key, key_flip = self._key(words, plain["s"])
-        beside = [i for i in plain["s"] if i != key][:MOST_BESIDE]
-        self.team.rouse()
+        payload_columns = [i for i in plain["s"] if i != key][:MAX_PAYLOAD_COLUMNS]
+        self.team.acquire()
         try:
-            keyed = KeyedRows.of(*words, [plain["s"][i] for i in beside], self.team)
+            keyed = KeyedRows.of(*words, [plain["s"][i] for i in payload_columns], self.team)
             if keyed is None:
                 return None
             try:
@@ -95,11 +98,11 @@ class _Direct:
             finally:
                 keyed.release(self.team)
         finally:
-            self.team.rest()
-        return None if chunks is None else [self._block(one, list(plain["r"]), beside, key) for one in chunks]
+            self.team.release()
+        return None if chunks is None else [self._block(one, list(plain["r"]), payload_columns, key) for one in chunks]
 
     def _words(self, side: Side) -> tuple[Array, int] | None:
-        """The words of a side's key, as a column and what to apply to it; nothing where some row has none."""
+        """A side's key words: a column and the bits to flip in it; None if some row has no key."""
         assert self.plan.probes is not None
         key, tuples = self.plan.probes[side].key, self.tuples[side]
         if isinstance(key.expression, Column):
@@ -111,7 +114,7 @@ class _Direct:
         return None if known is not None else (np.ascontiguousarray(words), 0)
 
     def _ranges(self) -> Ranges:
-        """What r's rows look for."""
+        """The key ranges in which r's rows search."""
         assert self.plan.probes is not None
         band, words = self.plan.band("r"), self._words("r")
         if band is not None and words is not None:
@@ -121,7 +124,7 @@ class _Direct:
         return Ranges(np.ascontiguousarray(low[0]), np.ascontiguousarray(high[0]))
 
     def _plain(self, side: Side) -> dict[int, Array]:
-        """A side's columns of 64 bits without nulls, by number."""
+        """A side's 64-bit columns without nulls, by column number."""
         if not self.payload:
             return {}
         values = {i: plain_values(column) for i, column in enumerate(self.tables[side].columns)}
@@ -129,15 +132,15 @@ class _Direct:
 
     @staticmethod
     def _key(words: tuple[Array, int], plain: dict[int, Array]) -> tuple[int | None, int | None]:
-        """The number of the column that the key's words are made of, and what makes values of them again."""
+        """The number of the column that the key words are made of, and the bits to flip to get its values back."""
         for i, values in plain.items():
             if words[0].itemsize == 8 and values.ctypes.data == words[0].ctypes.data:
                 return i, words[1]
         return None, None
 
-    def _block(self, chunk: Chunk, own: Sequence[int], beside: Sequence[int], key: int | None) -> DirectBlock:
-        found: dict[tuple[Side, int], Array] = {("r", i): c for i, c in zip(own, chunk.r_columns, strict=True)}
-        found |= {("s", i): c for i, c in zip(beside, chunk.s_columns, strict=True)}
+    def _block(self, chunk: Chunk, r_columns: Sequence[int], s_columns: Sequence[int], key: int | None) -> DirectBlock:
+        found: dict[tuple[Side, int], Array] = {("r", i): c for i, c in zip(r_columns, chunk.r_columns, strict=True)}
+        found |= {("s", i): c for i, c in zip(s_columns, chunk.s_columns, strict=True)}
         if key is not None and chunk.s_key is not None:
             found["s", key] = chunk.s_key
         columns = {

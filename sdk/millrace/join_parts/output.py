@@ -1,7 +1,7 @@
 """Builds what a join returns: the columns, their order and their types.
 
-`r_seq`, `s_seq`, then `r_source`, `s_source` where a side has several sources, then every column as `r_<name>` and
-`s_<name>`. Payload is gathered here, once, at the very end.
+Columns: `r_seq`, `s_seq`; `r_source`, `s_source` if a side has several sources; then every column as `r_<name>` and
+`s_<name>`. Payload is gathered once, as the last step.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import SIDES, Positions, Side
 from millrace.host.data.window import Window
 from millrace.host.runtime.team import Team
-from millrace.host.stream.visible import Taken
+from millrace.host.stream.window_bounds import TakenTuples
 
 COUNT_SCHEMA = pa.schema([("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())])
-LEAST_SHARED = 1 << 15
-"""Fewer pairs are not worth waking other threads for."""
+MIN_SHARED_PAIRS = 1 << 15
+"""With fewer pairs one thread gathers the payload: waking others costs more."""
 Schemas = dict[Side, pa.Schema]
 
 
 def pair_schema(schemas: Schemas, output: str, several: bool) -> pa.Schema:
-    """The schema of pairs; a side whose schema is not known yet has no payload columns."""
+    """The schema of pairs; a side with an unknown schema has no payload columns."""
     fields = [pa.field("r_seq", pa.int64()), pa.field("s_seq", pa.int64())]
     if several:
         fields += [pa.field("r_source", pa.int32()), pa.field("s_source", pa.int32())]
@@ -57,17 +57,17 @@ def pairs_table(
     if several:
         columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
     if len(schema) > len(columns):
-        if len(r) >= LEAST_SHARED:
-            team.rouse()
+        if len(r) >= MIN_SHARED_PAIRS:
+            team.acquire()
         try:
             for side in SIDES:
                 columns += windows[side].payload_at(positions[side], team)
         finally:
-            team.rest()
+            team.release()
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def counts_table(taken: Taken, counts: Positions) -> pa.Table:
+def counts_table(taken: TakenTuples, counts: Positions) -> pa.Table:
     """One row per taken tuple, in order (in a self-join each tuple once, as r)."""
     order = np.zeros(len(taken.sides["r"]), np.uint8) if taken.self_join else taken.order
     source, seq = np.zeros(len(order), np.int32), np.zeros(len(order), np.int64)

@@ -1,26 +1,25 @@
-"""The `on` condition's text to a `Condition`: sqlglot parses, this package checks and translates its tree.
+"""Parses the text of an `on` condition into a `Condition`: sqlglot parses, this package checks and converts its tree.
 
-**How.** sqlglot's tree is rich but forgiving: it drops unary plus, comments and a missing `AND` of
-`BETWEEN`, rewrites `INTERVAL`s (it reads `'.5 hours'` as 5 hours) and keeps no places for most nodes. So
-the tree is walked in the order of the text with a cursor over sqlglot's own tokens: each node must take
-exactly the tokens that its kind is written with. Spans come from those tokens, literals are read from the
-text itself, and where tree and tokens disagree the text is refused: nothing in it can be skipped or read in
-two ways.
+**How.** sqlglot accepts too much: it drops unary plus, comments and a missing `AND` of `BETWEEN`, rewrites
+`INTERVAL`s (it reads `'.5 hours'` as 5 hours) and keeps no positions for most nodes. So `reader` walks the tree in
+the order of the text, with a cursor over sqlglot's own tokens. Each node must consume exactly the tokens of its
+kind. Spans come from these tokens, literals are read from the text itself, and a text whose tree and tokens differ
+is rejected. So no part of the text is skipped or ambiguous.
 
-**Where.** `tokens` cuts the text, `tree` has sqlglot parse it, `reader` walks the tree with a `cursor`
-and leaves columns and literals to `columns` and `literals`, `terms` checks the finished condition, and
-`refusals` has the words for what is not allowed in several places.
+**Modules.** `tokens` tokenizes the text, `tree` calls sqlglot's parser, `reader` walks the tree with a `cursor` and
+calls `columns` and `literals`, `terms` checks the finished condition, and `error_texts` has the error texts that
+several modules share.
 
-**Normal forms.** `BETWEEN` becomes `>=` and `<=`, both with the span of the whole term. `!=` becomes `<>`.
-A minus before a number or an interval is folded into it, through parentheses and other signs: `-5` and
-`-(5)` are `Number(-5)`; before anything else it is `Negate`. Unary plus vanishes. Names are kept as
-written; `R.x` is side `r`. The span of a sum, product or negation includes parentheses written around it;
-those of columns, literals and comparisons do not.
+**Normal forms.** `BETWEEN` becomes `>=` and `<=`, both with the span of the full term. `!=` becomes `<>`. A minus
+before a number or an interval is folded into it, through parentheses and other signs: `-5` and `-(5)` are
+`Number(-5)`; before anything else it is `Negate`. Unary plus is removed. Names are kept as written; `R.x` is side
+`r`. The span of a sum, product or negation includes the parentheses around it; the spans of columns, literals and
+comparisons do not.
 
-**Limits.** `MAX_TEXT` characters; `MAX_NESTING` parentheses and signs inside each other, which keeps
-sqlglot's parser (20 stack frames each) below Python's recursion limit; `MAX_DEPTH` levels of the resulting
-tree, so that code which recurses over it is safe; `MAX_NUMBER` characters of a number and the same bound on
-its exponent. sqlglot is imported here, so `import millrace` must not import this package.
+**Limits.** `MAX_TEXT` characters; `MAX_NESTING` nested parentheses and signs, which keeps sqlglot's parser (20 stack
+frames each) below Python's recursion limit; `MAX_DEPTH` levels of the resulting tree, so that recursive code over it
+is safe; `MAX_NUMBER` characters of a number, and the same bound on its exponent. This package imports sqlglot, so
+`import millrace` must not import it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MAX_TEXT = 10_000
 
 
 def parse(text: str) -> Condition:
-    """The condition that `text` says; a `PredicateError` points at the place that is not allowed."""
+    """Parse `text` into a condition; a `PredicateError` points at the part that is not allowed."""
     if not isinstance(text, str):
         raise ArgumentError(
             f"on must be a str that holds a SQL condition, not {type(text).__name__}: "
@@ -55,7 +54,9 @@ def parse(text: str) -> Condition:
         tokens = tokenize(text)
         bands = read(Cursor(text, tokens), parse_tree(text, tokens))
     except RecursionError:
-        reason = "too deeply nested for the call stack: use fewer parentheses, or call from less deep code"
+        reason = (
+            "the condition is nested too deeply for the call stack: use fewer parentheses, or call with a shorter stack"
+        )
         raise PredicateError(reason, text) from None
     condition = Condition(text, tuple(tuple(band) for band in bands))
     check(condition)

@@ -1,4 +1,4 @@
-"""Numbers, instants and intervals, read exactly from the text of their tokens."""
+"""Reads numbers, instants and intervals exactly, from the text of their tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import Token, TokenType, exp
 
 from millrace.host.expr.condition import Duration, Instant, Number, Span
 from millrace.predicate.cursor import Cursor
-from millrace.predicate.refusals import CAST, not_a_number
+from millrace.predicate.error_texts import CAST, not_a_number
 from millrace.predicate.time_units import NANOSECONDS, SECOND, UNIT_NAMES
 from millrace.predicate.tokens import span_of
 
@@ -36,25 +36,25 @@ _UNIT_LIST = f"{', '.join(name.upper() for name in UNIT_NAMES[:-1])} or {UNIT_NA
 
 
 def read_number(cursor: Cursor) -> Number | None:
-    """A number; None if the next token begins none."""
+    """Read a number; return None if the next token does not begin one."""
     if cursor.kind() not in (TokenType.NUMBER, TokenType.DOT):
         return None
     value, span = _amount(cursor)
-    return Number(value, any(mark in cursor.written(span) for mark in ".eE"), span)
+    return Number(value, any(mark in cursor.text_of(span) for mark in ".eE"), span)
 
 
 def _amount(cursor: Cursor) -> tuple[Fraction, Span]:
-    """The exact value of the next token (sqlglot splits `.5` into two)."""
+    """Read the next number and return its exact value (sqlglot splits `.5` into two tokens)."""
     start = cursor.at
     if cursor.kind() is TokenType.DOT:
         cursor.at += 1
     cursor.take(TokenType.NUMBER)
-    span = cursor.since(start)
-    return _exact(cursor, cursor.written(span), span), span
+    span = cursor.span_since(start)
+    return _exact(cursor, cursor.text_of(span), span), span
 
 
 def _exact(cursor: Cursor, written: str, span: Span) -> Fraction:
-    """The exact value of a number's text, bounded in length and exponent."""
+    """Return the exact value of a number's text, bounded in length and exponent."""
     match = _NUMBER.fullmatch(written)
     if match is None:
         cursor.fail(not_a_number(written), span)
@@ -68,7 +68,7 @@ def _exact(cursor: Cursor, written: str, span: Span) -> Fraction:
 
 
 def read_instant(cursor: Cursor, node: exp.Expr) -> Instant | None:
-    """`TIMESTAMP '…'`, `DATE '…'` or `CAST('…' AS …)` of these; None if the cast is of something else."""
+    """Read `TIMESTAMP '…'`, `DATE '…'` or `CAST('…' AS …)`; return None for a cast of something else."""
     start = cursor.at
     name = cursor.word()
     if name in _USAGE and cursor.kind(1) is TokenType.STRING:
@@ -76,27 +76,27 @@ def read_instant(cursor: Cursor, node: exp.Expr) -> Instant | None:
         literal = cursor.take()
     elif name == "CAST":
         if cursor.kind(2) is not TokenType.STRING or cursor.kind(3) is not TokenType.ALIAS:
-            cursor.fail(CAST, cursor.call())
+            cursor.fail(CAST, cursor.call_span())
         literal, name = cursor.tokens[cursor.at + 2], cursor.word(4)
         if name not in _USAGE or cursor.kind(5) is not TokenType.R_PAREN:
-            cursor.fail(CAST, cursor.call())
+            cursor.fail(CAST, cursor.call_span())
         cursor.at += 6
     else:
         untyped = cursor.kind() in (TokenType.STRING, TokenType.NUMBER, TokenType.DOT)
         if untyped or not isinstance(node.this, exp.Literal):
             return None
         reason = "of the typed literals only TIMESTAMP '…' and DATE '…' are allowed: write one of them"
-        cursor.fail(f"{reason}, with an offset in the text if it is zoned (TIMESTAMP '… +02:00')", cursor.here())
-    ns, zoned = _moment(cursor, name, literal)
-    return Instant(ns, zoned, cursor.since(start))
+        cursor.fail(f"{reason}, with an offset in the text if it is zoned (TIMESTAMP '… +02:00')", cursor.next_span())
+    ns, zoned = _parse_instant(cursor, name, literal)
+    return Instant(ns, zoned, cursor.span_since(start))
 
 
-def _moment(cursor: Cursor, name: str, literal: Token) -> tuple[int, bool]:
-    """Nanoseconds since 1970, and whether the text has an offset."""
+def _parse_instant(cursor: Cursor, name: str, literal: Token) -> tuple[int, bool]:
+    """Return the nanoseconds since 1970, and whether the text has a UTC offset."""
     written, span, usage = f"'{literal.text}'", span_of(literal), _USAGE[name]
     match = _TIME.fullmatch(literal.text.strip())
     if match is None or (name == "DATE" and match[4]):
-        cursor.fail(f"{written} is no {name} that can be read: write it as {usage}", span)
+        cursor.fail(f"{written} is not a valid {name}: write it as {usage}", span)
     year, month, day, hour, minute, second, fraction, zulu, sign, east_hours, east_minutes = match.groups()
     try:
         days = date(int(year), int(month), int(day)).toordinal() - date(1970, 1, 1).toordinal()
@@ -118,11 +118,11 @@ def _moment(cursor: Cursor, name: str, literal: Token) -> tuple[int, bool]:
 
 
 def read_duration(cursor: Cursor, node: exp.Expr) -> Duration:
-    """`INTERVAL '5' MINUTE`, `INTERVAL '5 minutes'` or `INTERVAL 5 MINUTE`, read from the tokens."""
+    """Read `INTERVAL '5' MINUTE`, `INTERVAL '5 minutes'` or `INTERVAL 5 MINUTE` from the tokens."""
     start = cursor.at
     if cursor.kind() is not TokenType.INTERVAL:
         reason = "after an INTERVAL is read as part of it: write INTERVAL again, or use parentheses"
-        cursor.fail(f"`{cursor.written(cursor.here())}` {reason}", cursor.here())
+        cursor.fail(f"`{cursor.text_of(cursor.next_span())}` {reason}", cursor.next_span())
     cursor.at += 1
     if cursor.kind() is TokenType.STRING:
         ns = _quoted_quantity(cursor, node)
@@ -134,14 +134,14 @@ def read_duration(cursor: Cursor, node: exp.Expr) -> Duration:
         ns = (-quantity if minus % 2 else quantity) * _unit_after(cursor, node, span)
     else:
         reason = "an INTERVAL takes one number: write INTERVAL '10' MINUTE"
-        cursor.fail(reason, cursor.here())
+        cursor.fail(reason, cursor.next_span())
     if ns.denominator != 1:
-        cursor.fail("the INTERVAL is no whole number of nanoseconds: round it", cursor.since(start))
-    return Duration(int(ns), cursor.since(start))
+        cursor.fail("the INTERVAL is not a whole number of nanoseconds: round it", cursor.span_since(start))
+    return Duration(int(ns), cursor.span_since(start))
 
 
 def _quoted_quantity(cursor: Cursor, node: exp.Expr) -> Fraction:
-    """The nanoseconds of `'5'` with a unit after it, or of `'5 minutes'` or `'1 day 2 hours'`."""
+    """Return the nanoseconds of `'5'` with a unit after it, or of `'5 minutes'` or `'1 day 2 hours'`."""
     literal = cursor.take()
     written, span = f"INTERVAL '{literal.text}'", span_of(literal)
     total, at = Fraction(0), 0
@@ -167,7 +167,7 @@ def _quoted_quantity(cursor: Cursor, node: exp.Expr) -> Fraction:
 
 
 def _unit_after(cursor: Cursor, node: exp.Expr, quantity: Span) -> int:
-    """The nanoseconds of the unit that is the next token."""
+    """Read a unit and return its nanoseconds."""
     if node.args.get("unit") is None or not cursor.word().isalpha():
         cursor.fail("the INTERVAL has no unit: write one, as in INTERVAL '5' MINUTE", quantity)
     token = cursor.take()
@@ -175,12 +175,12 @@ def _unit_after(cursor: Cursor, node: exp.Expr, quantity: Span) -> int:
 
 
 def _unit(cursor: Cursor, written: str, span: Span) -> int:
-    """The nanoseconds of a unit's name."""
+    """Return the nanoseconds of a unit's name."""
     name = written.lower()
     if name in _CALENDAR_UNITS:
         cursor.fail(f"{written} has no fixed length: use NANOSECOND to WEEK, such as INTERVAL '30' DAY", span)
     if name == "m":
         cursor.fail("`m` could be minute or month: write MINUTE", span)
     if name not in NANOSECONDS:
-        cursor.fail(f"`{written}` is no unit of an INTERVAL: write {_UNIT_LIST}", span)
+        cursor.fail(f"`{written}` is not a unit of an INTERVAL: write {_UNIT_LIST}", span)
     return NANOSECONDS[name]

@@ -1,4 +1,4 @@
-"""What a finished condition must say: terms that relate the two sides, and an OR over one column of each."""
+"""Checks a finished condition: it has terms that relate both sides, and an OR uses one column of each side."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from millrace.host.expr.condition import Condition, columns_of, sides_of
 
 
 def check(condition: Condition) -> None:
-    """Refuse a condition whose every part is allowed, but not together."""
+    """Raise an error if the parts of a condition are valid, but not their combination."""
     _check_terms(condition)
     _check_bands(condition)
 
 
 def _check_terms(condition: Condition) -> None:
-    """Every comparison has a column; every band has one that relates the two sides."""
+    """Check that every comparison has a column and every band a comparison that relates both sides."""
     for term in condition.comparisons():
         if not sides_of(term):
             reason = "compares constants only: leave it out, or name a column"
@@ -27,7 +27,7 @@ def _check_terms(condition: Condition) -> None:
 
 
 def _check_bands(condition: Condition) -> None:
-    """An OR is over one column of r and one of s."""
+    """Check that an OR uses one column of r and one of s."""
     if len(condition.bands) == 1:
         return
     first: dict[Side, str] = {}
@@ -35,6 +35,6 @@ def _check_bands(condition: Condition) -> None:
         for column in columns_of(term):
             name = first.setdefault(column.side, column.name)
             if column.name != name:
-                reason = f"every part of an OR must use the same two columns, here `{name}` of {column.side}"
-                advice = "use that one, or join by each part alone and unite the results"
+                reason = f"every part of an OR must use the same two columns: `{name}` of {column.side}"
+                advice = "use that one, or join by each part separately and combine the results"
                 raise PredicateError(f"{reason}, not `{column.name}`: {advice}", condition.text, *column.span)

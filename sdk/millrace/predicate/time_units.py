@@ -1,6 +1,6 @@
-"""The units of time that users write in windows, latenesses and INTERVALs, each with its nanoseconds.
+"""The time units allowed in windows, lateness arguments and INTERVALs, each with its nanoseconds.
 
-Only units of a fixed length are here. `m` is not: it could be a minute or a month.
+Only units of a fixed length are allowed. `m` is not: it could be a minute or a month.
 """
 
 from __future__ import annotations

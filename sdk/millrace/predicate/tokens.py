@@ -1,4 +1,4 @@
-"""The text to sqlglot's tokens, refusing early what sqlglot's parser would skip or recurse into too deeply."""
+"""Tokenizes the text with sqlglot, and rejects early what its parser would skip or recurse into too deeply."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from sqlglot.errors import TokenError
 
 from millrace.host.base.errors import PredicateError
 from millrace.host.expr.condition import CompareOp, Span
-from millrace.predicate.refusals import ALLOWED, BANNED, cannot_stand
+from millrace.predicate.error_texts import ALLOWED, BANNED, not_allowed_here
 
 MAX_NESTING = 32
 
 COMPARE: dict[str, CompareOp] = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<>": "<>", "!=": "<>"}
-"""The comparisons as they are written, each with its normal form."""
+"""The comparison operators as written, each with its normal form."""
 
 QUOTED = {TokenType.IDENTIFIER, TokenType.STRING, TokenType.NATIONAL_STRING}
 _SIGNS = {TokenType.DASH, TokenType.PLUS, TokenType.NOT, TokenType.TILDE}
 
 
 def span_of(first: Token, last: Token | None = None) -> Span:
-    """The text from one token to the end of another."""
+    """Return the span from one token to the end of another."""
     return first.start, (last or first).end + 1
 
 
 def tokenize(text: str) -> list[Token]:
-    """sqlglot's tokens of a text without comments, banned tokens or too deep nesting."""
+    """Return sqlglot's tokens; raise an error for comments, banned tokens and too deep nesting."""
     if not text.strip():
         raise PredicateError(f"the condition is empty: {ALLOWED}; write one such as r.x < s.x", text)
     try:
         tokens = Dialect.get_or_raise(None).tokenize(text)
     except TokenError:
         start = _open_quote(text)
-        what = "something here never ends" if start is None else f"the quote {text[start]} is never closed"
+        what = "a part of the text is never closed" if start is None else f"the quote {text[start]} is never closed"
         raise PredicateError(f"{what}: close it, or remove it", text, start or 0) from None
     _refuse_gaps(text, tokens)
     for token in tokens:
         if token.token_type in BANNED:
-            raise PredicateError(BANNED[token.token_type] or cannot_stand(token.text), text, *span_of(token))
+            raise PredicateError(BANNED[token.token_type] or not_allowed_here(token.text), text, *span_of(token))
     _refuse_nesting(text, tokens)
     for dot, token in pairwise(tokens):
-        # After a dot every word is a name, but sqlglot would take some (r.select) for keywords.
+        # After a dot every word is a name, but sqlglot would read some (r.select) as keywords.
         if dot.token_type is TokenType.DOT and token.text.isidentifier() and token.token_type not in QUOTED:
             token.token_type = TokenType.VAR
     return tokens
 
 
 def _open_quote(text: str) -> int | None:
-    """Where the quote that is still open at the end of the text was opened."""
+    """Return the index of the quote that is not closed at the end of the text."""
     opened: int | None = None
     closed = start = -2
     for i, char in enumerate(text):
@@ -61,7 +61,7 @@ def _open_quote(text: str) -> int | None:
 
 
 def _refuse_gaps(text: str, tokens: list[Token]) -> None:
-    """Comments are the only text that sqlglot puts into no token."""
+    """Raise an error for comments: the only text that is not part of a token."""
     end = 0
     for start, after in [*(span_of(token) for token in tokens), (len(text), len(text))]:
         if gap := text[end:start].strip():
@@ -72,7 +72,7 @@ def _refuse_gaps(text: str, tokens: list[Token]) -> None:
 
 
 def _refuse_nesting(text: str, tokens: list[Token]) -> None:
-    """Bound how deeply parentheses and signs stand inside each other: sqlglot's parser recurses for each."""
+    """Limit the nesting of parentheses and signs: sqlglot's parser recurses for each."""
     outer: list[int] = []
     depth = signs = 0
     for token in tokens:

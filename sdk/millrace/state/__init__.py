@@ -1,1 +1,1 @@
-"""Checkpoints: manifests and runs."""
+"""Checkpoints of joins: manifests and runs."""

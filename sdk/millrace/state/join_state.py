@@ -1,9 +1,8 @@
 """A join's state as bytes: a small manifest, and immutable runs of rows named by their content.
 
-A run is an Arrow IPC stream: seq, source, then the side's own columns. Runs are the chunks that windows and waiting
-rows are held in anyway, so a call of `state()` writes what is new since the last one and names what is no longer
-needed. The manifest is sealed (`sealed.py`). Times, keys and words are not stored: they are read from the
-rows again.
+A run is an Arrow IPC stream: seq, source, then the side's own columns. Runs are the chunks of windows and waiting
+rows. So `state()` writes only what is new since the last call, and lists what is no longer needed. The manifest has a
+checksum (`manifest.py`). Times, keys and words are not stored: they are computed from the rows again.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from millrace.host.stream.timeline import Clocks, Frontier, Waiting, WaitingRun
 from millrace.state.manifest import check_same, seal, unseal
 
 KIND, FORMAT = "millrace_state", 1
-"""The version of this layout; a state of another version is refused."""
+"""`FORMAT` is the version of this layout; a state of another version is refused."""
 
 
 @dataclass(frozen=True)
 class StateDelta:
     """What changed since the last call of `state()`.
 
-    Store `added` (by name), then `manifest`, then delete `removed`: in that order a crash never leaves a manifest
-    without its runs. `restore` takes the manifest and a mapping that holds at least the runs it names.
+    Store `added` (by name), then `manifest`, then delete `removed`: in this order a crash never leaves a manifest
+    without its runs. `restore` needs the manifest and a mapping with at least the runs that it names.
     """
 
     manifest: bytes
@@ -53,7 +52,7 @@ class StateDelta:
 
 @dataclass(frozen=True)
 class Totals:
-    """Running counts over the life of a join."""
+    """Totals since the join was created."""
 
     late: int = 0
     null_times: int = 0
@@ -61,13 +60,13 @@ class Totals:
     pairs: int = 0
 
     def plus(self, late: int = 0, null_times: int = 0, null_keys: int = 0, pairs: int = 0) -> Totals:
-        """With these added."""
+        """The totals with these amounts added."""
         return Totals(self.late + late, self.null_times + null_times, self.null_keys + null_keys, self.pairs + pairs)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything but rows."""
+    """The state of a join without its rows."""
 
     arguments: dict[str, str]
     schemas: dict[Side, pa.Schema]
@@ -81,14 +80,14 @@ class Snapshot:
 
 
 class StateWriter:
-    """Writes deltas; remembers which runs the last delta left stored, and trusts no other name a chunk may bear."""
+    """Writes deltas. Knows the runs stored by the last delta; a chunk with any other name is written again."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
-        """`names`: runs that are stored already (after a restore)."""
+        """`names`: the runs that are already stored (after a restore)."""
         self._names = names
 
     def delta(self, snapshot: Snapshot, windows: dict[Side, Window], waiting: Waiting) -> tuple[Waiting, StateDelta]:
-        """The delta, and the waiting rows with the names they were written under."""
+        """The delta, and the waiting rows with the names of their runs."""
         written: dict[str, bytes] = {}
         layout: dict[str, Any] = {}
         for side, window in windows.items():
@@ -173,7 +172,7 @@ def _unpacked(stored: dict[str, Any]) -> Snapshot:
 
 
 def read_state(manifest: bytes, runs: Mapping[str, bytes], arguments: dict[str, str]) -> StoredState:
-    """Check a stored state whole: format, checksum, arguments, and that every run is there and unaltered."""
+    """Check a stored state completely: format, checksum, arguments, and that every run is present and unaltered."""
     if not isinstance(runs, Mapping):
         raise StateError(f"runs is a {type(runs).__name__}; it must be a mapping from names of runs to their bytes")
     content = unseal(KIND, FORMAT, manifest)
@@ -190,14 +189,14 @@ def read_state(manifest: bytes, runs: Mapping[str, bytes], arguments: dict[str, 
         if not isinstance(runs[name], bytes | bytearray | memoryview):
             raise StateError(f"the run {name} is a {type(runs[name]).__name__}; runs are bytes")
         if hashlib.sha256(runs[name]).hexdigest() != name:
-            raise StateError(f"the run {name} was altered: its content does not fit its name")
+            raise StateError(f"the run {name} was altered: its content does not match its name")
         stored.tables[name] = pa.ipc.open_stream(pa.py_buffer(runs[name])).read_all()
     return stored
 
 
 @dataclass(frozen=True)
 class StoredState:
-    """A checked state, from which windows and waiting rows are read."""
+    """A checked state; returns its windows and waiting rows."""
 
     snapshot: Snapshot
     windows: dict[str, Any]
@@ -205,7 +204,7 @@ class StoredState:
     tables: dict[str, pa.Table] = field(default_factory=dict)
 
     def names(self) -> frozenset[str]:
-        """The runs that are needed."""
+        """The names of the runs that are needed."""
         held = frozenset(name for w in self.windows.values() for name, _ in w["runs"])
         return held | frozenset(name for names in self.queued.values() for name in names)
 
@@ -215,7 +214,7 @@ class StoredState:
         return intake.read(table.select(range(2, table.num_columns)), seq, source, scale).tuples
 
     def window(self, side: Side, intake: Intake, scale: TimeScale) -> Window:
-        """A side's window as it was."""
+        """A side's window as it was stored."""
         dtypes = {name: t.dtype for (_, name), t in intake.types.items()}
         layout = self.windows.get(side, {"first": 0, "end": 0, "runs": []})
         runs = layout["runs"]
@@ -224,13 +223,13 @@ class StoredState:
             rows = self._rows(name, intake, scale)
             skip = window.end - start
             window.append(rows.slice(skip, len(rows)), name)
-        window.settle(layout["first"])
+        window.evict(layout["first"])
         return window
 
     def waiting(
         self, side: Side, intake: Intake | None, frontier: Frontier | None, first_rank: int
     ) -> tuple[WaitingRun, ...]:
-        """A side's waiting rows: those of its runs that had not been taken."""
+        """A side's waiting rows: the rows of its runs that were not taken yet."""
         if intake is None:
             return ()
         runs = [WaitingRun(self._rows(name, intake, self.snapshot.scale), name) for name in self.queued[side]]

@@ -1,7 +1,7 @@
-"""A manifest: JSON behind a line that says what it is, which version of the layout it has, and its checksum.
+"""Manifests: a header line with the kind, the format version and the checksum, then JSON.
 
-`mr.WindowJoin.state` and Spark's streaming joins keep theirs so. Whatever is not such a manifest, was altered, or has
-another version is a `StateError`.
+`mr.WindowJoin.state` and Spark's streaming joins use them. Reading bytes that are not such a manifest, were altered, or
+have another version raises a `StateError`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from millrace.host.base.errors import StateError
 
 
 def seal(kind: str, version: int, content: dict[str, Any]) -> bytes:
-    """The manifest's bytes; equal contents give equal bytes."""
+    """The bytes of a manifest; equal contents give equal bytes."""
     body = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
     head = {kind: version, "sha256": hashlib.sha256(body).hexdigest()}
     return json.dumps(head).encode() + b"\n" + body
 
 
 def unseal(kind: str, version: int, manifest: bytes) -> dict[str, Any]:
-    """What was sealed."""
+    """The content of a manifest, after all checks."""
     try:
         head, _, body = bytes(manifest).partition(b"\n")
         about = json.loads(head)
@@ -31,13 +31,13 @@ def unseal(kind: str, version: int, manifest: bytes) -> dict[str, Any]:
     if found != version:
         raise StateError(f"the state has format {found}; this version of millrace reads format {version}")
     if hashlib.sha256(body).hexdigest() != checksum:
-        raise StateError("the manifest was altered: its checksum does not fit. Restore it from a copy")
+        raise StateError("the manifest was altered: its checksum does not match. Restore it from a copy")
     content: dict[str, Any] = json.loads(body)
     return content
 
 
 def check_same(stored: dict[str, str], given: dict[str, str]) -> None:
-    """A state goes on with the arguments it was made with, or not at all."""
+    """Raise a `StateError` unless a state was made with the same arguments."""
     differ = sorted(name for name in {**given, **stored} if given.get(name) != stored.get(name))
     if differ:
         parts = [f"{name} was {stored.get(name)}, now {given.get(name)}" for name in differ]

@@ -1,6 +1,6 @@
-"""The backend `cuda-emulated`: all of `gpu/cuda.py` and the kernels' CUDA text, on a stand-in for CuPy. Tests only.
+"""The backend `cuda-emulated`: `gpu/cuda.py` and the kernels' CUDA source on a stand-in for CuPy. Tests only.
 
-No user meets it: it lies outside of the package, and no table names it but the one that `registered` changes.
+It is not visible to users: it is not in the package, and only `registered` adds it to the table of backends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from millrace import registry
 from millrace.gpu import cuda
-from millrace.gpu import device as gpu
+from millrace.gpu import runtime as api
 from millrace.host.device.contract import DeviceInfo
 from tests.gpu.emulated.standin import StandIn
 
@@ -18,32 +18,32 @@ FAMILY = "cuda-emulated"
 
 
 class EmulatedRuntime(cuda.Runtime):
-    """CUDA's runtime under a name that says what it is, so that `auto` never takes it either."""
+    """CUDA's runtime under its own family name, so that `auto` never chooses it."""
 
     family = FAMILY
 
 
 def emulated(barrier: bool = False, standin: StandIn | None = None) -> cuda.CudaDevice:
-    """A device on a stand-in of its own; `barrier`: teams vote through shared memory, not by ballots."""
+    """A device on its own stand-in; `barrier`: teams vote through shared memory, not by ballots."""
     return cuda.CudaDevice(EmulatedRuntime(standin or StandIn(), barrier), 0)
 
 
-runtime = gpu.Started("the stand-in", lambda: EmulatedRuntime(StandIn()))
+runtime = api.Started("the stand-in", lambda: EmulatedRuntime(StandIn()))
 
 
 def probe() -> list[DeviceInfo]:
     """The one emulated card."""
-    return gpu.probe(FAMILY, runtime)
+    return api.probe(FAMILY, runtime)
 
 
 def open_device(name: str, threads: int | None) -> cuda.CudaDevice:
-    """Open it."""
-    return cuda.CudaDevice(*gpu.choose(FAMILY, runtime, name))
+    """Open the emulated card."""
+    return cuda.CudaDevice(*api.choose(FAMILY, runtime, name))
 
 
 @contextmanager
 def registered() -> Iterator[None]:
-    """Make it a device like others, so that the conformance suite finds it."""
+    """Register it as a device, so that the conformance suite finds it."""
     registry.BACKENDS[FAMILY] = __name__
     try:
         yield

@@ -1,6 +1,6 @@
-"""Compiles a CUDA kernel by g++ against `fibres.h`, and calls it: a CPU that stands in for a card, in tests only.
+"""Compiles a CUDA kernel with g++ and `fibres.h` and runs it on the CPU instead of a card, in tests only.
 
-A library is made once: its name is a hash of all that went into it, and it lies beside the other caches of kernels.
+A library is built once: its name is a hash of all its inputs, and it is stored in the kernel cache.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import threading
 from functools import cache
 from pathlib import Path
 
-from millrace.gpu.device import cache_folder
+from millrace.gpu.runtime import cache_folder
 
 HEADER = Path(__file__).with_name("fibres.h")
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wno-unused-function")
 
 
 class NotCompiled(Exception):
-    """g++ refuses a text; its words."""
+    """g++ rejects a source; holds its messages."""
 
 
 class Library:
-    """A kernel that can be called; one launch at a time."""
+    """A compiled kernel; one launch at a time."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -36,7 +36,7 @@ class Library:
         self.sizes = tuple(sizes[:count])
 
     def run(self, blocks: int, threads: int, arguments: list[int]) -> str | None:
-        """Run all blocks; what went wrong, if anything."""
+        """Run all blocks; returns the error, if any."""
         packed = (ctypes.c_uint64 * len(arguments))(*arguments)
         with self._lock:
             said = self._library.emulated_launch(blocks, threads, packed)
@@ -55,12 +55,12 @@ def _folder() -> Path:
 
 @cache
 def library(text: str, name: str, options: tuple[str, ...]) -> Library:
-    """A kernel of that name in a text."""
-    whole = f'#include "{HEADER}"\n{text}\nEMULATED_ENTRY({name})\n'
-    hashed = "\0".join([_version(), HEADER.read_text(encoding="utf-8"), whole, *FLAGS, *options])
+    """The kernel with this name, compiled from a source."""
+    source = f'#include "{HEADER}"\n{text}\nEMULATED_ENTRY({name})\n'
+    hashed = "\0".join([_version(), HEADER.read_text(encoding="utf-8"), source, *FLAGS, *options])
     path = _folder() / f"{name}-{hashlib.sha256(hashed.encode()).hexdigest()[:24]}.so"
     if not path.exists():
-        _compile(whole, options, path)
+        _compile(source, options, path)
     return Library(path)
 
 
@@ -71,4 +71,4 @@ def _compile(text: str, options: tuple[str, ...], path: Path) -> None:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NotCompiled(done.stderr)
-        os.replace(made, path)  # whole or not at all: other processes look for it too
+        os.replace(made, path)  # atomic: other processes use the same file

@@ -1,13 +1,12 @@
-/* What our CUDA kernels use of CUDA, for g++ on a CPU: a stand-in for tests, not a GPU.
+/* The part of CUDA that our kernels use, for g++ on a CPU: a stand-in for tests.
  *
- * The threads of a block are fibres: each has a stack of its own, and all of them share one thread of the system. They
- * run one after the other up to the next __syncthreads or __ballot_sync, where each waits for the others: those of its
- * block, or of its warp. Blocks run one after the other, so static variables serve as shared memory. Anything that CUDA
- * leaves undefined, and that a test should not get away with, stops the launch: threads that end while others wait, or
- * wait at different places; a ballot without the whole warp.
+ * The threads of a block are fibres: each has its own stack, and all share one system thread. They run one after the
+ * other up to the next __syncthreads or __ballot_sync, where each waits for the others of its block or warp. Blocks run
+ * one after the other, so static variables serve as shared memory. Undefined behaviour that a test must detect stops
+ * the launch: threads that end while others wait or that wait at different points, and a ballot without the full warp.
  *
- * Fibres are made by makecontext, once, and switched by _setjmp and _longjmp, which ask nothing of the kernel of the
- * system. Limits: one dimension; blocks of whole warps, up to 1024 threads; one launch at a time per library.
+ * Fibres are created once by makecontext and switched by _setjmp and _longjmp, which need no system call. Limits: one
+ * dimension; block sizes are multiples of a warp, up to 1024 threads; one launch at a time per library.
  */
 #pragma once
 
@@ -22,10 +21,10 @@
 #define __forceinline__ inline
 #define __launch_bounds__(threads)
 
-struct Place {
+struct Index {
     unsigned x;
 };
-static Place threadIdx, blockIdx;
+static Index threadIdx, blockIdx;
 
 namespace emulated {
 
@@ -83,7 +82,7 @@ static __attribute__((noinline)) void make(unsigned thread)
         setcontext(&it.context);
 }
 
-/* Whether all of a warp wait at a ballot; if so, they vote and go on. */
+/* If all threads of a warp wait at a ballot: collect the votes, resume them, and return true. */
 static bool vote(unsigned first)
 {
     unsigned votes = 0;
@@ -99,7 +98,7 @@ static bool vote(unsigned first)
     return true;
 }
 
-/* Runs one block; nothing if all is well, or what is not. */
+/* Runs one block; returns the error, or null. */
 static const char *run_block(unsigned threads)
 {
     for (unsigned thread = 0; thread < threads; thread++)

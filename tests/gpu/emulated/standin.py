@@ -1,9 +1,9 @@
-"""A stand-in for the calls of CuPy that `gpu/cuda.py` makes. It is no GPU and no CuPy: kernels run by g++ on the CPU.
+"""A stand-in for the CuPy calls that `gpu/cuda.py` makes: kernels are compiled by g++ and run on the CPU.
 
-It is stricter than a card. Nothing that was queued in a stream happens before somebody waits for it, so a wait that was
-forgotten shows. Memory is poisoned when it is made and when it is given back, has guards at both ends, and belongs to
-one card; a launch must be in a stream of the chosen card, with arguments of the right sizes and addresses that are
-alive. What it offers has the names and the meaning that CuPy gives them; a test compares them with the real one.
+It is stricter than a card. Queued commands run only when the program waits for them, so a missing wait shows. Memory is
+poisoned at allocation and at free, has guards at both ends, and belongs to one card. A launch must be in a stream of
+the current card, with arguments of the right sizes and live addresses. Names and meanings are CuPy's; a test compares
+the names with the real CuPy.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ POISON, GUARDED = 0xA5, 0x5A
 
 
 class CUDARuntimeError(RuntimeError):
-    """What a runtime call raises."""
+    """Raised by runtime calls."""
 
 
 class CUDADriverError(RuntimeError):
-    """What a launch raises."""
+    """Raised by launches."""
 
 
 class CompileException(Exception):
-    """What NVRTC says."""
+    """Compile errors of NVRTC."""
 
 
 class OutOfMemoryError(MemoryError):
-    """A card's memory is full."""
+    """The card is out of memory."""
 
 
 class Allocation:
-    """A piece of a card's memory, there until nobody holds it."""
+    """An allocation of a card's memory, freed with its last reference."""
 
     def __init__(self, pool: MemoryPool, card: int, size: int) -> None:
         self.pool, self.card, self.size = pool, card, size
@@ -59,7 +59,7 @@ class Allocation:
 
 
 class MemoryPointer:
-    """An address in a piece of a card's memory."""
+    """An address in an allocation."""
 
     def __init__(self, mem: Allocation, offset: int) -> None:
         self.mem, self.ptr = mem, mem.start + offset
@@ -80,12 +80,12 @@ class MemoryPointer:
 
 
 class MemoryPool:
-    """All of the stand-in's memory; `limit` bytes."""
+    """The memory of the stand-in: `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.broken = limit, 0
         self.live: dict[int, tuple[int, int]] = {}
-        # Memory may be given back in the middle of anything, by Python's collector: `live` is looked at in a copy.
+        # Python's garbage collector may free memory at any moment: read `live` only as a copy.
         self._lock = threading.RLock()
 
     def malloc(self, card: int, size: int) -> MemoryPointer:
@@ -116,7 +116,7 @@ class MemoryPool:
 
 
 class Stream:
-    """Commands that wait until somebody waits for them."""
+    """A queue whose commands run only when the program waits for them."""
 
     def __init__(self, standin: StandIn) -> None:
         standin.check()
@@ -141,7 +141,7 @@ class Stream:
         self.run(lambda: False)
 
     def run(self, enough: Callable[[], bool]) -> None:
-        """Work the queue off until it is enough; the first error is the last thing this card does."""
+        """Run commands until `enough`; after the first error the card accepts no more commands."""
         with self._lock:
             self._standin.check()
             while self._queue and not enough():
@@ -153,7 +153,7 @@ class Stream:
 
 
 class Event:
-    """A place in a stream, and when it was passed."""
+    """A position in a stream, and when it was passed."""
 
     def __init__(self, block: bool = False) -> None:
         self.block, self.passed = block, 0
@@ -177,7 +177,7 @@ class Event:
 
 
 class RawKernel:
-    """A kernel in a library that g++ made."""
+    """A kernel in a library built by g++."""
 
     def __init__(self, standin: StandIn, library: compiler.Library) -> None:
         self._standin, self._library = standin, library
@@ -202,7 +202,7 @@ class RawKernel:
 
 
 class RawModule:
-    """A text that is compiled when a kernel is asked for."""
+    """A source that is compiled when a kernel is requested."""
 
     def __init__(self, standin: StandIn, code: str, options: tuple[str, ...]) -> None:
         self._standin, self.code, self.options = standin, code, options
@@ -216,7 +216,7 @@ class RawModule:
 
 
 class Device:
-    """Chooses a card for the calling thread."""
+    """Selects a card for the calling thread."""
 
     def __init__(self, standin: StandIn, device: int) -> None:
         self._standin, self.id = standin, device
@@ -230,7 +230,7 @@ class Device:
 
 
 class _Here(threading.local):
-    """What a thread has chosen."""
+    """The card and stream that a thread has selected."""
 
     def __init__(self) -> None:
         self.cards: list[int] = [0]
@@ -238,7 +238,7 @@ class _Here(threading.local):
 
 
 class StandIn:
-    """As the module `cupy`: so many cards, of so many bytes of memory together."""
+    """Replaces the module `cupy`: number of cards and total bytes of memory."""
 
     def __init__(self, cards: int = 1, memory: int = 1 << 28, capability: tuple[int, int] = (9, 0)) -> None:
         self._cards, self._memory, self._capability = cards, memory, capability
@@ -272,7 +272,7 @@ class StandIn:
         return self.here.cards[-1]
 
     def check(self) -> None:
-        """An error stays, as on a card: nothing works any more in this process."""
+        """Raise the first error again: as on a card, no call works after an error in this process."""
         if self.broken:
             raise CUDARuntimeError(self.broken)
 

@@ -1,6 +1,6 @@
-// Streams as in the vendor's C simulation: they hold any number of values, and processes run one after the other, as they are called.
+// Streams as in the vendor's C simulation: unbounded, and processes run one after the other, as they are called.
 //
-// With this in the place of hls/shim/hls_stream.h the sources show that they also work that way. A read of an empty stream ends the test.
+// Used instead of hls/shim/hls_stream.h to test that the sources also work this way. A read of an empty stream ends the test.
 
 #ifndef MILLRACE_SEQUENTIAL_HLS_STREAM_H
 #define MILLRACE_SEQUENTIAL_HLS_STREAM_H

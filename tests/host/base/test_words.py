@@ -1,4 +1,4 @@
-"""Words: they sort like the values they stand for, for every key type, and their arithmetic never wraps."""
+"""Words: they sort like the values they encode, for every key type, and their arithmetic never wraps."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ every_kind = pytest.mark.parametrize("name", KINDS)
 
 
 def column(data_type: pa.DataType, values: list[Any]) -> pa.Array:
-    """An array of stored values (days, ticks or numbers), whatever a type would read Python numbers as."""
+    """Make an array from its stored values (days, ticks or numbers), without Arrow's conversions."""
     if pa.types.is_floating(data_type):
         return pa.array(values, data_type, from_pandas=False)
     width = data_type.bit_width
@@ -95,7 +95,7 @@ def test_from_words_undoes_to_words(name: str, data: st.DataObject) -> None:
 @every_kind
 @quick
 @given(data=st.data())
-def test_nulls_and_nan_have_no_word_wherever_they_stand(name: str, data: st.DataObject) -> None:
+def test_nulls_and_nan_have_no_word_at_any_position(name: str, data: st.DataObject) -> None:
     data_type, strategy, _ = KINDS[name]
     nothing = [None, math.nan] if pa.types.is_floating(data_type) else [None]
     values = data.draw(st.lists(strategy | st.sampled_from(nothing), max_size=20))
@@ -122,7 +122,7 @@ def test_minus_zero_is_zero(data_type: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("data_type", [k[0] for k in KINDS.values()], ids=str)
-def test_a_column_of_nothing_but_nulls_and_an_empty_one_are_read(data_type: pa.DataType) -> None:
+def test_a_column_of_nulls_and_an_empty_one_are_read(data_type: pa.DataType) -> None:
     kind = key_type("r.x", data_type)
     held, valid = native(pa.nulls(3, data_type), kind)
     assert held.dtype == kind.dtype
@@ -146,7 +146,7 @@ def test_a_column_of_nothing_but_nulls_and_an_empty_one_are_read(data_type: pa.D
     ],
     ids=str,
 )
-def test_a_time_knows_its_tick_and_whether_it_has_a_zone(data_type: pa.DataType, ns: int, zoned: bool) -> None:
+def test_a_time_type_has_its_tick_and_whether_it_is_zoned(data_type: pa.DataType, ns: int, zoned: bool) -> None:
     kind = key_type("r.ts", data_type)
     assert (kind.ns, kind.zoned) == (ns, zoned)
 
@@ -186,7 +186,7 @@ INTEGER_DTYPES = [np.int32, np.uint32, np.int64, np.uint64]
 @pytest.mark.parametrize("dtype", INTEGER_DTYPES)
 @quick
 @given(data=st.data())
-def test_saturating_add_is_python_addition_held_at_the_ends(dtype: type, data: st.DataObject) -> None:
+def test_saturating_add_is_python_addition_clamped_to_the_type(dtype: type, data: st.DataObject) -> None:
     info = np.iinfo(dtype)
     low, high = int(info.min), int(info.max)
     values = [low, 0, high, *data.draw(st.lists(integers(info.bits, info.kind == "i"), max_size=10))]

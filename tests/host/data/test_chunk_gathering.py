@@ -1,4 +1,4 @@
-"""Payload gathered from a row store's chunks: the same rows as Arrow's own `take`, whatever the chunks and types."""
+"""Payload gathered from a row store's chunks: the same rows as Arrow's own `take`, for all chunk sizes and types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from millrace.host.data.chunk_gathering import gather_rows
 from millrace.host.data.rowstore import RowStore
-from millrace.host.kernels.gathering import LEAST_ROWS
+from millrace.host.kernels.gathering import MIN_ROWS
 from millrace.host.runtime.team import Team
 
 START = 1_000_003
@@ -16,7 +16,7 @@ START = 1_000_003
 
 
 def rows_of(n: int, rng: np.random.Generator, nulls: bool = False) -> pa.Table:
-    """Columns of all widths that are gathered here, and some that are not."""
+    """Columns of all widths that the kernel gathers, and some that Arrow gathers."""
     return pa.table(
         {
             "long": rng.integers(-(2**60), 2**60, n),
@@ -35,18 +35,18 @@ def rows_of(n: int, rng: np.random.Generator, nulls: bool = False) -> pa.Table:
 def store_of(lengths: list[int], rng: np.random.Generator, nulls: bool = False) -> RowStore:
     store, at = RowStore(), START
     for i, n in enumerate(lengths):
-        # A slice: values need not begin where their memory does.
+        # A slice: values may begin after the start of their buffer.
         store.append(at, rows_of(n + 5, rng, nulls and i == 1).slice(5))
         at += n
     return store
 
 
 def gathered(store: RowStore, positions: np.ndarray, team: Team) -> pa.Table:
-    team.rouse()
+    team.acquire()
     try:
         return pa.Table.from_arrays(gather_rows(store, positions, team), schema=store.chunks[0].table.schema)
     finally:
-        team.rest()
+        team.release()
 
 
 @pytest.mark.parametrize("lengths", [[7], [1, 1, 1], [50_000, 3, 1, 20_000], [700] * 90, [1] * 40 + [100_000]])
@@ -55,34 +55,34 @@ def test_rows_are_those_that_arrow_takes(lengths: list[int], nulls: bool) -> Non
     """Chunks of one row and of many, few rows and many, repeated, in no order, and the first and the last."""
     rng = np.random.default_rng(len(lengths))
     store, team = store_of(lengths, rng, nulls), Team(2)
-    whole = pa.concat_tables([chunk.table for chunk in store.chunks])
-    for n in (1, LEAST_ROWS, 50_001):
+    all_rows = pa.concat_tables([chunk.table for chunk in store.chunks])
+    for n in (1, MIN_ROWS, 50_001):
         positions = rng.integers(0, sum(lengths), n)
         positions[0], positions[-1] = 0, sum(lengths) - 1
         found = gathered(store, positions + START, team)
-        assert found.equals(whole.take(pa.array(positions)))
+        assert found.equals(all_rows.take(pa.array(positions)))
         found.validate(full=True)
 
 
 def test_only_the_columns_that_are_not_plain_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text, flags and columns with nulls; a column that is plain in one chunk only goes with them."""
+    """Text, flags and columns with nulls, also a column with nulls in only one chunk."""
     rng = np.random.default_rng(5)
     store, team = store_of([9_000, 9_000], rng, nulls=True), Team(2)
-    asked: list[list[str]] = []
+    gathered_columns: list[list[str]] = []
     take = RowStore.gather
 
     def noted(self: RowStore, positions: np.ndarray, columns: list[int] | None = None) -> pa.Table:
         found = take(self, positions, columns)
-        asked.append(found.column_names)
+        gathered_columns.append(found.column_names)
         return found
 
     monkeypatch.setattr(RowStore, "gather", noted)
-    gathered(store, rng.integers(START, START + 18_000, LEAST_ROWS), team)
-    assert asked == [["text", "flag", "gaps"]]
+    gathered(store, rng.integers(START, START + 18_000, MIN_ROWS), team)
+    assert gathered_columns == [["text", "flag", "gaps"]]
 
 
 def test_a_gathered_result_outlives_the_store() -> None:
-    """Nothing of it is the store's memory, nor memory that the next result uses."""
+    """The result shares no memory with the store or with the next result."""
     rng = np.random.default_rng(6)
     store, team = store_of([20_000], rng), Team(2)
     positions = rng.integers(START, START + 20_000, 20_000)

@@ -1,4 +1,4 @@
-"""`Sliding`: positions never change, whatever is dropped, undone or moved, and memory follows what is held."""
+"""`SlidingArray`: positions never change after drops, undos and moves; memory is proportional to the values held."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.host.data.sliding import Sliding
+from millrace.host.data.sliding import SlidingArray
 
 actions = st.lists(
     st.tuples(st.sampled_from(["append", "append", "drop", "truncate"]), st.integers(0, 300)), max_size=40
@@ -17,7 +17,7 @@ actions = st.lists(
 @settings(deadline=None)
 @given(start=st.integers(0, 2**40), actions=actions)
 def test_it_is_a_list_addressed_by_position(start: int, actions: list[tuple[str, int]]) -> None:
-    sliding, first, held, serial = Sliding(np.int64, start), start, list[int](), 0
+    sliding, first, held, serial = SlidingArray(np.int64, start), start, list[int](), 0
     for action, amount in actions:
         if action == "append":
             fresh = list(range(serial, serial + amount))
@@ -40,7 +40,7 @@ def test_it_is_a_list_addressed_by_position(start: int, actions: list[tuple[str,
 
 
 def test_truncating_beyond_the_end_changes_nothing() -> None:
-    sliding = Sliding(np.int64)
+    sliding = SlidingArray(np.int64)
     sliding.append(np.arange(5))
     sliding.truncate(9)
     assert sliding.view().tolist() == [0, 1, 2, 3, 4]
@@ -48,19 +48,19 @@ def test_truncating_beyond_the_end_changes_nothing() -> None:
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_memory_follows_the_rows_held_not_the_rows_seen(batch: int) -> None:
-    sliding, most = Sliding(np.int64), 0
+    sliding, max_capacity = SlidingArray(np.int64), 0
     for start in range(0, 200 * batch, batch):
         sliding.append(np.arange(start, start + batch))
         sliding.drop_before(sliding.end - 3 * batch)
-        most = max(most, len(sliding._data))
+        max_capacity = max(max_capacity, len(sliding._data))
     assert len(sliding) == 3 * batch
-    assert most <= max(64, 16 * batch)
+    assert max_capacity <= max(64, 16 * batch)
     sliding.drop_before(sliding.end)
     assert len(sliding._data) <= 64 + 3 * batch
 
 
-def test_a_large_burst_is_given_back() -> None:
-    sliding = Sliding(np.float64)
+def test_the_memory_of_a_large_burst_is_freed() -> None:
+    sliding = SlidingArray(np.float64)
     sliding.append(np.zeros(1_000_000))
     sliding.drop_before(999_990)
     assert len(sliding) == 10

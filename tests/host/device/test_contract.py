@@ -85,7 +85,7 @@ def test_a_device_is_opened_afresh_each_time() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "CPU", "opencl0", None, 5, ("cpu",)])
-def test_an_unknown_name_is_refused_with_those_there_are(name: object) -> None:
+def test_an_unknown_name_is_refused_with_a_list_of_known_names(name: object) -> None:
     with pytest.raises(mr.ArgumentError) as caught:
         mr.device(name)  # type: ignore[arg-type]
     message = str(caught.value)
@@ -100,7 +100,7 @@ def test_a_device_that_has_no_number_takes_none(name: str) -> None:
         mr.device(name)
 
 
-def test_every_unavailable_device_says_why_how_to_mend_it_and_what_is_usable() -> None:
+def test_every_unavailable_device_says_why_how_to_fix_it_and_what_is_usable() -> None:
     missing = [info for info in mr.devices() if not info.available]
     for info in missing:
         with pytest.raises(mr.DeviceUnavailable) as caught:
@@ -119,7 +119,7 @@ def test_a_backend_that_this_version_lacks_says_so_and_what_is_usable(monkeypatc
         mr.device("future:0")
 
 
-def test_a_third_partys_device_comes_through_its_entry_point(plugin) -> None:
+def test_a_third_partys_device_is_found_by_its_entry_point(plugin) -> None:
     plugin()
     found = by_name()
     assert found["toy:0"].available
@@ -132,7 +132,7 @@ def test_a_third_partys_device_comes_through_its_entry_point(plugin) -> None:
         mr.device("unknown")
 
 
-def test_nothing_is_opened_by_looking(plugin) -> None:
+def test_listing_devices_opens_none(plugin) -> None:
     plugin()
     assert by_name()["toy:0"].available
     assert sys.modules["toy_backend_toy"].opened == 0
@@ -169,7 +169,7 @@ def test_a_third_party_whose_device_does_not_open_hides_no_other_device(plugin) 
 
 
 BUILT_IN = '''
-"""A backend of ours, as it might be."""
+"""A built-in backend, for tests."""
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.device.contract import DeviceInfo
 
@@ -186,11 +186,11 @@ def open_device(name, threads):
 
 @pytest.fixture
 def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Puts a backend of ours in place: its devices as (name, kind, available)."""
+    """Installs a built-in backend; its devices are given as (name, kind, available)."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def install(family: str, *infos: tuple[str, str, bool]) -> None:
-        text = ", ".join(f"DeviceInfo({n!r}, {k!r}, {a}, 'a test: mend it')" for n, k, a in infos)
+        text = ", ".join(f"DeviceInfo({n!r}, {k!r}, {a}, 'a test: fix it')" for n, k, a in infos)
         module = f"built_in_{family}"
         (tmp_path / f"{module}.py").write_text(BUILT_IN.format(infos=text))
         monkeypatch.delitem(sys.modules, module, raising=False)
@@ -200,7 +200,7 @@ def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-def test_auto_takes_cuda_then_an_opencl_gpu_then_the_cpu(built_in) -> None:
+def test_auto_prefers_cuda_then_an_opencl_gpu_then_the_cpu(built_in) -> None:
     built_in("cuda", ("cuda:0", "cuda", False))
     built_in("opencl", ("opencl:0", "opencl-cpu", True))
     for family in ("hls", "rtl"):
@@ -264,7 +264,7 @@ def test_buffers_have_a_size_and_a_type(name: str, dtype: type) -> None:
     assert device.counters()["bytes_out"] == size
 
 
-def test_the_do_nothing_device_remembers_launches_in_order_and_reads_zeros() -> None:
+def test_the_do_nothing_device_logs_launches_in_order_and_reads_zeros() -> None:
     device = NullDevice()
     buffer = device.alloc(4, np.dtype(np.uint64))
     device.write(buffer, 0, np.arange(4, dtype=np.uint64))
@@ -281,7 +281,7 @@ def test_the_do_nothing_device_remembers_launches_in_order_and_reads_zeros() -> 
     assert "no units" in repr(device)
 
 
-def test_the_cpu_reads_what_was_written_and_gives_copies() -> None:
+def test_the_cpu_reads_what_was_written_and_returns_copies() -> None:
     device = CpuDevice()
     data = np.arange(5, dtype=np.uint64)
     buffer = device.alloc(8, np.dtype(np.uint64))

@@ -1,4 +1,4 @@
-"""Plans and key ranges: what an index is told to search holds every partner, and nothing else where that is promised.
+"""Plans and key ranges: the ranges contain every partner, and no other key if the plan says that they are exact.
 
 Random conditions over random columns, row by row against the oracle's own evaluator (exact fractions and IEEE doubles).
 """
@@ -165,7 +165,7 @@ def cells(side: Side, plan: Plan, rows: Rows) -> dict[tuple[Side, str], Any]:
 
 
 def candidates(plan: Plan, searched: Side, sides: dict[Side, Rows]) -> Any:
-    """Whether each row of `searched` (columns) lies in the ranges of each row of the other side (lines)."""
+    """Whether each row of `searched` (columns) is in the ranges of each row of the other side (rows)."""
     assert plan.probes is not None
     probe = plan.probes[searched]
     searcher = sides[other(searched)]
@@ -200,10 +200,10 @@ def check(text: str, r: Rows, s: Rows) -> None:
         assert not len(missed), f"{text}: searching {searched} misses {describe(missed, prober, sides)}"
         recheck = plan.recheck_of(searched)
         if recheck:
-            who, whom = (axis.ravel() for axis in np.indices(found.shape))
-            pairs = {k: c[who] for k, c in cells(prober, plan, sides[prober]).items()}
-            pairs |= {k: c[whom] for k, c in cells(searched, plan, sides[searched]).items()}
-            found = found & plan.matches(recheck, pairs, len(who)).reshape(found.shape)
+            probing_rows, searched_rows = (axis.ravel() for axis in np.indices(found.shape))
+            pairs = {k: c[probing_rows] for k, c in cells(prober, plan, sides[prober]).items()}
+            pairs |= {k: c[searched_rows] for k, c in cells(searched, plan, sides[searched]).items()}
+            found = found & plan.matches(recheck, pairs, len(probing_rows)).reshape(found.shape)
         wrong = np.argwhere(found & ~true)
         assert not len(wrong), (
             f"{text}: searching {searched} gives {describe(wrong, prober, sides)} (recheck: {bool(recheck)})"
@@ -241,11 +241,11 @@ def rows_of(**columns: pa.Array) -> Rows:
 @pytest.mark.parametrize(
     ("text", "r", "s"),
     [
-        # An exact number against doubles bounds them exactly, whichever operator it goes through.
+        # An exact number against doubles bounds them exactly, for every operator.
         ("-s.f <= r.i", {"i": [5]}, {"f": [-5.000000000000001, -5.0]}),
         ("abs(s.f) <= r.i", {"i": [5]}, {"f": [5.000000000000001, 5.0]}),
         ("-s.f < r.i", {"i": [5]}, {"f": [-4.999999999999999, -5.0]}),
-        # A key that is an expression is clamped to 64 bits: rows beyond it still meet each other.
+        # A key that is an expression is clamped to 64 bits: rows beyond it still match each other.
         ("r.a + r.b = s.a + s.b", {"a": [2**63 - 1], "b": [2**63 - 1]}, {"a": [2**63 - 1], "b": [2**63 - 1]}),
         ("r.a + r.b = s.a + s.b", {"a": [-(2**63)], "b": [-(2**63)]}, {"a": [-(2**63)], "b": [-(2**63)]}),
         ("s.a + s.b > r.a", {"a": [2**63 - 1]}, {"a": [2**63 - 1, 2**63 - 1], "b": [1, 0]}),
@@ -271,7 +271,7 @@ def rows_of(**columns: pa.Array) -> Rows:
         ("1e-300 * s.f = r.f", {"f": [0.0]}, {"f": [1e-30, 1e-20, -1e-24, 0.0]}),
         ("1e300 * s.f = r.f", {"f": [math.inf]}, {"f": [1e9, 1e8, math.inf]}),
         ("s.f + 1e300 = r.f", {"f": [1e300]}, {"f": [1.0, -1e283, 1e285]}),
-        # A decimal literal beside the bare column is a double, as it is anywhere else.
+        # A decimal literal next to the bare column is a double, as in any other term.
         (
             "abs(r.f - s.f) <= 5 AND s.f <= 0.1 AND r.f >= 0.7 OR abs(r.f - s.f - 20) <= 5",
             {"f": [0.7, 0.1]},
@@ -308,7 +308,7 @@ def test_a_plan_says_what_it_searches() -> None:
     assert "every pair" in plan_of("r.x * s.x > 5", table, table).describe()
 
 
-def test_an_or_that_is_not_of_bands_is_refused_with_its_place() -> None:
+def test_an_or_that_is_not_of_bands_is_refused_with_its_position() -> None:
     text = "abs(r.x - s.x) <= 5 OR r.x < s.x"
     with pytest.raises(PredicateError) as caught:
         check_bands(parse(text))
@@ -340,7 +340,7 @@ def test_binding_names_the_column_that_cannot_be_a_key() -> None:
     ],
     ids=str,
 )
-def test_times_and_numbers_that_do_not_go_together_are_refused_with_their_place(
+def test_times_and_numbers_that_do_not_combine_are_refused_with_their_position(
     text: str, r: pa.DataType, s: pa.DataType
 ) -> None:
     with pytest.raises(PredicateError) as caught:

@@ -34,7 +34,7 @@ EDGES = [0, 1, -1, 2**31, 2**32 - 1, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**
 
 @dataclass(frozen=True)
 class Model:
-    """A value as the module holds it, and as plain numbers, one per row."""
+    """A value as the module stores it, and as plain numbers, one per row."""
 
     value: Value
     numbers: tuple[Number, ...]
@@ -105,7 +105,7 @@ values = trees(columns() | constants())
 
 
 def read(x: Value) -> list[Number]:
-    """The numbers of a value, one per row (a constant stands for every row)."""
+    """Returns the numbers of a value, one per row (a constant is repeated)."""
     if isinstance(x, Double):
         found: list[Number] = [float(f) for f in x.array]
     else:
@@ -148,8 +148,8 @@ def test_comparisons_are_of_exact_numbers_and_nan_is_never_true(x: Model, y: Mod
     steps=st.lists(st.integers(-2, 2), min_size=ROWS, max_size=ROWS),
     op=st.sampled_from(list(COMPARE)),
 )
-def test_integers_next_to_a_double_are_told_apart(integers: list[int], steps: list[int], op: CompareOp) -> None:
-    """A double compares with the integers beside it as the number that it is, beyond 2**53 too."""
+def test_integers_next_to_a_double_are_distinguished(integers: list[int], steps: list[int], op: CompareOp) -> None:
+    """A double compares exactly with the integers next to it, also beyond 2**53."""
     doubles = [float(i) for i in integers]
     for _ in range(2):
         doubles = [math.nextafter(d, math.inf * s) if s else d for d, s in zip(doubles, steps, strict=True)]

@@ -1,8 +1,8 @@
 """Float bounds are exact: the words just inside a range satisfy the condition, those just outside do not.
 
-Every condition is planned for many pairs of types and searched from both sides. Around the ends found for each row, and
-at all special values, the range must say what the condition says where it is evaluated as written. The functions that
-undo one operation are also held against `Fraction` and against Python's own floats.
+Every condition is planned for many pairs of types and searched from both sides. Near the ends of each row's range, and
+at all special values, the range must agree with the condition evaluated as written. The functions that invert one
+operation are also compared with `Fraction` and with Python's own floats.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def plan_of(text: str, r: str, s: str) -> Plan:
 
 
 def around(low: Array, high: Array, known: Array, dtype: np.dtype[Any]) -> Array:
-    """Words near both ends of each row's ranges, and the known ones: one line per row, none of a NaN or of -0.0."""
+    """Words near both ends of each row's ranges, and the known words: one line per row, without NaN and -0.0."""
     rows = low.shape[1]
     word = low.dtype.type
     lines = [np.broadcast_to(known, (rows, len(known)))]
@@ -130,7 +130,7 @@ def check(text: str, types: dict[Side, str], searched: Side, exact: bool = True)
     words = around(low, high, to_words(specials(types[searched], 2)[::3]), dtype)
     inside = ((low[:, :, None] <= words) & (words <= high[:, :, None])).any(axis=0)
     pairs = {(prober, "x"): np.repeat(mine, words.shape[1]), (searched, "x"): from_words(words.ravel(), dtype)}
-    true = plan.matches(plan.whole, pairs, words.size).reshape(words.shape)
+    true = plan.matches(plan.two_sided_terms, pairs, words.size).reshape(words.shape)
     wrong = np.argwhere(inside != true if exact else true & ~inside)
     if len(wrong):
         row, at = wrong[0]
@@ -183,8 +183,8 @@ def test_a_second_term_on_another_key_is_still_checked() -> None:
     plan = bind(parse("abs(r.x - s.x) <= 0.1 AND r.y < s.y"), {"r": schema, "s": schema})
     assert plan.probes is not None
     for side in SIDES:
-        (rest,) = plan.probes[side].recheck
-        assert [term.op for term in rest] == ["<"]
+        (unproven,) = plan.probes[side].recheck
+        assert [term.op for term in unproven] == ["<"]
 
 
 @np.errstate(all="ignore")
@@ -234,41 +234,41 @@ def test_words_of_doubles_and_of_the_float32_inside() -> None:
     assert ((to_words(keys) <= high[:, None]) == (keys.astype(np.float64) <= doubles[:, None])).all()
 
 
-def rounded(n: int, grain: int) -> float:
+def rounded(n: int, denominator: int) -> float:
     try:
-        return float(Fraction(n, grain))
+        return float(Fraction(n, denominator))
     except OverflowError:
         return math.inf if n > 0 else -math.inf
 
 
-@pytest.mark.parametrize("grain", [1, 2, 10, 3 * 10**20, 10**320])
+@pytest.mark.parametrize("denominator", [1, 2, 10, 3 * 10**20, 10**320])
 @np.errstate(all="ignore")
-def test_the_least_integer_that_rounds_up_to_a_double(grain: int) -> None:
+def test_the_least_integer_that_rounds_up_to_a_double(denominator: int) -> None:
     doubles = specials("float64", 4)
-    found, infinite = exact_ends.least_rounding(doubles, grain)
+    found, infinite = exact_ends.least_integers_rounding_to(doubles, denominator)
     for f, n, unbounded in zip(doubles, found, infinite, strict=True):
         assert unbounded == (-1 if f == -math.inf else 0)
         if not unbounded:
-            assert rounded(int(n), grain) >= f > rounded(int(n) - 1, grain)
+            assert rounded(int(n), denominator) >= f > rounded(int(n) - 1, denominator)
 
 
-@pytest.mark.parametrize("grain", [1, 2, 10, 10**320])
+@pytest.mark.parametrize("denominator", [1, 2, 10, 10**320])
 @pytest.mark.parametrize("strict", [False, True])
-def test_the_least_integer_above_a_double(grain: int, strict: bool) -> None:
+def test_the_least_integer_above_a_double(denominator: int, strict: bool) -> None:
     doubles = specials("float64", 5)
-    found, infinite = exact_ends.least(doubles, strict, grain)
+    found, infinite = exact_ends.least_integers(doubles, strict, denominator)
     for f, n, sign in zip(doubles, found, infinite, strict=True):
         assert sign == (math.copysign(1, f) if math.isinf(f) else 0)
         if not sign:
             end = Fraction(float(f))
-            here, before = Fraction(int(n), grain), Fraction(int(n) - 1, grain)
+            here, before = Fraction(int(n), denominator), Fraction(int(n) - 1, denominator)
             assert here > end >= before if strict else here >= end > before
 
 
 def test_the_outermost_double_inside_an_exact_end() -> None:
     value = Exact(np.array([2**53 + 1, 2**53, -(2**63), 2**63 - 1], np.int64))
     for lower, strict in product([True, False], repeat=2):
-        doubles, nothing = exact_ends.closed(value, strict, lower)
+        doubles, nothing = exact_ends.closed_end(value, strict, lower)
         assert nothing is None
         for n, f in zip(value.base.tolist(), doubles.tolist(), strict=True):  # type: ignore[union-attr]
             beyond = math.nextafter(f, -math.inf if lower else math.inf)
@@ -281,15 +281,15 @@ def test_the_outermost_double_inside_an_exact_end() -> None:
 @np.errstate(all="ignore")
 def test_nothing_is_beyond_infinity() -> None:
     beyond = Exact.constant(Fraction(10) ** 400)
-    assert exact_ends.closed(beyond, False, lower=False)[0].tolist() == [HUGE]
-    assert exact_ends.closed(beyond, False, lower=True)[0].tolist() == [math.inf]
+    assert exact_ends.closed_end(beyond, False, lower=False)[0].tolist() == [HUGE]
+    assert exact_ends.closed_end(beyond, False, lower=True)[0].tolist() == [math.inf]
     literal = Exact.constant(Fraction(10) ** 400, literal=True)
-    _, nothing = exact_ends.closed(literal, True, lower=True)
+    _, nothing = exact_ends.closed_end(literal, True, lower=True)
     assert nothing is not None
     assert nothing.all()
 
 
-def test_a_literal_beside_the_bare_column_is_a_double_in_a_part_of_an_or() -> None:
+def test_a_literal_next_to_the_bare_column_is_a_double_in_a_part_of_an_or() -> None:
     text = "(abs(r.x - s.x) <= 5 AND s.x <= 0.1 AND s.x >= 0.1) OR abs(r.x - s.x - 20) <= 5"
     for searched in SIDES:
         plan = plan_of(text, "float64", "float64")

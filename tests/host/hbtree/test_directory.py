@@ -1,4 +1,4 @@
-"""The directory of starts leads every word where a walk from the root leads; parted queries keep their order."""
+"""The start directory finds the same nodes as a walk from the root; partitioned queries keep their order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree import query_order
-from millrace.host.hbtree.directory import ENTRIES, FEW, separators_of
+from millrace.host.hbtree.directory import ENTRIES, MAX_NODES_PER_ENTRY, separators_of
 from millrace.host.hbtree.layout import LAYOUTS, LayoutName
 from millrace.host.hbtree.regular import RegularTree
 from millrace.host.hbtree.tree import HBTree
-from millrace.host.runtime.arena import Workroom
+from millrace.host.runtime.arena import ArenaCache
 from millrace.index import OrderedIndex
 
 SIZE = 150_000
@@ -24,7 +24,7 @@ both_widths = pytest.mark.parametrize("word", [np.uint32, np.uint64])
 
 
 def drawn(kind: str, word: Any, size: int, rng: np.random.Generator) -> Array:
-    """Sorted words that lie evenly, mostly evenly, in clumps, or mostly at one place."""
+    """Sorted words that are spread evenly, in a narrow range, in clumps, or mostly at one position."""
     most = np.iinfo(word).max
     even = rng.integers(0, most, size, dtype=word, endpoint=True)
     if kind == "even":
@@ -43,7 +43,7 @@ def drawn(kind: str, word: Any, size: int, rng: np.random.Generator) -> Array:
 @both_widths
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("kind", ["even", "narrow", "clumps", "one place"])
-def test_every_word_finds_its_place(kind: str, layout: LayoutName, word: Any, hybrid: bool) -> None:
+def test_every_word_finds_its_position(kind: str, layout: LayoutName, word: Any, hybrid: bool) -> None:
     rng = np.random.default_rng(4)
     words = drawn(kind, word, SIZE, rng)
     tree, most = HBTree.of(words, layout, hybrid), np.iinfo(word).max
@@ -58,57 +58,57 @@ def test_every_word_finds_its_place(kind: str, layout: LayoutName, word: Any, hy
 
 @both_layouts
 @both_widths
-def test_answers_of_parted_queries_come_in_order(
+def test_results_of_partitioned_queries_are_in_query_order(
     layout: LayoutName, word: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_order, "LEAST_QUERIES", 1)
-    monkeypatch.setattr(query_order, "LEAST_BYTES", 1)
+    monkeypatch.setattr(query_order, "MIN_QUERIES", 1)
+    monkeypatch.setattr(query_order, "MIN_BYTES", 1)
     rng = np.random.default_rng(7)
     keys = np.unique(drawn("clumps", word, SIZE, rng)).view(f"i{word().itemsize}")
     values = rng.integers(0, 1 << 60, len(keys))
     index = OrderedIndex(keys, values, layout=layout, device="cpu")
     queries = np.concatenate([keys[rng.integers(0, len(keys), 70_001)], rng.integers(-99, 99, 30, dtype=keys.dtype)])
     rng.shuffle(queries)
-    asked = pa.array(queries, mask=rng.random(len(queries)) < 0.01)
-    places = np.minimum(np.searchsorted(np.sort(keys), queries), len(keys) - 1)
+    masked = pa.array(queries, mask=rng.random(len(queries)) < 0.01)
+    positions = np.minimum(np.searchsorted(np.sort(keys), queries), len(keys) - 1)
     order = np.argsort(keys)
-    there = (np.sort(keys)[places] == queries) & asked.is_valid().to_numpy(zero_copy_only=False)
-    wanted = pa.array(values[order][places], mask=~there)
-    assert index.lookup(asked).equals(wanted)
+    there = (np.sort(keys)[positions] == queries) & masked.is_valid().to_numpy(zero_copy_only=False)
+    wanted = pa.array(values[order][positions], mask=~there)
+    assert index.lookup(masked).equals(wanted)
     every = keys[rng.integers(0, len(keys), 5000)]
     assert index.lookup(every).to_pylist() == values[order][np.searchsorted(np.sort(keys), every)].tolist()
     assert index.range(every, every).flatten().equals(index.lookup(every))
 
 
-def test_parted_queries_work_in_kept_memory_each_thread_in_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_order, "LEAST_QUERIES", 1)
-    monkeypatch.setattr(query_order, "LEAST_BYTES", 1)
-    room = Workroom()
-    monkeypatch.setattr(query_order, "_ROOM", room)
-    kept = room.kept
+def test_partitioned_queries_reuse_memory_per_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_order, "MIN_QUERIES", 1)
+    monkeypatch.setattr(query_order, "MIN_BYTES", 1)
+    memory = ArenaCache()
+    monkeypatch.setattr(query_order, "_MEMORY", memory)
+    kept = memory.kept
     words = drawn("even", np.uint64, SIZE, np.random.default_rng(9))
     tree = HBTree.of(words, "implicit")
 
-    def ask(seed: int) -> bool:
+    def lookups_match(seed: int) -> bool:
         queries = np.random.default_rng(seed).permutation(words)
         return bool((words[tree.lookup(queries)] == queries).all())
 
-    assert ask(0)
+    assert lookups_match(0)
     (arena,) = kept
-    assert ask(1)
+    assert lookups_match(1)
     assert kept[0] is arena
-    with ThreadPoolExecutor(3) as asking:
-        assert all(asking.map(ask, range(12)))
+    with ThreadPoolExecutor(3) as threads:
+        assert all(threads.map(lookups_match, range(12)))
     assert len(kept) == 1
     kept.clear()
-    monkeypatch.setattr(query_order, "MOST_KEPT", len(words) - 1)
-    assert ask(2)
+    monkeypatch.setattr(query_order, "MAX_KEPT", len(words) - 1)
+    assert lookups_match(2)
     assert not kept
 
 
 @both_layouts
 @both_widths
-def test_separators_part_the_nodes_of_their_level(layout: LayoutName, word: Any) -> None:
+def test_separators_divide_the_nodes_of_their_level(layout: LayoutName, word: Any) -> None:
     words = drawn("even", word, SIZE, np.random.default_rng(5))
     tree = HBTree.of(words, layout)
     for level in range(tree.levels):
@@ -118,14 +118,14 @@ def test_separators_part_the_nodes_of_their_level(layout: LayoutName, word: Any)
 
 
 @both_widths
-def test_a_tree_that_changed_is_led_anew(word: Any) -> None:
+def test_a_changed_tree_gets_a_new_directory(word: Any) -> None:
     rng = np.random.default_rng(8)
     keys = np.unique(drawn("even", word, SIZE, rng))[:-1]
     index = OrderedIndex(keys, layout="regular", device="cpu")
     held, next_row = {key: row for row, key in enumerate(keys.tolist())}, len(keys)
     for turn in range(3):
-        asked = rng.permutation(np.concatenate([keys, keys + word(1)]))
-        assert index.lookup(asked).to_pylist() == [held.get(key) for key in asked.tolist()]
+        queries = rng.permutation(np.concatenate([keys, keys + word(1)]))
+        assert index.lookup(queries).to_pylist() == [held.get(key) for key in queries.tolist()]
         tree = index._rows.tree
         assert isinstance(tree, RegularTree)
         assert tree.starts is not None
@@ -138,7 +138,7 @@ def test_a_tree_that_changed_is_led_anew(word: Any) -> None:
         assert tree.starts is None
         for key in gone.tolist():
             held.pop(key, None)
-        # New keys take the next row numbers, in the order in which they come.
+        # New keys take the next row numbers in input order.
         held |= dict(zip(more.tolist(), range(next_row, next_row + len(more)), strict=True))
         next_row += len(more)
         assert len(index) == len(held)
@@ -150,6 +150,6 @@ def test_it_is_small_and_most_entries_lead_to_one_node() -> None:
     starts = HBTree.of(words, "implicit").starts
     assert starts is not None
     nodes = np.diff(starts.directory)
-    assert nodes.max() <= FEW
+    assert nodes.max() <= MAX_NODES_PER_ENTRY
     assert (nodes == 0).mean() > 1 - 1.1 / ENTRIES
     assert starts.nbytes < 0.01 * words.nbytes

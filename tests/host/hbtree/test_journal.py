@@ -1,4 +1,4 @@
-"""The journal of an update: its memory is used again, and nothing that an update before it left there is put back."""
+"""The journal of an update: its memory is reused, and `undo` restores nothing of earlier updates."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from millrace.host.hbtree.editor import Changes, Editor
 from millrace.host.hbtree.journal import Journal
 from millrace.host.hbtree.regular import RegularTree
 from millrace.host.hbtree.tree import helpers
-from millrace.host.runtime.arena import MOST_KEPT, Workroom
+from millrace.host.runtime.arena import MAX_KEPT, ArenaCache
 from millrace.host.runtime.intrinsics import address
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Workroom:
+def memory(monkeypatch: pytest.MonkeyPatch) -> ArenaCache:
     """No memory is kept yet."""
-    made = Workroom()
-    monkeypatch.setattr(journal_module, "_ROOM", made)
+    made = ArenaCache()
+    monkeypatch.setattr(journal_module, "_MEMORY", made)
     return made
 
 
@@ -35,7 +35,7 @@ def rows(tree: RegularTree) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("block", [1 << 10, 1 << 21, 1 << 25])
-def test_only_the_last_update_is_undone(block: int, room: Workroom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_update_is_undone(block: int, memory: ArenaCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks may be smaller than a piece."""
     monkeypatch.setattr(journal_module, "_BLOCK", block)
     tree = tree_of(np.arange(0, 40_000, 4, dtype=np.uint64))
@@ -43,7 +43,7 @@ def test_only_the_last_update_is_undone(block: int, room: Workroom, monkeypatch:
     rng = np.random.default_rng(block)
     for turn in range(6):
         keys = np.unique(rng.integers(0, 40_000, 2000, dtype=np.uint64))
-        with helpers(2, len(keys)) as team, Journal.kept(tree) as journal:
+        with helpers(2, len(keys)) as team, Journal.pooled(tree) as journal:
             assert Editor(tree, team, journal).apply(Changes.of(keys, keys + np.uint64(turn)))
             if turn % 2:
                 journal.undo(team)
@@ -52,20 +52,20 @@ def test_only_the_last_update_is_undone(block: int, room: Workroom, monkeypatch:
         assert rows(tree) == sorted(held.items())
 
 
-def test_memory_is_used_again_by_updates_of_any_size(room: Workroom) -> None:
+def test_memory_is_used_again_by_updates_of_any_size(memory: ArenaCache) -> None:
     tree = tree_of(np.arange(100, dtype=np.uint64))
-    with Journal.kept(tree) as journal:
+    with Journal.pooled(tree) as journal:
         first = journal.pieces(np.array([1 << 20, 1 << 22])).tolist()
-    with Journal.kept(tree) as journal, Journal.kept(tree) as other:
-        again, elsewhere = journal.pieces(np.array([1 << 10])), other.pieces(np.array([1 << 10]))
+    with Journal.pooled(tree) as journal, Journal.pooled(tree) as other:
+        again, other_pieces = journal.pieces(np.array([1 << 10])), other.pieces(np.array([1 << 10]))
         assert again.tolist() == first[:1]
-        assert elsewhere.tolist() != first[:1]
+        assert other_pieces.tolist() != first[:1]
 
 
-def test_no_more_memory_is_kept_than_an_arena_keeps(room: Workroom) -> None:
+def test_no_more_memory_is_kept_than_an_arena_keeps(memory: ArenaCache) -> None:
     tree = tree_of(np.arange(100, dtype=np.uint64))
-    with Journal.kept(tree) as journal:
-        pieces = journal.pieces(np.full(20, MOST_KEPT // 16))
+    with Journal.pooled(tree) as journal:
+        pieces = journal.pieces(np.full(20, MAX_KEPT // 16))
         assert len(set(pieces.tolist())) == 20
         assert all(address(piece) == at for piece, at in zip(journal._pieces, pieces.tolist(), strict=True))
-    assert room.kept[0]._kept <= MOST_KEPT
+    assert memory.kept[0]._kept <= MAX_KEPT

@@ -1,4 +1,4 @@
-"""The HB+-Tree on words: both layouts, both fan-outs, both widths, every way to ask, against `searchsorted`."""
+"""The HB+-Tree on words: both layouts, both fan-outs, both widths, all searches, against `searchsorted`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw(rng: np.random.Generator, word: Any, size: int) -> Array:
     return np.sort(words)
 
 
-def ask(rng: np.random.Generator, words: Array) -> Array:
+def queries_for(rng: np.random.Generator, words: Array) -> Array:
     most = np.iinfo(words.dtype).max
     drawn = [rng.integers(0, most, 99, dtype=words.dtype), rng.integers(0, len(words) + 3, 99, dtype=words.dtype)]
     return np.concatenate([words, *drawn, np.array([0, 1, most - 1, most], words.dtype)])
@@ -41,11 +41,11 @@ def ask(rng: np.random.Generator, words: Array) -> Array:
 @both_layouts
 @both_widths
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_all_questions_agree_with_searchsorted(layout: LayoutName, word: Any, hybrid: bool) -> None:
+def test_all_searches_agree_with_searchsorted(layout: LayoutName, word: Any, hybrid: bool) -> None:
     rng = np.random.default_rng(1)
     for size in SIZES:
         words = draw(rng, word, size)
-        queries = ask(rng, words)
+        queries = queries_for(rng, words)
         tree = HBTree.of(words, layout, hybrid)
         low, high = np.searchsorted(words, queries), np.searchsorted(words, queries, "right")
         assert (tree.lookup(queries) == np.where(low < high, low, -1)).all()
@@ -67,7 +67,7 @@ def test_all_questions_agree_with_searchsorted(layout: LayoutName, word: Any, hy
 def test_threads_change_nothing(layout: LayoutName, word: Any) -> None:
     rng = np.random.default_rng(2)
     words = draw(rng, word, 30_000)
-    queries = rng.permutation(ask(rng, words))
+    queries = rng.permutation(queries_for(rng, words))
     found = [HBTree.of(words, layout, threads=threads).lookup(queries) for threads in (1, 2, 3)]
     assert (found[0] == found[1]).all()
     assert (found[0] == found[2]).all()
@@ -93,22 +93,22 @@ def test_a_separator_is_the_largest_word_below_its_child() -> None:
 
 
 @both_widths
-def test_building_says_what_it_knows_of_the_order(word: Any) -> None:
+def test_building_reports_the_order_of_the_keys(word: Any) -> None:
     for few, wanted in (([1, 2, 9], DISTINCT), ([1, 2, 2], EQUALS), ([2, 1], UNSORTED), ([], DISTINCT)):
         with helpers(2, 0) as team:
             assert fill(np.array(few, word), 0, None, team)[1] == wanted
     rng = np.random.default_rng(3)
-    for place in (1, 8, 16, 300_000, 599_999):
+    for position in (1, 8, 16, 300_000, 599_999):
         keys = np.arange(600_000, dtype=word) * 2 + 10
-        keys[place] -= rng.choice([2, 3])
+        keys[position] -= rng.choice([2, 3])
         with helpers(2, len(keys)) as team:
             known = fill(keys, 0, None, team)[1]
-        assert known == (EQUALS if keys[place] == keys[place - 1] else UNSORTED)
+        assert known == (EQUALS if keys[position] == keys[position - 1] else UNSORTED)
 
 
 @both_widths
 @pytest.mark.parametrize("value", [np.uint32, np.uint64])
-def test_values_lie_beside_their_words(word: Any, value: Any) -> None:
+def test_values_are_stored_inline(word: Any, value: Any) -> None:
     keys, values = np.arange(1000, dtype=word) * 3, np.arange(1000, dtype=value) + 7
     with helpers(2, 0) as team:
         leaves, _ = fill(keys, 1, values, team)
@@ -124,8 +124,8 @@ def test_values_lie_beside_their_words(word: Any, value: Any) -> None:
 
 
 def test_too_many_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MOST_KEYS", 4)
-    monkeypatch.setattr("millrace.host.hbtree.tree.MOST_KEYS", 4)
+    monkeypatch.setattr(layout, "MAX_KEYS", 4)
+    monkeypatch.setattr("millrace.host.hbtree.tree.MAX_KEYS", 4)
     with pytest.raises(ArgumentError, match="5 keys are too many; allowed are 4"):
         HBTree.of(np.arange(5, dtype=np.uint64), "implicit")
 
@@ -143,7 +143,7 @@ def test_huge_arrays_begin_at_a_line_and_are_zero() -> None:
 def test_units_walk_as_the_tree_does(layout: LayoutName, word: Any) -> None:
     rng = np.random.default_rng(4)
     words = draw(rng, word, 40_001)
-    tree, device, queries = HBTree.of(words, layout, hybrid=True), CpuDevice(2), ask(rng, words)
+    tree, device, queries = HBTree.of(words, layout, hybrid=True), CpuDevice(2), queries_for(rng, words)
     lines = tree.walk(queries, tree.levels)
     head = [device.adopt(tree.nodes)] + ([device.adopt(tree.offsets)] if layout == "implicit" else [])
     tail = (tree.levels,) if layout == "implicit" else (tree.levels, tree.last)

@@ -15,15 +15,15 @@ from millrace.host.hbtree.journal import Journal
 from millrace.host.hbtree.regular import RegularTree
 from millrace.host.hbtree.tree import helpers
 from millrace.host.hbtree.update_batch import make_batch
-from tests.host.trees_checked import Checked
+from tests.host.trees_checked import TreeChecker
 
 WIDTHS = [(np.uint64, 8), (np.uint64, 4), (np.uint32, 4), (np.uint32, 8)]
 every_width = pytest.mark.parametrize(("word", "width"), WIDTHS)
 
 
 @pytest.fixture(autouse=True)
-def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small trees with room for many nodes."""
+def spare_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small trees with spare capacity for many nodes."""
     monkeypatch.setattr(regular, "SPARE_NODES", 1500)
 
 
@@ -44,19 +44,19 @@ def change(tree: RegularTree, deletes: Any, upserts: Any, values: Any, journal: 
 
 
 def check(tree: RegularTree, rows: dict[int, list[int]]) -> None:
-    Checked(tree).check()
+    TreeChecker(tree).check()
     words, values = tree.rows()
     wanted = [(word, value) for word in sorted(rows) for value in rows[word]]
     assert list(zip(words.tolist(), values.tolist(), strict=True)) == wanted
     queries = np.array([*rows, 0, 5, tree.largest - 1], tree.word)
-    places = tree.lookup(queries)
-    found = np.where(places < 0, -1, tree.values_at(np.maximum(places, 0)).astype(np.int64))
+    positions = tree.lookup(queries)
+    found = np.where(positions < 0, -1, tree.values_at(np.maximum(positions, 0)).astype(np.int64))
     assert found.tolist() == [rows.get(int(q), [-1])[0] for q in queries]
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 5, 40, 1000])
 def test_groups_end_where_a_big_leaf_ends(leaves: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first such place within a group from where it should end; without one, groups become one."""
+    """At the first end of a big leaf within a group after its nominal end; without one, groups are joined."""
     monkeypatch.setattr(editor, "GROUP", 64)
     rng, fanout = np.random.default_rng(leaves), 64
     for size in (1, 63, 64, 65, 128, 300, 1500):
@@ -157,7 +157,7 @@ def test_equal_words_in_many_lines_and_leaves(word: Any, width: int, journal: bo
 
 
 @every_width
-def test_undo_puts_everything_back(word: Any, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undo_restores_everything(word: Any, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(editor, "JOURNAL", 1 << 19)
     rng = np.random.default_rng(4)
     words = np.sort(rng.integers(0, 30_000, 9000)).astype(word)
@@ -182,9 +182,9 @@ def test_undo_puts_everything_back(word: Any, width: int, monkeypatch: pytest.Mo
         check(tree, rows)
 
 
-def test_no_room_for_nodes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_for_nodes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = build(np.arange(1000, dtype=np.uint64), 8)
-    tree.table[hf.MOST_LEAVES] = tree.used_leaves
+    tree.table[hf.MAX_LEAVES] = tree.used_leaves
     keys = np.arange(1000, 9000, dtype=np.uint64)
     with helpers(2, 0) as team:
         kept = Journal(tree)

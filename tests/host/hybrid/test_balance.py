@@ -1,4 +1,4 @@
-"""The load balancer on a device whose speeds are set, in virtual time: exact, and the same each time."""
+"""The load balancer on a device with configured speeds, in virtual time: exact and reproducible."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def test_where_the_device_is_hopeless_the_host_does_nearly_all() -> None:
 
 
 def test_the_search_over_depths_stops_at_the_trees_height() -> None:
-    asked = []
+    sampled = []
 
     class Hopeless:
         levels, depth, bucket = 3, 3, 8
 
         def sample(self, queries: Any, split: Split) -> StageTimes:
-            asked.append(check_split(split, self.levels))
+            sampled.append(check_split(split, self.levels))
             return StageTimes(0, 0, 1e9, 0, 1)
 
         def measure(self, queries: Any, split: Split) -> Any:
@@ -121,8 +121,8 @@ def test_the_search_over_depths_stops_at_the_trees_height() -> None:
 
     runner = SCENES["fast"].runner()[0]
     discover(Hopeless(), QUERIES)
-    assert Split(3) in asked
-    assert all(split.D <= 3 for split in asked)
+    assert Split(3) in sampled
+    assert all(split.D <= 3 for split in sampled)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -195,17 +195,17 @@ def test_few_queries_are_enough_to_tune_with() -> None:
     assert runner.measure(QUERIES, plan.split).speed >= 0.95 * exhaustive(runner, scene)
 
 
-def test_a_plan_is_told_in_words() -> None:
+def test_the_repr_of_a_plan() -> None:
     assert repr(Plan()) == "Plan(D=0, R=0, not tuned)"
-    told = repr(Plan(2, 0.34375, 12_345_678.0, 11_900_000.0))
-    assert told == "Plan(D=2, R=0.344, predicted=12.3 M queries/s, measured=11.9 M queries/s)"
+    text = repr(Plan(2, 0.34375, 12_345_678.0, 11_900_000.0))
+    assert text == "Plan(D=2, R=0.344, predicted=12.3 M queries/s, measured=11.9 M queries/s)"
     assert Plan(1, 0.5, 1.0, 2.0, balance=3.0) == Plan(1, 0.5, 1.0, 2.0)
 
 
 # --- drift ---
 
 
-def test_a_plan_is_made_anew_when_the_balance_drifts() -> None:
+def test_a_new_plan_is_made_when_the_balance_drifts() -> None:
     scene = SCENES["a little slow"]
     runner, pace, _ = scene.runner()
     first = runner.tune(QUERIES)
@@ -246,7 +246,7 @@ def test_short_lookups_are_looked_at_together_and_tune_nothing_themselves() -> N
     assert runner.retuned == 1
 
 
-def test_a_plan_that_nobody_tuned_never_drifts() -> None:
+def test_a_plan_that_was_not_tuned_never_drifts() -> None:
     runner, pace, _ = SCENES["a little slow"].runner()
     runner.lookup(QUERIES)
     pace.levels = tuple(9 * cost for cost in pace.levels)
@@ -255,7 +255,7 @@ def test_a_plan_that_nobody_tuned_never_drifts() -> None:
     assert (runner.retuned, runner.plan, runner.depth) == (0, Plan(), DOUBLE_BUFFERED)
 
 
-def test_the_longer_a_plan_has_to_be_mended_the_more_buckets_are_looked_at_before() -> None:
+def test_each_retuning_needs_twice_as_many_buckets() -> None:
     runner, pace, _ = SCENES["a little slow"].runner()
     runner.tune(QUERIES)
     needed = []

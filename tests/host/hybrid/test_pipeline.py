@@ -1,4 +1,4 @@
-"""The host pipeline: order, back-pressure, what depth buys, faults, cancellation, threads. Times are virtual."""
+"""The host pipeline: order, back-pressure, effect of depth, faults, cancellation, threads. Times are virtual."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace.host.hybrid import pipeline
 from millrace.host.hybrid.balance import Split, StageTimes
 from millrace.host.hybrid.lookup_runner import LookupRunner
 from millrace.host.hybrid.paced_device import DevicePace, PacedDevice
-from millrace.host.hybrid.pipeline import Bucket, Stage, cut
+from millrace.host.hybrid.pipeline import Bucket, Stage, cut_buckets
 from millrace.host.hybrid.search_engine import SearchEngine
 from millrace.host.runtime.clock import WALL, Clock
 from tests.host.stand_ins import FlatDevice, FlatTree, positions_of
@@ -38,8 +38,8 @@ class Paced:
         self.times, self.clock = times, clock
         self.free = [0] * len(Stage)
         self.order: list[tuple[Stage, int]] = []
-        self.flying: set[int] = set()
-        self.most = self.most_on_device = self.on_device = self.opened = self.closed = 0
+        self.in_flight: set[int] = set()
+        self.max_in_flight = self.max_on_device = self.on_device = self.opened = self.closed = 0
 
     def pass_by(self, stage: Stage, bucket: Bucket) -> int:
         self.order.append((stage, bucket.number))
@@ -53,13 +53,13 @@ class Paced:
         return self
 
     def walk(self, bucket: Bucket) -> None:
-        self.flying.add(bucket.number)
-        self.most = max(self.most, len(self.flying))
+        self.in_flight.add(bucket.number)
+        self.max_in_flight = max(self.max_in_flight, len(self.in_flight))
         self.pass_by(Stage.WALK, bucket)
 
     def send(self, bucket: Bucket) -> None:
         self.on_device += 1
-        self.most_on_device = max(self.most_on_device, self.on_device)
+        self.max_on_device = max(self.max_on_device, self.on_device)
         self.pass_by(Stage.SEND, bucket)
 
     def search(self, bucket: Bucket) -> int:
@@ -71,7 +71,7 @@ class Paced:
 
     def leaves(self, bucket: Bucket) -> None:
         self.pass_by(Stage.LEAVES, bucket)
-        self.flying.remove(bucket.number)
+        self.in_flight.remove(bucket.number)
 
     def close(self) -> None:
         self.closed += 1
@@ -79,7 +79,7 @@ class Paced:
 
 def paced(times: StageTimes, count: int, depth: int) -> tuple[Paced, list[Bucket]]:
     clock = VirtualClock()
-    job, buckets = Paced(times, clock), cut(10 * count, 10)
+    job, buckets = Paced(times, clock), cut_buckets(10 * count, 10)
     pipeline.run(job, buckets, depth, clock)
     return job, buckets
 
@@ -95,7 +95,7 @@ def no_lane_is_left() -> Iterator[None]:
 
 @pytest.mark.parametrize(("size", "sizes"), [(0, []), (1, [1]), (4, [4]), (5, [4, 1]), (12, [4, 4, 4])])
 def test_buckets_are_cut_in_order_and_none_is_empty(size: int, sizes: list[int]) -> None:
-    buckets = cut(size, 4)
+    buckets = cut_buckets(size, 4)
     assert [bucket.size for bucket in buckets] == sizes
     assert [bucket.number for bucket in buckets] == list(range(len(sizes)))
     assert [query for bucket in buckets for query in range(size)[bucket.part]] == list(range(size))
@@ -104,7 +104,7 @@ def test_buckets_are_cut_in_order_and_none_is_empty(size: int, sizes: list[int])
 @pytest.mark.parametrize("bucket", [0, -1, (1 << 24) + 1])
 def test_a_bucket_that_cannot_be_is_refused(bucket: int) -> None:
     with pytest.raises(ArgumentError, match=f"bucket={bucket}: a bucket has from 1 to 16777216 queries"):
-        cut(5, bucket)
+        cut_buckets(5, bucket)
 
 
 @pytest.mark.parametrize("depth", [0, -1, 17])
@@ -121,9 +121,9 @@ def test_never_more_buckets_are_in_flight_than_the_depth_and_one_less_on_the_dev
     lanes = max(depth - 1, 1)
     for times in (StageTimes(0, 1, 50, 1, 3), StageTimes(3, 1, 5, 1, 50), StageTimes(9, 9, 9, 9, 9)):
         job, buckets = paced(times, 30, depth)
-        assert job.most == depth
-        assert job.most_on_device <= lanes
-        assert job.most_on_device == lanes or times.search < 50
+        assert job.max_in_flight == depth
+        assert job.max_on_device <= lanes
+        assert job.max_on_device == lanes or times.search < 50
         assert job.opened == job.closed <= lanes
         assert all(bucket.lane < job.opened for bucket in buckets)
 
@@ -135,7 +135,7 @@ def test_every_bucket_passes_all_stages_in_order(depth: int) -> None:
         assert all(end <= start for (_, end), (start, _) in pairwise(bucket.spans))
     for stage in Stage:
         assert [number for passed, number in job.order if passed is stage] == list(range(20))
-    assert job.flying == set()
+    assert job.in_flight == set()
 
 
 def test_one_bucket_needs_no_lane() -> None:
@@ -146,7 +146,7 @@ def test_one_bucket_needs_no_lane() -> None:
             assert threading.active_count() == before
             return super().search(bucket)
 
-    pipeline.run(Counting(StageTimes(1, 1, 1, 1, 1), WALL), cut(1, 10), 4)
+    pipeline.run(Counting(StageTimes(1, 1, 1, 1, 1), WALL), cut_buckets(1, 10), 4)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -156,7 +156,7 @@ def test_a_bucket_takes_what_the_model_says(seed: int) -> None:
     times = StageTimes(*(int(t) for t in rng.integers(0, 1000, 5) * rng.integers(0, 2, 5) + 1))
     depth, count = int(rng.integers(1, 6)), 150
     _, buckets = paced(times, count, depth)
-    # A long way in, because a schedule may need a while until it repeats, and over whole rounds of lanes and depth.
+    # After many buckets, because a schedule may take long to repeat, and over full rounds of lanes and depth.
     rounds = 60
     assert rounds % depth == 0
     assert rounds % max(depth - 1, 1) == 0
@@ -203,7 +203,7 @@ def runner_on(device: FlatDevice, depth: int = 3, **more: Any) -> LookupRunner:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 1234])
-def test_answers_are_right_and_in_order_and_buffers_are_given_back(depth: int, size: int) -> None:
+def test_positions_are_right_and_in_order_and_buffers_are_freed(depth: int, size: int) -> None:
     device = FlatDevice()
     runner = runner_on(device, depth)
     queries = queries_of(size)
@@ -236,7 +236,7 @@ def test_the_host_sends_only_what_the_device_has_to_search(share: float) -> None
     assert sum(rows) == round(400 * (1 - share))
 
 
-def test_a_run_tells_how_it_went() -> None:
+def test_a_run_reports_its_stats() -> None:
     device = FlatDevice()
     runner = runner_on(device, 2)
     runner.lookup(queries_of(250))
@@ -317,11 +317,11 @@ def test_a_device_that_is_lost_for_good_is_one_fault(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_buffers_that_cannot_be_given_back_are_a_fault_and_the_others_are_given_back(depth: int) -> None:
+def test_buffers_that_cannot_be_freed_are_a_fault_and_the_others_are_freed(depth: int) -> None:
     device = FlatDevice()
     runner = runner_on(device, depth)
     device.fail["free"] = 1
-    with pytest.raises(DeviceFault, match="'flat' failed to take buffers back: lost its free"):
+    with pytest.raises(DeviceFault, match="'flat' failed to free buffers: lost its free"):
         runner.lookup(queries_of(950))
     assert len(device.live) == 2
 
@@ -353,8 +353,8 @@ class Stubborn(FlatTree):
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("stage", ["walk", "leaf"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("no room"), SystemExit(3)])
-def test_what_the_hosts_part_raises_stops_the_run_and_gives_everything_back(
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError("no memory"), SystemExit(3)])
+def test_an_exception_of_a_host_stage_stops_the_run_and_frees_all_buffers(
     depth: int, stage: str, error: BaseException
 ) -> None:
     device, tree = FlatDevice(), Stubborn(WORDS, LEVELS + 1)
@@ -371,23 +371,23 @@ def test_what_the_hosts_part_raises_stops_the_run_and_gives_everything_back(
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Ctrl-C interrupts, even where a shell started the tests in the background and told them to ignore it."""
+    """Ctrl-C interrupts, even where a shell started the tests in the background with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_while_the_host_waits_for_the_device(ctrl_c: None) -> None:
-    asked, go_on = threading.Event(), threading.Event()
+    waiting, go_on = threading.Event(), threading.Event()
 
     class Slow(FlatDevice):
         def wait(self, launch: Any) -> Any:
-            asked.set()
+            waiting.set()
             assert go_on.wait(60)
             return super().wait(launch)
 
     def press() -> None:
-        asked.wait(60)
+        waiting.wait(60)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         go_on.set()
 
@@ -411,13 +411,13 @@ def test_a_runner_may_be_used_from_several_threads() -> None:
     runner = runner_on(device)
     wrong: list[int] = []
 
-    def ask(seed: int) -> None:
+    def look_up(seed: int) -> None:
         for turn in range(5):
             queries = queries_of(700, 10 * seed + turn)
             if not np.array_equal(runner.lookup(queries), positions_of(WORDS, queries)):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=look_up, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -427,11 +427,11 @@ def test_a_runner_may_be_used_from_several_threads() -> None:
 
 
 def test_a_child_forked_in_the_middle_of_a_run_makes_a_runner_of_its_own() -> None:
-    asked, go_on = threading.Event(), threading.Event()
+    waiting, go_on = threading.Event(), threading.Event()
 
     class Slow(FlatTree):
         def leaf(self, queries: Any, leaves: Any) -> Any:
-            asked.set()
+            waiting.set()
             assert go_on.wait(60)
             return super().leaf(queries, leaves)
 
@@ -439,9 +439,9 @@ def test_a_child_forked_in_the_middle_of_a_run_makes_a_runner_of_its_own() -> No
     queries = queries_of(1000)
     working = threading.Thread(target=runner.lookup, args=(queries,))
     working.start()
-    assert asked.wait(60)
+    assert waiting.wait(60)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork with threads
         child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -456,7 +456,7 @@ def test_a_child_forked_in_the_middle_of_a_run_makes_a_runner_of_its_own() -> No
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_lanes_of_a_device_run_beside_each_other_with_the_same_answers(depth: int) -> None:
+def test_parallel_lanes_of_a_device_give_the_same_positions(depth: int) -> None:
     inner = FlatDevice()
     engine = SearchEngine(PacedDevice(inner, DevicePace(levels=(0.0,) * 4), WALL))
     assert engine.overlaps

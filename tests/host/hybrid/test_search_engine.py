@@ -55,8 +55,8 @@ def queries_of(words: Any, size: int, width: type) -> Any:
 
 
 def expected(words: Any, queries: Any) -> list[int]:
-    places = {word: place for place, word in enumerate(words.tolist())}
-    return [places.get(query, -1) for query in queries.tolist()]
+    positions = {word: position for position, word in enumerate(words.tolist())}
+    return [positions.get(query, -1) for query in queries.tolist()]
 
 
 def splits(levels: int) -> list[Split]:
@@ -92,12 +92,12 @@ def test_a_search_may_begin_at_any_level(device: Device, layout: LayoutName, wid
         at = tree.walk(queries, depth) if depth else None
         searching = engine.search(segment, queries, at, depth)
         assert engine.leaves(searching).tolist() == lines.tolist()
-        engine.forget(searching)
+        engine.release(searching)
     engine.free(segment)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_leaves_can_be_asked_other_questions(device: Device, layout: LayoutName) -> None:
+def test_leaves_can_be_searched_for_lower_bounds(device: Device, layout: LayoutName) -> None:
     words = words_of(700, np.uint64)
     tree = HBTree.of(words, layout, hybrid=True)
     runner = LookupRunner(SearchEngine(device), tree, Plan(1), bucket=64)
@@ -113,13 +113,13 @@ def test_a_runner_on_a_real_device_may_be_used_from_several_threads(device: Devi
     runner = LookupRunner(SearchEngine(device), tree, Plan(1, 0.5), bucket=128, depth=4)
     wrong: list[int] = []
 
-    def ask(size: int) -> None:
+    def look_up(size: int) -> None:
         queries = queries_of(words, size, np.uint64)
         for _ in range(4):
             if runner.lookup(queries).tolist() != expected(words, queries):
                 wrong.append(size)
 
-    threads = [threading.Thread(target=ask, args=(size,)) for size in (1, 100, 900, 2000)]
+    threads = [threading.Thread(target=look_up, args=(size,)) for size in (1, 100, 900, 2000)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -128,7 +128,7 @@ def test_a_runner_on_a_real_device_may_be_used_from_several_threads(device: Devi
     runner.close()
 
 
-def test_tuning_on_a_real_device_gives_a_plan_and_changes_no_answer(device: Device) -> None:
+def test_tuning_on_a_real_device_gives_a_plan_and_changes_no_result(device: Device) -> None:
     words = words_of(5000, np.uint64)
     runner = LookupRunner(SearchEngine(device), HBTree.of(words, "implicit", hybrid=True), bucket=256)
     queries = queries_of(words, 2000, np.uint64)
@@ -154,7 +154,7 @@ def test_what_is_sent_per_bucket_does_not_grow_with_the_tree() -> None:
     assert sent == [8000, 8000]
 
 
-# --- staging, lanes, room ---
+# --- staging, lanes, memory ---
 
 
 def test_a_device_with_staging_gets_and_gives_its_own_memory() -> None:
@@ -243,7 +243,7 @@ def test_a_device_without_the_unit_is_refused_with_what_it_can_do() -> None:
 
 def test_a_tree_for_the_cpu_alone_is_refused() -> None:
     tree = HBTree.of(np.arange(1000, dtype=np.uint64), "implicit")
-    with pytest.raises(ArgumentError, match="fan-out 9 is for the CPU alone; devices walk one of fan-out 8"):
+    with pytest.raises(ArgumentError, match="fan-out 9 is for the CPU only; devices walk one of fan-out 8"):
         SearchEngine(CpuDevice()).load(tree)
 
 

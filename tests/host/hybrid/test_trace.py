@@ -1,4 +1,4 @@
-"""Traces: valid Trace Event Format, in which the overlap of the stages shows where there is one."""
+"""Traces: valid Trace Event Format that shows the overlap of stages."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def traced(path: Path, depth: int, plan: Plan | None = None, size: int = 1000) -
     return json.loads(path.read_text())
 
 
-def spans(told: Any) -> list[Any]:
-    return [event for event in told["traceEvents"] if event["ph"] == "X"]
+def spans(report: Any) -> list[Any]:
+    return [event for event in report["traceEvents"] if event["ph"] == "X"]
 
 
 def overlap(one: Any, other: Any) -> bool:
-    """By more than a picosecond, which is how well microseconds are told."""
+    """By more than a picosecond, the resolution of the microseconds."""
     return bool(one["ts"] + 1e-6 < other["ts"] + other["dur"] and other["ts"] + 1e-6 < one["ts"] + one["dur"])
 
 
-def stages_that_overlap(told: Any) -> set[tuple[str, str]]:
+def stages_that_overlap(report: Any) -> set[tuple[str, str]]:
     """Pairs of stages of different buckets."""
     pairs = set()
-    for one, other in combinations(spans(told), 2):
+    for one, other in combinations(spans(report), 2):
         if one["args"]["bucket"] != other["args"]["bucket"] and overlap(one, other):
             pairs.add(tuple(sorted((one["cat"][:2], other["cat"][:2]))))
     return pairs
@@ -56,7 +56,7 @@ def test_one_bucket_at_a_time_overlaps_nothing(tmp_path: Path) -> None:
     assert stages_that_overlap(traced(tmp_path / "trace.json", 1, Plan(1, 0.5))) == set()
 
 
-def test_pipelined_the_host_works_beside_the_device(tmp_path: Path) -> None:
+def test_pipelined_the_host_works_in_parallel_to_the_device(tmp_path: Path) -> None:
     found = stages_that_overlap(traced(tmp_path / "trace.json", 2))
     assert ("T2", "T4") in found
     assert not {("T1", "T2"), ("T2", "T3")} & found
@@ -78,8 +78,8 @@ def test_a_balanced_run_shows_the_hosts_walk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_events_are_complete_and_rows_have_names_and_no_two_events_at_a_time(tmp_path: Path, depth: int) -> None:
-    told = traced(tmp_path / "trace.json", depth, Plan(1, 0.5))
-    events = spans(told)
+    report = traced(tmp_path / "trace.json", depth, Plan(1, 0.5))
+    events = spans(report)
     assert len(events) == 10 * 5
     assert min(event["ts"] for event in events) == 0
     for event in events:
@@ -87,7 +87,7 @@ def test_events_are_complete_and_rows_have_names_and_no_two_events_at_a_time(tmp
         assert event["dur"] > 0
     names = {
         (event["pid"], event["tid"]): event["args"]["name"]
-        for event in told["traceEvents"]
+        for event in report["traceEvents"]
         if event["name"] == "thread_name"
     }
     rows = {(event["pid"], event["tid"]) for event in events}
@@ -97,15 +97,15 @@ def test_events_are_complete_and_rows_have_names_and_no_two_events_at_a_time(tmp
         here = [event for event in events if (event["pid"], event["tid"]) == row]
         assert all(names[row].startswith(event["cat"]) for event in here)
         assert not any(overlap(one, other) for one, other in combinations(here, 2))
-    processes = [e["args"]["name"] for e in told["traceEvents"] if e["name"] == "process_name"]
+    processes = [e["args"]["name"] for e in report["traceEvents"] if e["name"] == "process_name"]
     assert processes == ["host", "device paced"]
-    assert told["otherData"]["D"] == 1
-    assert told["otherData"]["depth"] == depth
+    assert report["otherData"]["D"] == 1
+    assert report["otherData"]["depth"] == depth
 
 
 def test_times_are_microseconds(tmp_path: Path) -> None:
-    told = traced(tmp_path / "trace.json", 1)
-    searches = [event["dur"] for event in spans(told) if event["cat"] == "T2 search"]
+    report = traced(tmp_path / "trace.json", 1)
+    searches = [event["dur"] for event in spans(report) if event["cat"] == "T2 search"]
     assert searches == [pytest.approx((100 + 100 * 15 * LEVELS) / 1000)] * 10
 
 
@@ -115,21 +115,21 @@ def test_several_runs_stand_below_each_other(tmp_path: Path) -> None:
     for bucket in made:
         bucket.spans = [(1000 * stage, 1000 * stage + 10) for stage in range(5)]
     trace.write(path, Traced(made, {"device": "x"}, "one"), Traced(made[:1], {"depth": 3}, "other"))
-    told = json.loads(path.read_text())
-    processes = {e["pid"]: e["args"]["name"] for e in told["traceEvents"] if e["name"] == "process_name"}
+    report = json.loads(path.read_text())
+    processes = {e["pid"]: e["args"]["name"] for e in report["traceEvents"] if e["name"] == "process_name"}
     assert list(processes.values()) == ["one: host", "one: device x", "other: host", "other: device"]
     assert len(processes) == 4
-    assert {event["pid"] for event in spans(told)} == set(processes)
-    assert told["otherData"] == {"one": {"device": "x"}, "other": {"depth": 3}}
+    assert {event["pid"] for event in spans(report)} == set(processes)
+    assert report["otherData"] == {"one": {"device": "x"}, "other": {"depth": 3}}
 
 
 def test_a_run_without_queries_has_an_empty_trace(tmp_path: Path) -> None:
-    told = traced(tmp_path / "trace.json", 3, size=0)
-    assert spans(told) == []
-    assert told["otherData"]["queries"] == 0
+    report = traced(tmp_path / "trace.json", 3, size=0)
+    assert spans(report) == []
+    assert report["otherData"]["queries"] == 0
 
 
-def test_an_older_trace_is_replaced_as_a_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_an_older_trace_is_replaced_and_no_temporary_file_is_left(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("old")
     traced(path, 2)

@@ -1,4 +1,4 @@
-"""The choice between both ways to update: by costs, and on a device whose costs are set, in virtual time."""
+"""The choice between both update modes: from costs, and on a device with configured costs, in virtual time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace.host.hybrid.paced_device import DevicePace, PacedDevice
 from millrace.host.hybrid.search_engine import SearchEngine
 from millrace.host.hybrid.update_costs import UpdateCosts
 from millrace.host.hybrid.update_runner import UpdateRunner
-from millrace.host.runtime.rwlock import Gate
+from millrace.host.runtime.rwlock import ReadWriteLock
 
 
 def test_the_crossover_is_where_both_cost_the_same() -> None:
@@ -122,13 +122,13 @@ def test_the_choice_is_never_below_nine_tenths_of_the_better_way(
     assert min(sync, at_once) / chosen >= 0.9
 
 
-def test_a_gate_lets_many_read_or_one_change() -> None:
+def test_the_lock_lets_many_read_or_one_write() -> None:
     import threading
 
-    gate, inside, log = Gate(), threading.Barrier(2), []
+    lock, inside, log = ReadWriteLock(), threading.Barrier(2), []
 
     def reader() -> None:
-        with gate.read():
+        with lock.read():
             inside.wait(10)  # both readers are in at a time
             log.append("read")
 
@@ -137,8 +137,8 @@ def test_a_gate_lets_many_read_or_one_change() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    with gate.change():
-        late = threading.Thread(target=lambda: log.append("late") if _enter(gate) else None)
+    with lock.write():
+        late = threading.Thread(target=lambda: log.append("late") if _can_read(lock) else None)
         late.start()
         late.join(0.05)
         assert log == ["read", "read"]
@@ -146,6 +146,6 @@ def test_a_gate_lets_many_read_or_one_change() -> None:
     assert log == ["read", "read", "late"]
 
 
-def _enter(gate: Gate) -> bool:
-    with gate.read():
+def _can_read(lock: ReadWriteLock) -> bool:
+    with lock.read():
         return True

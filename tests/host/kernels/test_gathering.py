@@ -1,4 +1,4 @@
-"""Gathering of payload: like Arrow's own `take`, for every type."""
+"""Gathering of rows: the same result as Arrow's `take`, for every type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.host.kernels import gathering
-from millrace.host.kernels.gathering import LEAST_ROWS, Gatherer
+from millrace.host.kernels.gathering import MIN_ROWS, Gatherer
 from millrace.host.runtime.team import Team
 
 N = 5000
@@ -30,23 +30,23 @@ TABLE = pa.table(
 )
 
 
-@pytest.mark.parametrize("rows", [0, 3, LEAST_ROWS + 7])
+@pytest.mark.parametrize("rows", [0, 3, MIN_ROWS + 7])
 @pytest.mark.parametrize("given", [TABLE, TABLE.slice(1000), pa.concat_tables([TABLE.slice(0, 9), TABLE.slice(9)])])
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("scattered", [False, True])
 def test_rows_are_those_of_arrow(
     rows: int, given: pa.Table, nulls: bool, scattered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "LEAST_BESIDE", 1000)
+    monkeypatch.setattr(gathering, "MIN_INTERLEAVED_ROWS", 1000)
     numbers = RNG.integers(0, given.num_rows, rows)
     chosen = pa.array(numbers, mask=numbers % 3 == 0) if nulls else pa.array(numbers)
     team = Team(2)
-    team.rouse()
+    team.acquire()
     try:
         gatherer = Gatherer(given, team, scattered)
         twice = [pa.Table.from_arrays(gatherer.gather(chosen), schema=given.schema) for _ in range(2)]
     finally:
-        team.rest()
+        team.release()
     for found in twice:
         assert found.equals(given.take(chosen))
         found.validate(full=True)

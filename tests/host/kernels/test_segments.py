@@ -1,4 +1,4 @@
-"""Sorting of stretches of memory: ascending, whatever their length and order."""
+"""Sorting of segments of memory, for any length and order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _sort(where: int, count: int) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, SHORT, SHORT + 1, 100, 5000])
 @pytest.mark.parametrize("order", ["random", "ascending", "descending", "two halves", "organ pipe"])
-def test_a_stretch_is_sorted_and_its_neighbours_are_left_alone(count: int, order: str) -> None:
+def test_a_segment_is_sorted_and_its_neighbours_are_unchanged(count: int, order: str) -> None:
     values = np.arange(count, dtype=np.int64) * 3 - 1000
     half = count // 2
     shuffled = {

@@ -1,4 +1,4 @@
-"""Columns shifted straight to words: exact in every type, held at its ends."""
+"""Columns plus a constant as words: exact in every type, saturating at its ends."""
 
 from __future__ import annotations
 

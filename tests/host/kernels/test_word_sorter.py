@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millrace.host.kernels.word_sorter import LEAST_RADIX, LEAST_SHARED, sort_words
+from millrace.host.kernels.word_sorter import MIN_RADIX, MIN_SHARED, sort_words
 from millrace.host.runtime.team import Team
 
 WORDS = [np.dtype(np.uint32), np.dtype(np.uint64)]
-SIZES = [0, 1, 2, LEAST_RADIX - 1, LEAST_RADIX, 1000, LEAST_SHARED, 3 * LEAST_SHARED + 1]
+SIZES = [0, 1, 2, MIN_RADIX - 1, MIN_RADIX, 1000, MIN_SHARED, 3 * MIN_SHARED + 1]
 Make = Callable[[np.random.Generator, int, Any], Any]
 
 
@@ -41,7 +41,7 @@ DATA: dict[str, Make] = {
 @pytest.mark.parametrize("word", WORDS, ids=str)
 def test_it_is_a_stable_sort(word: Any, name: str, threads: int) -> None:
     team, rng = Team(threads), np.random.default_rng(threads)
-    team.rouse()
+    team.acquire()
     for size in SIZES:
         words = DATA[name](rng, size, word)
         before = words.copy()
@@ -50,4 +50,4 @@ def test_it_is_a_stable_sort(word: Any, name: str, threads: int) -> None:
         np.testing.assert_array_equal(order, wanted)
         np.testing.assert_array_equal(found, words[wanted])
         np.testing.assert_array_equal(words, before)
-    team.rest()
+    team.release()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.join.panjoin.subwindow import Questions
+from millrace.host.join.panjoin.subwindow import RangeProbes
 from millrace.host.planner import auto, calibration, replay
 from millrace.host.planner.auto import Seen, Strategy
 from millrace.host.planner.calibration import Costs
@@ -32,7 +32,7 @@ def test_small_batches_pay_for_calls_and_large_ones_for_tuples() -> None:
 
 def test_keys_that_wander_are_not_for_rap() -> None:
     chooser = strategy_of(bisort=CHEAP_TUPLES, rap=CHEAP_CALLS, wib=Costs(11, 51, 11, 51, 5))
-    name, why = chooser.choose(Seen(batch=1, wandering=0.9), 4096, None)
+    name, why = chooser.choose(Seen(batch=1, drift=0.9), 4096, None)
     assert name == "wib"
     assert "90%" in why
 
@@ -65,7 +65,7 @@ def test_ways_of_use_that_differ_a_little_are_alike() -> None:
     chooser.took[chooser.way(Seen(1000, 1000, 1.0), 4096)] = took
     alike = [Seen(1000, 1000, 0.97), Seen(1000, 1000, 1.03), Seen(724, 725, 1.0), Seen(600, 1900, 3.0)]
     assert all(chooser.measured(chooser.way(seen, 4096)) is took for seen in alike)
-    others = [Seen(499, 1000, 1.0), Seen(1000, 2001, 1.0), Seen(1000, 1000, 8.0), Seen(1000, 1000, 1.0, wandering=0.5)]
+    others = [Seen(499, 1000, 1.0), Seen(1000, 2001, 1.0), Seen(1000, 1000, 8.0), Seen(1000, 1000, 1.0, drift=0.5)]
     assert all(chooser.measured(chooser.way(seen, 4096)) is None for seen in others)
     chooser.counting = True
     assert chooser.measured(chooser.way(alike[0], 4096)) is None
@@ -95,9 +95,9 @@ def test_partners_of_single_tuples_are_seen_over_many() -> None:
     assert seen.partners > 20
 
 
-def questions(words: np.ndarray) -> Questions:
-    who = np.arange(len(words), dtype=np.uint32)
-    return Questions(np.sort(words), np.sort(words) + np.uint64(2), who, True, who)
+def questions(words: np.ndarray) -> RangeProbes:
+    probe_tuple = np.arange(len(words), dtype=np.uint32)
+    return RangeProbes(np.sort(words), np.sort(words) + np.uint64(2), probe_tuple, True, probe_tuple)
 
 
 def recorded(batches: list[np.ndarray]) -> Recording:

@@ -1,4 +1,4 @@
-"""Work that no signal breaks off: an interrupt comes before the change begins, or after it has ended."""
+"""Critical sections: an interrupt is raised before the change begins, or after it has ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from millrace.host.runtime.critical import Abandoned, Begin, unbroken
+from millrace.host.runtime.critical import Abandoned, Begin, critical_section
 
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
-    """Sends the main thread what Ctrl-C would, from whatever thread."""
+    """Interrupts the main thread like Ctrl-C, from any thread."""
 
     def handler(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -27,10 +27,10 @@ def interrupt() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_what_work_returns_and_raises() -> None:
-    assert unbroken(lambda begin: 7) == 7
+def test_results_and_errors_are_passed_on() -> None:
+    assert critical_section(lambda begin: 7) == 7
     with pytest.raises(ValueError, match="no"):
-        unbroken(lambda begin: int("no"))
+        critical_section(lambda begin: int("no"))
 
 
 def test_an_interrupt_before_the_change_abandons_it(interrupt: Callable[[], None]) -> None:
@@ -48,40 +48,40 @@ def test_an_interrupt_before_the_change_abandons_it(interrupt: Callable[[], None
         over.set()
 
     with pytest.raises(KeyboardInterrupt):
-        unbroken(work)
+        critical_section(work)
     left.set()
     over.wait()
     assert seen == ["abandoned"]
 
 
-def test_an_interrupt_during_the_change_comes_after_it(interrupt: Callable[[], None]) -> None:
+def test_an_interrupt_during_the_change_is_raised_after_it(interrupt: Callable[[], None]) -> None:
     seen: list[int] = []
 
     def work(begin: Begin) -> None:
         begin()
         interrupt()
         for step in range(20):
-            time.sleep(0.001)  # time enough for the main thread to go on, if it could
+            time.sleep(0.001)  # time enough for the main thread to continue, if it could
             seen.append(step)
 
     with pytest.raises(KeyboardInterrupt):
-        unbroken(work)
+        critical_section(work)
     assert seen == list(range(20))
 
 
-def test_threads_that_no_signal_reaches_do_it_themselves() -> None:
+def test_other_threads_than_the_main_one_run_the_section_themselves() -> None:
     seen: list[int] = []
-    thread = threading.Thread(target=lambda: unbroken(lambda begin: seen.append(threading.get_ident())))
+    thread = threading.Thread(target=lambda: critical_section(lambda begin: seen.append(threading.get_ident())))
     thread.start()
     thread.join()
     assert seen == [thread.ident]
 
 
-def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_another_thread_the_main_one_runs_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert unbroken(lambda begin: threading.current_thread()) is threading.main_thread()
+    assert critical_section(lambda begin: threading.current_thread()) is threading.main_thread()
     with pytest.raises(ValueError, match="no"):
-        unbroken(lambda begin: int("no"))
+        critical_section(lambda begin: int("no"))

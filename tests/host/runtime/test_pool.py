@@ -1,4 +1,4 @@
-"""The thread pool: nested work never starves, errors come after all work has ended, a forked child has its own."""
+"""The thread pool: nested tasks do not deadlock, errors are raised after all tasks, a forked child has its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_a_single_task_runs_on_the_callers_thread() -> None:
     assert pool.run([threading.get_ident]) == [threading.get_ident()]
 
 
-def test_a_submitted_task_runs_elsewhere() -> None:
+def test_a_submitted_task_runs_on_another_thread() -> None:
     assert pool.submit(threading.get_ident).result() != threading.get_ident()
 
 
 def test_tasks_on_a_busy_pool_may_themselves_run_tasks() -> None:
-    """Every thread of the pool is inside a task that waits for inner tasks: they must still be done."""
+    """Every thread of the pool runs a task that waits for inner tasks: these must still be executed."""
     width = 4 * max(pool.cores(), 2)
     everyone = threading.Barrier(max(pool.cores(), 2))
 
@@ -87,9 +87,9 @@ def test_many_callers_at_once_share_the_pool() -> None:
 
 
 def in_child(body: Callable[[], bool]) -> int:
-    """Fork, call `body` in the child, and give the child's exit code (0: it returned true)."""
+    """Fork, call `body` in the child, and return the child's exit code (0: it returned true)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork in a process with threads
         child = os.fork()
     if child == 0:
         try:

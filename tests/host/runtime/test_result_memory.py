@@ -1,4 +1,4 @@
-"""Memory of results: it comes back when the last user has gone, and never before."""
+"""Memory of results: it is reused after the last reference is gone, and never before."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import pytest
 
 from millrace.host.runtime import result_memory
 from millrace.host.runtime.intrinsics import address
-from millrace.host.runtime.result_memory import LEAST, result_array
+from millrace.host.runtime.result_memory import MIN_BYTES, result_array
 
 
 @pytest.fixture(autouse=True)
-def _empty_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_memory, "_shelf", {})
+def _no_free_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_memory, "_free_blocks", {})
 
 
-def test_memory_is_used_again_when_nobody_holds_it() -> None:
-    first = result_array(LEAST, np.int64)
+def test_memory_is_reused_after_the_last_reference() -> None:
+    first = result_array(MIN_BYTES, np.int64)
     where = address(first)
     del first
-    assert address(result_array(LEAST - 5, np.uint64)) == where
+    assert address(result_array(MIN_BYTES - 5, np.uint64)) == where
 
 
 @pytest.mark.parametrize("wrap", [lambda a: a[3:], lambda a: a.view(np.uint32), pa.array, pa.py_buffer, memoryview])
-def test_whatever_is_made_of_a_result_keeps_it(wrap: object) -> None:
-    array = result_array(LEAST, np.int64)
+def test_every_view_of_a_result_keeps_it(wrap: object) -> None:
+    array = result_array(MIN_BYTES, np.int64)
     array[:] = 7
     where, held = address(array), wrap(array)  # type: ignore[operator]
     del array
     gc.collect()
-    others = [result_array(LEAST, np.int64) for _ in range(3)]
+    others = [result_array(MIN_BYTES, np.int64) for _ in range(3)]
     for other in others:
         other[:] = 8
     assert where not in [address(other) for other in others]
@@ -40,16 +40,16 @@ def test_whatever_is_made_of_a_result_keeps_it(wrap: object) -> None:
         isinstance(held, np.ndarray) and held.dtype == np.uint32
     )
     del held
-    assert address(result_array(LEAST, np.int64)) == where
+    assert address(result_array(MIN_BYTES, np.int64)) == where
 
 
 def test_no_more_is_kept_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_memory, "MOST_KEPT", 5 * LEAST)
-    arrays = [result_array(2 * LEAST, np.uint8) for _ in range(4)]
+    monkeypatch.setattr(result_memory, "MAX_KEPT", 5 * MIN_BYTES)
+    arrays = [result_array(2 * MIN_BYTES, np.uint8) for _ in range(4)]
     arrays.clear()
-    assert sum(block.nbytes for blocks in result_memory._shelf.values() for block in blocks) == 4 * LEAST
+    assert sum(block.nbytes for blocks in result_memory._free_blocks.values() for block in blocks) == 4 * MIN_BYTES
 
 
 def test_small_results_are_plain_arrays() -> None:
     assert result_array(10, np.int64).base is None
-    assert not result_memory._shelf
+    assert not result_memory._free_blocks

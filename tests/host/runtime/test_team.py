@@ -1,4 +1,4 @@
-"""The team of threads: every part of a job is done once, whoever helps, whatever else happens."""
+"""The team of threads: every part of a job is executed once, with any number of helpers, also after a fork."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import pytest
 from millrace.host.base.types import Array
 from millrace.host.runtime.intrinsics import atomic_add, load_as, store_as, table
 from millrace.host.runtime.jit import share
-from millrace.host.runtime.team import MOST_PARTS, Team
+from millrace.host.runtime.team import MAX_PARTS, Team
 
 
 @share
 def _mark(given: int, part: int, parts: int) -> None:
-    """Count each part's visits, and all visits together."""
+    """Count the calls of each part, and all calls."""
     marks, total = load_as(given, 0, 0), load_as(given, 1, 0)
     store_as(marks, part, load_as(marks, part, 0) + parts)
     atomic_add(total, 1)
@@ -35,33 +35,33 @@ def marked(team: Team, parts: int) -> tuple[list[int], int]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("roused", [False, True])
-def test_every_part_is_done_once(threads: int, roused: bool) -> None:
+@pytest.mark.parametrize("acquired", [False, True])
+def test_every_part_is_done_once(threads: int, acquired: bool) -> None:
     team = Team(threads)
-    if roused:
-        team.rouse()
+    if acquired:
+        team.acquire()
     for parts in (1, 2, 3, 64, 1000):
         assert marked(team, parts) == ([parts] * parts, parts)
-    team.rest()
+    team.release()
     assert marked(team, 7) == ([7] * 7, 7)
 
 
-def test_more_parts_than_a_job_can_have_are_made_fewer() -> None:
-    marks, total = np.zeros(MOST_PARTS + 5, np.int64), np.zeros(1, np.int64)
-    Team(1).run(_mark, table(marks, total), MOST_PARTS + 5)
-    assert total[0] == MOST_PARTS
+def test_the_number_of_parts_is_limited() -> None:
+    marks, total = np.zeros(MAX_PARTS + 5, np.int64), np.zeros(1, np.int64)
+    Team(1).run(_mark, table(marks, total), MAX_PARTS + 5)
+    assert total[0] == MAX_PARTS
 
 
-def test_two_teams_of_two_threads_do_not_disturb_each_other() -> None:
+def test_concurrent_teams_do_not_disturb_each_other() -> None:
     failures: list[object] = []
 
     def work() -> None:
         team = Team(2)
         for _ in range(200):
-            team.rouse()
+            team.acquire()
             if marked(team, 16) != ([16] * 16, 16):
                 failures.append(team)
-            team.rest()
+            team.release()
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -73,7 +73,7 @@ def test_two_teams_of_two_threads_do_not_disturb_each_other() -> None:
 
 @share
 def _slowly(given: int, part: int, parts: int) -> None:
-    """Write a part of an array over and over; the last time, what belongs there."""
+    """Write a part of an array many times; the last time with the final values."""
     where, n, times = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0)
     for time in range(times, -1, -1):
         for i in range(n * part // parts, n * (part + 1) // parts):
@@ -85,57 +85,57 @@ def posted(team: Team, out: Array | None = None, times: int = 20) -> tuple[Array
     return out, team.post(_slowly, table(out, len(out), times), 8, [out])
 
 
-@pytest.mark.parametrize("roused", [False, True])
-def test_a_posted_job_is_done_when_it_is_finished(roused: bool) -> None:
-    """At once, after other jobs, or twice."""
+@pytest.mark.parametrize("acquired", [False, True])
+def test_a_posted_job_is_done_when_it_is_finished(acquired: bool) -> None:
+    """Right away, after other jobs, or twice."""
     team = Team(2)
-    if roused:
-        team.rouse()
+    if acquired:
+        team.acquire()
     expected = np.arange(50_000)
     out, finish = posted(team)
     finish()
     assert (out == expected).all()
     out, finish = posted(team)
     assert marked(team, 16) == ([16] * 16, 16)
-    assert (out == expected).all(), "a job waits for the one before"
+    assert (out == expected).all(), "a job starts after the one before is done"
     finish()
     several = [posted(team) for _ in range(3)]
     for out, finish in reversed(several):
         finish()
         finish()
         assert (out == expected).all()
-    team.rest()
+    team.release()
 
 
-def test_a_posted_job_goes_on_while_another_team_takes_the_crew() -> None:
+def test_a_posted_job_continues_while_another_team_takes_the_helpers() -> None:
     one, two = Team(2), Team(2)
     for _ in range(50):
-        one.rouse()
+        one.acquire()
         out, finish = posted(one, times=3)
-        one.rest()
-        two.rouse()
+        one.release()
+        two.acquire()
         assert marked(two, 16) == ([16] * 16, 16)
-        two.rest()
+        two.release()
         finish()
         assert (out == np.arange(50_000)).all()
 
 
-def test_what_a_posted_job_uses_stays_until_it_is_done() -> None:
-    """Even if whoever posted it lets everything go."""
+def test_arrays_of_a_posted_job_live_until_it_is_done() -> None:
+    """Even if the caller drops all its references."""
     team = Team(2)
-    team.rouse()
+    team.acquire()
     out, _ = posted(team, times=200)
     gone = weakref.ref(out)
     del out, _
     assert gone() is not None
     marked(team, 4)
     assert gone() is None
-    team.rest()
+    team.release()
 
 
-def test_a_forked_child_does_a_posted_job_itself() -> None:
+def test_a_forked_child_executes_a_posted_job_itself() -> None:
     team = Team(2)
-    team.rouse()
+    team.acquire()
     out, finish = posted(team, times=500)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -149,7 +149,7 @@ def test_a_forked_child_does_a_posted_job_itself() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finish()
     assert (out == np.arange(50_000)).all()
-    team.rest()
+    team.release()
 
 
 ENDING = """
@@ -157,34 +157,34 @@ import sys
 import numpy as np
 from tests.host.runtime.test_team import Team, posted
 team, out = Team(2), np.memmap(sys.argv[1], np.int64, "w+", shape=1 << 16)
-team.rouse()
+team.acquire()
 posted(team, np.asarray(out), times=60_000)
 """
 
 
-def test_a_process_that_ends_finishes_what_is_posted_first(tmp_path: Path) -> None:
-    """Its memory must not go while helpers write to it."""
+def test_a_process_finishes_a_posted_job_before_it_ends(tmp_path: Path) -> None:
+    """Its memory must not be freed while helpers write to it."""
     file = tmp_path / "out"
     ended = subprocess.run([sys.executable, "-c", ENDING, str(file)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert (np.fromfile(file, np.int64) == np.arange(1 << 16)).all()
 
 
-def test_a_forked_child_has_a_crew_of_its_own() -> None:
+def test_a_forked_child_has_its_own_helper_threads() -> None:
     team = Team(2)
-    team.rouse()
+    team.acquire()
     marked(team, 8)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork in a process with threads
         child = os.fork()
     if child == 0:
         try:
-            team.rouse()
+            team.acquire()
             good = marked(team, 8) == ([8] * 8, 8)
-            team.rest()
+            team.release()
             os._exit(0 if good else 1)
         except BaseException:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert marked(team, 8) == ([8] * 8, 8)
-    team.rest()
+    team.release()

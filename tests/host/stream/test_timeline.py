@@ -1,4 +1,4 @@
-"""Clocks and waiting rows: what is late, who is waited for, and in which order rows are taken."""
+"""Clocks and waiting rows: which rows are late, which source is slowest, and in which order rows are taken."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def known(times: list[int | None]) -> tuple[Any, Any]:
     return np.array([0 if t is None else t for t in times], np.int64), np.array([t is not None for t in times])
 
 
-def test_a_source_that_said_nothing_has_no_clock_and_holds_all_back() -> None:
+def test_a_source_without_rows_has_no_clock_and_blocks_all_others() -> None:
     clocks = Clocks((None, None)).moved(0, 5)
     assert clocks.of(0) == 5
     assert clocks.of(1) is None
     assert clocks.frontier() is None
-    assert clocks.silent() == 1
+    assert clocks.slowest_source() == 1
 
 
 def test_the_frontier_is_the_least_clock_and_its_first_source() -> None:
     clocks = Clocks((None, None, None)).moved(0, 7).moved(1, 5).moved(2, 5)
     assert clocks.frontier() == (5, 1)
-    assert clocks.silent() == 1
+    assert clocks.slowest_source() == 1
 
 
 def test_a_clock_is_the_largest_timestamp_minus_the_lateness() -> None:

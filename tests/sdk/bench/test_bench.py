@@ -1,4 +1,4 @@
-"""The bench harness and its peers: all do the same work, and a row says what was measured. No timing is asserted."""
+"""The bench harness and its peers: all do the same work, and rows report what was measured. No timing is asserted."""
 
 from __future__ import annotations
 
@@ -121,17 +121,17 @@ def test_tuples_give_the_pairs_of_the_definition_in_order(name: str, kind: type[
 
 def test_multimap_bounds_saturate() -> None:
     session = MultimapSession(Narrow(4, 2, "tuples"))
-    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    lowest, highest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     empty = Rows(np.zeros(0, np.int64), np.zeros(0))
-    session.fill(Rows(np.array([least, most]), np.zeros(2)), empty)
-    keys = Rows(np.array([least + 1, most - 1]), np.zeros(2))
+    session.fill(Rows(np.array([lowest, highest]), np.zeros(2)), empty)
+    keys = Rows(np.array([lowest + 1, highest - 1]), np.zeros(2))
     answer = session.answer(session.push(session.prepare(Turn(empty, keys, np.ones(2, np.uint8)))))
     assert {name: column.tolist() for name, column in answer.items()} == {"r_seq": [0, 1], "s_seq": [0, 1]}
     session.close()
 
 
 def test_btree_and_multimap_agree_when_trees_are_deep_and_rows_leave() -> None:
-    """Guards: a stale lower bound in an inner node of the B+-tree sent searches to the wrong leaf."""
+    """Regression: a stale lower bound in an inner node of the B+-tree sent searches to the wrong leaf."""
     workload = Workload(4096, 8192, "tuples")
     streams = [Stream(SESSIONS[name](workload), workload, ordered=True) for name in ("btree", "multimap")]
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_the_workload_has_the_wanted_match_rate() -> None:
 
 
 class Fake:
-    """A runner that takes no time but says it did."""
+    """A runner that does nothing and reports a fixed time."""
 
     def __init__(self, answer: list[int], seconds: float = 0.5) -> None:
         self.given, self.seconds, self.steps, self.pauses, self.closed = answer, seconds, 0, 0, False
@@ -206,14 +206,14 @@ def test_a_slow_contender_gets_fewer_repeats() -> None:
 
 def test_different_answers_are_not_compared() -> None:
     ours = Fake([1, 2])
-    with pytest.raises(DifferentWork, match="peer and ours give different answers: x of row 1 is 3, not 2"):
+    with pytest.raises(DifferentWork, match="peer and ours return different results: x of row 1 is 3, not 2"):
         contest(("ours", ours), ("peer", Fake([1, 3])))
     assert ours.closed
     with pytest.raises(DifferentWork, match="1 rows, not 2"):
         contest(("ours", Fake([1, 2])), ("peer", Fake([1])))
 
 
-def test_a_slice_is_whole_rounds_and_warming_up_is_not_timed() -> None:
+def test_a_slice_is_complete_rounds_and_warming_up_is_not_timed() -> None:
     runner = Fake([1], 0.3)
     contender = Contender("ours", lambda: runner, "i", "cpu")
     case = Case("c", "things/s", [contender], check_steps=3, round=2, warm_work=35.0)
@@ -222,10 +222,10 @@ def test_a_slice_is_whole_rounds_and_warming_up_is_not_timed() -> None:
     assert runner.pauses == 3 + 1 + 2
 
 
-def test_who_does_not_answer_is_not_compared_and_has_its_own_unit() -> None:
+def test_a_yardstick_is_not_compared_and_has_its_own_unit() -> None:
     class Mute(Fake):
         def answer(self) -> dict[str, Any]:
-            raise AssertionError("nobody asks")
+            raise AssertionError("must not be called")
 
     mute = Contender("reads", lambda: Mute([]), answers=False, unit="lines/s")
     for others in ([mute], [mute, Contender("peer", lambda: Fake([1]))]):
@@ -258,7 +258,7 @@ def test_a_peer_without_memory_is_taken_out_but_ours_fails() -> None:
 def test_ours_are_compared_with_rivals_and_auto_with_the_best_of_them() -> None:
     seconds = {"auto": 0.5, "slow": 1.0, "fast": 0.25, "btree": 2.0}
     contenders = [Contender(name, partial(Fake, [1], took), name, "cpu") for name, took in seconds.items()]
-    contenders.append(Contender("elsewhere", partial(Fake, [1], 0.1), "fast", "opencl", "opencl-cpu"))
+    contenders.append(Contender("other device", partial(Fake, [1], 0.1), "fast", "opencl", "opencl-cpu"))
     result = measure(Case("c", "things/s", contenders, rivals=frozenset({"btree"})), SHORT, quiet)
     rows = list(result_rows("b", result, {}))
     assert [(r["contender"], r["peer"], r["peer_index"], r["ratio"]) for r in rows] == [
@@ -267,13 +267,13 @@ def test_ours_are_compared_with_rivals_and_auto_with_the_best_of_them() -> None:
         ("slow", "btree", "btree", 2.0),
         ("fast", "btree", "btree", 8.0),
         ("btree", None, None, None),
-        ("elsewhere", "btree", "btree", 20.0),
+        ("other device", "btree", "btree", 20.0),
     ]
     assert rows[-1]["device_kind"] == "opencl-cpu"
     assert len({frozenset(row) for row in rows}) == 1
 
 
-def test_a_missing_peer_is_told_and_ours_stands_alone() -> None:
+def test_a_missing_peer_is_reported_and_ours_has_a_row_without_peer() -> None:
     def absent() -> Runner:
         raise PeerMissing("not here: install it")
 

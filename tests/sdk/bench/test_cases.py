@@ -1,4 +1,4 @@
-"""The cases of the benches at tiny sizes: everyone agrees, rows say what was measured, bars are read from them."""
+"""The cases of the benches at tiny sizes: contenders agree, rows report what was measured, targets are checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from millrace.bench import catalog, csim, hardware, join, panjoin, structures, window_join
-from millrace.bench.bars import BARS, judged
 from millrace.bench.engine_work import Merging
 from millrace.bench.entrants import LARGEST_WINDOW, Entrant, entrants, ours, suits, yardstick
 from millrace.bench.harness import Case, DifferentWork, Effort, PeerMissing, Result, measure
@@ -25,6 +24,7 @@ from millrace.bench.peers.random_reads import READS, RandomReads
 from millrace.bench.rows import Row, result_rows
 from millrace.bench.stream import Stream
 from millrace.bench.tables import COLUMNS, TableRun, Tables, fingerprint
+from millrace.bench.targets import TARGETS, judged
 from millrace.bench.workload import DISTRIBUTIONS, DOMAIN, HEAVY_VALUES, Distribution, Workload
 from millrace.cli import bench as command
 from millrace.host.hbtree.layout import LAYOUTS
@@ -111,7 +111,7 @@ def test_structures_agree_and_say_what_they_are(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_full_subwindows_are_followed_by_others() -> None:
-    """Ids begin anew in each, and structures still agree."""
+    """Ids restart at 0 in each subwindow, and the structures still agree."""
     runners = [structures.Inserting(name, 256, 64) for name in ("bisort", "rap", "wib")]
     for _ in range(7):
         found = []
@@ -121,7 +121,7 @@ def test_full_subwindows_are_followed_by_others() -> None:
             assert seconds > 0
             found.append(runner.answer()["count"].tolist())
         assert found[0] == found[1] == found[2]
-        # Half of every range is asked for, and the subwindow is as full as it was when timing began.
+        # The ranges cover half of the domain; the subwindow is as full as when timing started.
         assert 30 < sum(found[0]) < 100
     for runner in runners:
         runner.close()
@@ -147,11 +147,11 @@ def test_balance_gets_better(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_window_join_cases_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the largest window, which is measured beside a smaller one; `btree` stands for an index not there yet."""
+    """Includes the largest window, which is compared with a smaller one; `btree` replaces the usual yardstick."""
     monkeypatch.setattr(window_join, "WINDOWS", (1 << 8, 1 << 9))
     monkeypatch.setattr(window_join, "BATCH", 1 << 7)
     monkeypatch.setattr(window_join, "BASE_WINDOW", 1 << 8)
-    monkeypatch.setattr(window_join, "yardstick", lambda index, *rest: yardstick("btree", *rest))
+    monkeypatch.setattr(window_join, "yardstick", lambda index, *arguments: yardstick("btree", *arguments))
     cases = [case for case in window_join.cases(Options()) if case.name.startswith(("tuples-", "batches-"))]
     assert [case.name for case in cases] == [
         "tuples-2^8-seqs",
@@ -216,7 +216,7 @@ def test_random_reads_reads_as_much_as_it_says(far: bool) -> None:
     reads.close()
 
 
-def test_who_takes_part_where() -> None:
+def test_which_index_takes_part_in_which_workload() -> None:
     def takes_part(index: str, workload: Workload, kind: str = "cpu") -> bool:
         return suits(Entrant(index, "d", kind), workload)
 
@@ -247,7 +247,7 @@ def test_a_device_says_what_it_is() -> None:
 
 
 def test_table_joins_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first size row by row, at the second by fingerprint."""
+    """Row by row at the first size, by fingerprint at the second."""
     monkeypatch.setattr(join, "SIZES", {"a": 300, "b": 900})
     monkeypatch.setattr("millrace.bench.tables.SORTED_ROWS", 500)
     cases = list(join.cases(Options()))
@@ -272,7 +272,7 @@ def test_table_joins_have_about_two_matches_a_row() -> None:
             one.close()
 
 
-def test_a_fingerprint_forgets_order_and_nothing_else() -> None:
+def test_a_fingerprint_ignores_only_the_row_order() -> None:
     columns: dict[str, Any] = {name: np.arange(5) * (n + 2) for n, name in enumerate(COLUMNS)}
     columns["r_v"] = np.linspace(0, 1, 5)
     print_of = {k: v.tolist() for k, v in fingerprint(columns).items()}
@@ -290,8 +290,8 @@ def test_different_pairs_of_tables_are_noticed(monkeypatch: pytest.MonkeyPatch) 
             return columns
 
     monkeypatch.setattr(join, "PEERS", {"wrong": Wrong})
-    for most in (1000, 10):
-        monkeypatch.setattr("millrace.bench.tables.SORTED_ROWS", most)
+    for limit in (1000, 10):
+        monkeypatch.setattr("millrace.bench.tables.SORTED_ROWS", limit)
         monkeypatch.setattr(join, "SIZES", {"a": 300})
         (case,) = join.cases(Options())
         with pytest.raises(DifferentWork, match="wrong and "):
@@ -299,7 +299,7 @@ def test_different_pairs_of_tables_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_slow_peer_is_not_run_at_the_next_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(join, "MAX_SECONDS", 0.0)
     with pytest.raises(PeerMissing, match=r"^100 rows took 0 s, more than 0 s$"):
         join.patiently(NumpyTables, Tables(200), 100)
     assert join.patiently(NumpyTables, Tables(200), None).step()[0] == 400
@@ -309,7 +309,7 @@ def row(bench: str, case: str, index: str, peer: str | None, ratio: float | None
     return {"bench": bench, "case": case, "index": index, "peer": peer, "ratio": ratio, "device": "cpu", **more}
 
 
-def test_bars_are_read_from_the_worst_row() -> None:
+def test_targets_are_checked_against_the_worst_row() -> None:
     given = [
         row("window_join", "batches-2^20-seqs", "bisort", "numpy", 21.0),
         row("window_join", "batches-2^20-seqs", "bisort", "numpy", 1.0, device="opencl"),
@@ -321,7 +321,7 @@ def test_bars_are_read_from_the_worst_row() -> None:
         row("join", "band-1M-pairs", "bisort", "duckdb-buckets", 4.0),
         row("join", "band-1M-pairs", "bisort", "duckdb", 9.0),
     ]
-    found = {(v.bar.text, v.worst["ratio"], v.met) for v in judged(given)}
+    found = {(v.target.text, v.worst["ratio"], v.met) for v in judged(given)}
     assert found == {
         ("bisort 20x NumPy at 2^20", 21.0, True),
         ("auto 0.9 of the best choice", 0.85, False),
@@ -331,12 +331,14 @@ def test_bars_are_read_from_the_worst_row() -> None:
     assert list(judged([])) == []
 
 
-def test_every_bar_names_cases_that_a_full_run_has() -> None:
-    """Guards: a renamed case would leave its bar unread for ever."""
+def test_every_target_matches_cases_of_a_full_run() -> None:
+    """Regression guard: a renamed case would disable its target without notice."""
     cases = {bench: [case.name for case in catalog.cases(bench, Options())] for bench in catalog.BENCHES}
-    for bar in BARS:
-        given = ((case, *pair) for case in cases[bar.bench] for pair in _pairs())
-        assert bar.rows(row(bar.bench, case, i, p, 1.0, device=device) for case, i, p, device in given), bar.text
+    for target in TARGETS:
+        given = ((case, *pair) for case in cases[target.bench] for pair in _pairs())
+        assert target.rows(row(target.bench, case, i, p, 1.0, device=device) for case, i, p, device in given), (
+            target.text
+        )
 
 
 def _pairs() -> Iterator[tuple[str, str, str]]:
@@ -363,7 +365,7 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
             yield called, peer, "cpu"
 
 
-def test_a_full_run_prints_its_bars(
+def test_a_full_run_prints_its_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(join, "SIZES", {"1M": 300})
@@ -404,11 +406,11 @@ def test_c_simulation_is_timed_and_its_answer_checked() -> None:
     for case in cases:
         rows = {row["peer"]: row for row in run(case)}
         assert set(rows) == {"bar", "numpy"}
-        assert rows["bar"]["peer_value"] == pytest.approx(csim.BAR)
+        assert rows["bar"]["peer_value"] == pytest.approx(csim.TARGET_SPEED)
         assert rows["bar"]["unit"] == "tuples/s"
 
 
-def test_hardware_that_answers_wrongly_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_with_wrong_results_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "QUICK_RUN", 1024)
     case = next(iter(hardware.cases(Options(quick=True))))
     right = Merging.expected

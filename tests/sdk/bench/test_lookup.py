@@ -1,4 +1,4 @@
-"""The bench of the ordered index at tiny sizes: everyone agrees, rows say what was measured. No timing is asserted."""
+"""The bench of the ordered index at tiny sizes: contenders agree, rows report the measurement. No timing asserted."""
 
 from __future__ import annotations
 

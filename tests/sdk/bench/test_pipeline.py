@@ -1,4 +1,4 @@
-"""The bench of the host pipeline at tiny sizes: strategies agree, rows say what was measured. No timing is asserted."""
+"""The bench of the host pipeline at tiny sizes: strategies agree, rows report the measurement. No timing asserted."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from millrace.bench import catalog, pipeline
-from millrace.bench.bars import judged
 from millrace.bench.harness import Effort, measure
 from millrace.bench.options import Options
 from millrace.bench.rows import Row, result_rows
+from millrace.bench.targets import judged
 from millrace.cli.bench import run_benches
 from millrace.errors import ArgumentError
 from millrace.host.hybrid.pipeline import STRATEGIES
@@ -32,7 +32,7 @@ def rows_of(options: Options) -> list[Row]:
 
 
 @pytest.mark.usefixtures("_tiny")
-def test_strategies_stand_side_by_side_and_beside_what_was_set() -> None:
+def test_strategies_are_compared_with_the_yardstick() -> None:
     rows = rows_of(Options(quick=True, only="bound"))
     assert {row["case"] for row in rows} == {"device-bound", "host-bound"}
     for row in rows:
@@ -49,20 +49,20 @@ def test_strategies_stand_side_by_side_and_beside_what_was_set() -> None:
     assert verdict.worst["index"] == "double-buffered"
 
 
-def test_in_every_case_transfers_are_shorter_than_the_longer_of_search_and_leaves() -> None:
-    """Only there is max(T2, T4) what double buffering can reach."""
+def test_transfers_are_shorter_than_search_or_leaves_in_every_case() -> None:
+    """Only then is max(T2, T4) the limit of double buffering."""
     for case in catalog.cases("pipeline", Options()):
         facts = case.facts
         assert facts["T1_ms"] + facts["T3_ms"] < max(facts["T2_ms"], facts["T4_ms"])
 
 
 @pytest.mark.usefixtures("_tiny")
-def test_a_trace_shows_all_strategies_below_each_other(tmp_path: Path) -> None:
+def test_a_trace_shows_all_strategies(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     run_benches(["pipeline"], True, True, tmp_path / "out", 1, "equal", path)
-    told = json.loads(path.read_text())
-    assert list(told["otherData"]) == list(STRATEGIES)
-    processes = [event["args"]["name"] for event in told["traceEvents"] if event["name"] == "process_name"]
+    trace = json.loads(path.read_text())
+    assert list(trace["otherData"]) == list(STRATEGIES)
+    processes = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"]
     assert processes[:2] == ["sequential: host", "sequential: device paced"]
     assert len(processes) == 2 * len(STRATEGIES)
 

@@ -1,4 +1,4 @@
-"""The bench of updates at tiny sizes: everyone agrees, rows say what was measured. No timing is asserted."""
+"""The bench of updates at tiny sizes: contenders agree, rows report what was measured. No timing is asserted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from millrace.bench import lookup, update
-from millrace.bench.bars import BARS
 from millrace.bench.harness import Case, Effort, measure
 from millrace.bench.options import Options
 from millrace.bench.rows import BEST_FIXED, Row, result_rows
+from millrace.bench.targets import TARGETS
 
 SHORT = Effort(1, 1e-6, 1.0)
 
@@ -28,7 +28,7 @@ def rows_of(case: Case) -> list[Row]:
     return list(result_rows("update", result, {}))
 
 
-def test_cases_agree_and_serve_the_bars(tiny: list[Case]) -> None:
+def test_cases_agree_and_cover_the_targets(tiny: list[Case]) -> None:
     names = [case.name for case in tiny]
     assert names[:3] == ["upsert-2^10-into-2^13", "groups-2^10-into-2^13", "lookup-2^13-updated"]
     assert names[3:] == [*(f"mixed-2^13-u{share}" for share in update.SHARES), "auto-2^10-into-2^13"]
@@ -37,9 +37,9 @@ def test_cases_agree_and_serve_the_bars(tiny: list[Case]) -> None:
     assert {("upsert", "regular on cpu", peer) for peer in ("rebuild", "multimap", "implicit on cpu")} <= compared
     assert {("groups", "regular on cpu", "one thread"), ("lookup", "regular on cpu", "fresh build")} <= compared
     assert ("auto", "auto", BEST_FIXED) in compared
-    for bar in BARS:
-        if bar.bench == "update":
-            assert bar.rows(rows), bar.text
+    for target in TARGETS:
+        if target.bench == "update":
+            assert target.rows(rows), target.text
 
 
 def test_batches_are_new_keys(tiny: list[Case]) -> None:

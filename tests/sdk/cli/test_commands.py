@@ -30,7 +30,7 @@ BOXES = re.compile("[\u2500-\u257f\x1b]")
 
 
 def millrace(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with both streams in pipes, and with colours asked for, which must not matter."""
+    """Run the command with both streams in pipes, and with colours requested, which must have no effect."""
     command = [sys.executable, "-m", "millrace.cli", *arguments]
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "60", **env}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
@@ -71,7 +71,7 @@ def test_the_usage_of_bench(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("nosuch", "No such command 'nosuch'; see 'millrace --help'"),
         ("no\nsuch", "'; see 'millrace --help'"),
@@ -83,12 +83,12 @@ def test_the_usage_of_bench(tmp_path: Path) -> None:
         ("devices extra", "(extra); see 'millrace devices --help'"),
     ],
 )
-def test_a_usage_error_is_one_line(line: str, told: str, tmp_path: Path) -> None:
+def test_a_usage_error_is_one_line(line: str, expected: str, tmp_path: Path) -> None:
     done = millrace(*line.split(" "), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -128,7 +128,7 @@ def test_a_stdout_that_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "told"),
+    ("raised", "code", "expected"),
     [
         (typer.Exit(3), 3, ""),
         (typer.Abort(), 130, ""),
@@ -137,7 +137,7 @@ def test_a_stdout_that_is_closed(tmp_path: Path) -> None:
     ],
 )
 def test_how_a_command_ends(
-    raised: BaseException, code: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    raised: BaseException, code: int, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(as_json: bool) -> None:
         raise raised
@@ -148,7 +148,7 @@ def test_how_a_command_ends(
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == code
-    assert capsys.readouterr() == ("", told)
+    assert capsys.readouterr() == ("", expected)
 
 
 def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,11 +200,11 @@ def test_doctor(tmp_path: Path) -> None:
     wanted = {"python", "core packages", "java", "c++ compiler", "cache folder", "machine", "device cpu"}
     assert wanted | {f"extra {name}" for name in (*health.EXTRAS, "fpga")} <= set(found)
     for check in found.values():
-        told = check["mend"] or check["detail"].endswith("; use another device")
-        assert check["ok"] or told, f"{check['name']} is missing and nothing says how to mend it"
+        remedy = check["mend"] or check["detail"].endswith("; use another device")
+        assert check["ok"] or remedy, f"{check['name']} is missing and nothing says how to fix it"
 
 
-def test_doctor_names_no_command_where_none_mends(
+def test_doctor_names_no_command_if_there_is_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     none = DeviceInfo("cuda", "cuda", False, "millrace has no cuda backend")
@@ -212,7 +212,7 @@ def test_doctor_names_no_command_where_none_mends(
     monkeypatch.setattr(registry, "devices", lambda: [none])
     (check,) = health._devices()
     assert not check.ok
-    assert check.mend is None
+    assert check.fix is None
     monkeypatch.setattr(doctor, "checks", lambda: iter([check]))
     doctor.show_health(as_json=False)
     line = capsys.readouterr().out.splitlines()[1]
@@ -221,26 +221,26 @@ def test_doctor_names_no_command_where_none_mends(
     assert json.loads(capsys.readouterr().out)[0]["mend"] is None
 
 
-def test_doctor_and_bench_ask_once_and_lightly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_and_bench_share_light_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "cores", lambda: 77)
     assert machine.machine()["cores"] == 77
     monkeypatch.setattr(health, "_packages", lambda *args, needed: health.Check("x", True, ""))
     assert any(", 77 cores, " in check.detail for check in health.checks() if check.name == "machine")
     assert health.package_version is machine.package_version  # type: ignore[attr-defined]
-    # A broken core package must not keep the doctor from telling so.
+    # A broken core package must not keep the doctor from reporting it.
     code = "import sys, millrace.cli.doctor; print(sorted({'numba', 'pyarrow', 'numpy', 'sqlglot'} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
-def test_doctor_tells_what_mends_an_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_shows_what_fixes_an_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("MILLRACE_CACHE_DIR", str(tmp_path / "file"))
     monkeypatch.setattr(jit, "cache_dir", jit.cache_dir.__wrapped__)
     cache = health._cache()
     assert not cache.ok
     assert not cache.needed
-    assert cache.mend is not None
-    assert "MILLRACE_CACHE_DIR" in cache.mend
+    assert cache.fix is not None
+    assert "MILLRACE_CACHE_DIR" in cache.fix
 
 
 def test_doctor_fails_only_for_what_is_needed(
@@ -258,13 +258,13 @@ def test_doctor_fails_only_for_what_is_needed(
     assert "millrace cannot run: 1 needed thing(s) missing" in out
 
 
-def test_a_package_that_is_broken_or_absent_is_told() -> None:
+def test_a_package_that_is_broken_or_absent_is_reported() -> None:
     check = health._packages("x", {"numpy": "no_such_module", "no-such-dist": "y"}, "millrace[bench]", needed=False)
     assert not check.ok
     assert "no-such-dist is not installed" in check.detail
     assert "no_such_module does not import: ModuleNotFoundError" in check.detail
-    assert check.mend is not None
-    assert "[bench]" in check.mend
+    assert check.fix is not None
+    assert "[bench]" in check.fix
 
 
 def test_doctor_looks_at_what_pyproject_names() -> None:
@@ -306,15 +306,17 @@ def test_demo(tmp_path: Path) -> None:
     assert f"\nfirst 5 of {result.num_rows:,} pairs\n" in done.stdout
 
 
-@pytest.mark.parametrize(("pairs", "told"), [(0, "no pairs"), (1, "1 pair"), (5, "5 pairs"), (6, "first 5 of 6 pairs")])
+@pytest.mark.parametrize(
+    ("pairs", "expected"), [(0, "no pairs"), (1, "1 pair"), (5, "5 pairs"), (6, "first 5 of 6 pairs")]
+)
 def test_demo_counts_the_pairs_it_shows(
-    pairs: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pairs: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = pa.table({"r_seq": pa.array(range(pairs), pa.int64())})
     monkeypatch.setattr(demo_job, "run", lambda rows, report: demo_job.Outcome(rows, [], result, []))
     assert show_demo(10, tmp_path, as_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
-    shown = lines[lines.index(told) + 1 :]
+    shown = lines[lines.index(expected) + 1 :]
     assert shown == (["r_seq", *(str(n) for n in range(min(pairs, 5)))] if pairs else [])
 
 

@@ -1,4 +1,4 @@
-"""Saved indexes: they come back as they were, and a file that is cut off, altered or newer says so."""
+"""Saved indexes: they are restored exactly; a file that is truncated, altered or newer raises an error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_duplicates_nulls_types_and_emptiness_are_kept(tmp_path: Path) -> None:
     assert empty.lookup(np.array([1.0])).equals(pa.array([None], pa.string()))
 
 
-def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "index"
     make().save(path)
     mapped = mr.OrderedIndex.open(path)
@@ -70,7 +70,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(file, "_write", fail)
-        with pytest.raises(mr.ArgumentError, match="No space left on device; what was there is unchanged"):
+        with pytest.raises(mr.ArgumentError, match="No space left on device; an existing file is unchanged"):
             make(VALUES["int64"]).save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["index"]
     make(VALUES["int64"]).save(path)
@@ -79,25 +79,25 @@ def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, monkeypat
 
 def test_a_file_cut_off_anywhere_is_an_error(tmp_path: Path) -> None:
     make(VALUES["string"]).save(tmp_path / "index")
-    whole = (tmp_path / "index").read_bytes()
-    for length in [0, 1, 7, 8, 47, 48, 100, 4095, 4096, 5000, len(whole) // 2, len(whole) - 4096]:
-        (tmp_path / "cut").write_bytes(whole[:length])
+    contents = (tmp_path / "index").read_bytes()
+    for length in [0, 1, 7, 8, 47, 48, 100, 4095, 4096, 5000, len(contents) // 2, len(contents) - 4096]:
+        (tmp_path / "cut").write_bytes(contents[:length])
         with pytest.raises(mr.StateError, match=r"cut off|too few"):
             mr.OrderedIndex.open(tmp_path / "cut")
 
 
 def test_a_file_altered_anywhere_is_an_error(tmp_path: Path) -> None:
     make(VALUES["string"]).save(tmp_path / "index")
-    whole = (tmp_path / "index").read_bytes()
+    contents = (tmp_path / "index").read_bytes()
     rng = np.random.default_rng(2)
-    (length,) = struct.unpack_from("<I", whole, 12)
-    places = json.loads(whole[48 : 48 + length])["sections"].values()
+    (length,) = struct.unpack_from("<I", contents, 12)
+    entries = json.loads(contents[48 : 48 + length])["sections"].values()
     begin = -(-(48 + length) // 4096) * 4096
-    ends = [(begin + at, begin + at + size) for at, size, _ in places] + [(0, 48 + length)]
+    ends = [(begin + at, begin + at + size) for at, size, _ in entries] + [(0, 48 + length)]
     for first, last in ends:
-        for place in rng.integers(first, last, 12):
-            altered = bytearray(whole)
-            altered[place] ^= 1 << int(rng.integers(8))
+        for offset in rng.integers(first, last, 12):
+            altered = bytearray(contents)
+            altered[offset] ^= 1 << int(rng.integers(8))
             (tmp_path / "altered").write_bytes(altered)
             with pytest.raises(mr.StateError):
                 mr.OrderedIndex.open(tmp_path / "altered")
@@ -170,12 +170,12 @@ def ipc(values: pa.Array) -> np.ndarray:
     return np.frombuffer(sink.getvalue(), np.uint8)
 
 
-def put(section: str, kind: Any, place: Any, value: Any) -> Harm:
+def put(section: str, kind: Any, offset: Any, value: Any) -> Harm:
     """Other numbers in a section; fragments are rows of four."""
 
     def harm(about: dict[str, Any], held: dict[str, Any]) -> None:
         numbers = held[section].view(kind)
-        (numbers.reshape(-1, 4) if "fragments" in section else numbers)[place] = value
+        (numbers.reshape(-1, 4) if "fragments" in section else numbers)[offset] = value
 
     return harm
 
@@ -185,8 +185,8 @@ def number(entry: int, value: Any) -> Harm:
     return lambda about, held: about["numbers"].__setitem__(entry - hf.WIDTH, value)
 
 
-def told(**other: Any) -> Harm:
-    """Something else said about the sections."""
+def header(**other: Any) -> Harm:
+    """Another entry in the header."""
     return lambda about, held: about.update(other)
 
 
@@ -204,14 +204,14 @@ def swapped(about: dict[str, Any], held: dict[str, Any]) -> None:
 
 
 ANYWHERE: dict[str, Harm] = {
-    "row numbers that are none": told(next_row=-1),
-    "row numbers too large": told(next_row=1 << 63),
-    "half a row": told(null_keys=0.5),
-    "no truth": told(apart=0),
-    "another word": told(word="uint32"),
-    "no word": told(word="float64"),
-    "a key type that is none": told(key=["int64", "int", "float64", 1, False]),
-    "an unknown key type": told(key=["string", "int", "int64", 1, False]),
+    "row numbers that are none": header(next_row=-1),
+    "row numbers too large": header(next_row=1 << 63),
+    "half a row": header(null_keys=0.5),
+    "no truth": header(apart=0),
+    "another word": header(word="uint32"),
+    "no word": header(word="float64"),
+    "a key type that is none": header(key=["int64", "int", "float64", 1, False]),
+    "an unknown key type": header(key=["string", "int", "int64", 1, False]),
     "a wide value": lambda about, held: held.update(values=ipc(pa.array([], pa.binary(64)))),
     "a narrow value": lambda about, held: held.update(values=ipc(pa.array([], pa.int32()))),
 }
@@ -221,11 +221,11 @@ IMPLICIT: dict[str, Harm] = {
     "words out of order": swapped,
     "a last line not filled up": put("leaves", np.uint64, -8 + 3, 7),
     "a width of 1": narrow,
-    "a width of 4": told(width=4),
-    "a width of 3": told(width=3),
-    "a size of its own": told(size=10**30),
-    "a size below 0": told(size=-1),
-    "half a size": told(size=99_999.0),
+    "a width of 4": header(width=4),
+    "a width of 3": header(width=3),
+    "a size of its own": header(size=10**30),
+    "a size below 0": header(size=-1),
+    "half a size": header(size=99_999.0),
 }
 REGULAR: dict[str, Harm] = {
     "levels": number(hf.LEVELS, 12),
@@ -274,7 +274,7 @@ def test_a_file_that_no_index_wrote_is_an_error(tmp_path: Path, layout: str, har
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_rows_that_are_not_there(tmp_path: Path, layout: str) -> None:
-    """Values that lie apart, fewer than rows refer to; and text whose ends lie nowhere."""
+    """Separate values, fewer than rows refer to; and text with offsets out of bounds."""
     path, values = tmp_path / "index", pa.array([str(i) for i in range(1000)])
     mr.OrderedIndex(np.arange(1000), values, layout=layout, device="cpu").save(path)
     ends = np.zeros(1001, np.int32)
@@ -293,9 +293,9 @@ def write_header(path: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("place", [[-4096, 64], [1, 64], [0, -1], [0.0, 64], ["0", 64], [0]])
-def test_sections_that_lie_nowhere(tmp_path: Path, place: list[Any]) -> None:
-    write_header(tmp_path / "index", json.dumps({"about": {}, "sections": {"leaves": [*place, ""]}}).encode())
-    with pytest.raises(mr.StateError, match=r"lie where none can be|cannot read"):
+def test_sections_that_lie_nowhere(tmp_path: Path, offset: list[Any]) -> None:
+    write_header(tmp_path / "index", json.dumps({"about": {}, "sections": {"leaves": [*offset, ""]}}).encode())
+    with pytest.raises(mr.StateError, match=r"sections at invalid offsets|cannot read"):
         mr.OrderedIndex.open(tmp_path / "index")
 
 

@@ -17,7 +17,7 @@ import millrace as mr
 from millrace.ingest import tables
 
 
-class Stream:
+class StreamInterface:
     """Any object with the Arrow PyCapsule stream interface."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -27,7 +27,7 @@ class Stream:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-class Batch:
+class ArrayInterface:
     """Any object with the Arrow PyCapsule array interface."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -46,8 +46,8 @@ KINDS: dict[str, Callable[[pa.Table], Any]] = {
     "pandas with an index": lambda t: t.to_pandas().set_index(np.arange(100, 100 + t.num_rows)),
     "polars": pl.DataFrame,
     "polars chunks": lambda t: pl.concat([pl.DataFrame(t.slice(0, 1)), pl.DataFrame(t.slice(1))], rechunk=False),
-    "capsule stream": Stream,
-    "capsule array": Batch,
+    "capsule stream": StreamInterface,
+    "capsule array": ArrayInterface,
     "record batch reader": lambda t: t.to_reader(),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -90,7 +90,7 @@ def test_kinds_may_change_from_push_to_push() -> None:
 def test_an_empty_batch_of_every_kind_is_taken(kind: str) -> None:
     if kind in ("record batch", "capsule array"):
         empty: Any = pa.RecordBatch.from_pydict({"x": pa.array([], pa.int64()), "v": pa.array([], pa.float64())})
-        empty = empty if kind == "record batch" else Batch(pa.Table.from_batches([empty]))
+        empty = empty if kind == "record batch" else ArrayInterface(pa.Table.from_batches([empty]))
     elif kind == "chunked table":
         empty = pa.table({n: pa.chunked_array([], t) for n, t in zip(X.column_names, X.schema.types, strict=True)})
     else:
@@ -334,7 +334,7 @@ REFUSED: dict[str, Callable[[], pa.Array]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_payload_that_cannot_be_gathered_is_refused_at_the_door(name: str) -> None:
+def test_a_payload_that_cannot_be_gathered_is_refused_on_input(name: str) -> None:
     """Never an error of Arrow's in the middle of a join, when pairs must be gathered or state written."""
     j = mr.WindowJoin(on="r.x = s.x", window="10 rows")
     bad = pa.table({"x": [1, 2], "odd one": REFUSED[name]()})
@@ -395,11 +395,11 @@ def test_a_table_with_thousands_of_columns_goes_through(column: pa.Array) -> Non
 
 
 def test_a_table_that_needs_no_change_is_passed_on_and_types_are_tried_once() -> None:
-    tables._tried_type.cache_clear()
+    tables._checked_type.cache_clear()
     wide = pa.table({f"c{i}": pa.array([i], pa.int64()) for i in range(50)})
     assert tables.as_table(wide, "r") is wide
     assert tables.as_table(wide, "r") is wide
-    assert tables._tried_type.cache_info().misses == 1
+    assert tables._checked_type.cache_info().misses == 1
 
 
 def test_doubled_names_are_named_once_each() -> None:
@@ -485,7 +485,7 @@ def test_a_reader_that_fails_midway_is_a_schema_error() -> None:
         mr.join(pa.RecordBatchReader.from_batches(X.schema, parts()), X, on="r.x = s.x")
 
 
-def test_an_interrupt_passes_through_the_door() -> None:
+def test_an_interrupt_is_not_swallowed_on_input() -> None:
     with pytest.raises(KeyboardInterrupt):
         mr.join(Broken(KeyboardInterrupt()), X, on="r.x = s.x")
 

@@ -20,7 +20,7 @@ from millrace import registry
 from millrace.host.data import window
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.join import matcher
-from millrace.host.join.matcher import Found, Matcher
+from millrace.host.join.matcher import Matcher, PairBlock
 from millrace.host.kernels import gathering
 from tests.host import faults
 
@@ -35,12 +35,12 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, Found]]:
+def found(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, PairBlock]]:
     """For each block that a matcher gave: how many candidates it had, and what was kept of them."""
-    seen: list[tuple[int, Found]] = []
+    seen: list[tuple[int, PairBlock]] = []
     plain = Matcher._checked
 
-    def spy(self: Matcher, windows: Any, new: Any, part: Any, raw: Any, want_pairs: bool) -> Found:
+    def spy(self: Matcher, windows: Any, new: Any, part: Any, raw: Any, want_pairs: bool) -> PairBlock:
         result = plain(self, windows, new, part, raw, want_pairs)
         seen.append((sum(int(m.counts.sum()) for m in raw.values()), result))
         return result
@@ -58,7 +58,7 @@ def test_a_one_sided_term_in_an_or_filters_its_own_band(index: str) -> None:
 
 @pytest.mark.parametrize("index", INDEXES)
 def test_candidates_of_a_useless_key_are_bounded(
-    index: str, found: list[tuple[int, Found]], monkeypatch: pytest.MonkeyPatch
+    index: str, found: list[tuple[int, PairBlock]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matcher, "STEP_CANDIDATES", 5000)
     rows = pa.table({"k": [1] * 700, "a": np.arange(700) * 1.0})
@@ -69,7 +69,7 @@ def test_candidates_of_a_useless_key_are_bounded(
 
 
 @pytest.mark.parametrize("how", ["semi", "anti", "inner"])
-def test_pairs_that_nobody_wants_are_not_kept(how: str, found: list[tuple[int, Found]]) -> None:
+def test_pairs_that_nobody_wants_are_not_kept(how: str, found: list[tuple[int, PairBlock]]) -> None:
     rows = pa.table({"a": np.arange(50), "b": np.arange(50)[::-1]})
     result = mr.join(rows, rows, on="r.a < s.a AND r.b > s.b", how=how, output="count" if how == "inner" else "seqs")
     assert result.num_rows == {"semi": 49, "anti": 1, "inner": 50}[how]
@@ -100,20 +100,20 @@ def test_rows_too_long_for_one_piece_are_gathered_in_several(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_forgetting_old_rows_cannot_spoil_a_finished_push(error: type[BaseException], monkeypatch: Any) -> None:
+def test_evicting_old_rows_cannot_damage_a_finished_push(error: type[BaseException], monkeypatch: Any) -> None:
     j = mr.WindowJoin(on="r.x = s.x", window="2 rows")
     j.push("r", pa.table({"x": [1, 2, 3]}))
     pairs = j.push("s", pa.table({"x": [3, 2]}))
     assert pairs.select([0, 1]).to_pydict() == {"r_seq": [2, 1], "s_seq": [0, 1]}
     with monkeypatch.context() as patch:
-        patch.setattr(window.Window, "settle", lambda self, keep: (_ for _ in ()).throw(error))
+        patch.setattr(window.Window, "evict", lambda self, keep: (_ for _ in ()).throw(error))
         with pytest.raises(error):
             j.push("r", pa.table({"x": [2]}))
     assert j.stats["rows"] == {"r": 3, "s": 2}
     assert j.push("r", pa.table({"x": [2]})).select([0, 1]).to_pydict() == {"r_seq": [3], "s_seq": [1]}
 
 
-def test_devices_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[int] = []
     monkeypatch.setattr(CpuDevice, "close", lambda self: closed.append(id(self)))
     j = mr.WindowJoin(on="r.x = s.x", window="2 rows", index="scan")

@@ -32,8 +32,8 @@ def test_a_length_of_time_says_nothing_about_rows() -> None:
 def test_a_limit_of_the_group_counts(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "memory.max"  # type: ignore[operator]
     monkeypatch.setattr(memory_limits, "_LIMITS", (str(path),))
-    whole = memory_limits.memory()
+    unlimited = memory_limits.memory()
     path.write_text("max\n")
-    assert memory_limits.memory() == whole
+    assert memory_limits.memory() == unlimited
     path.write_text("12345\n")
     assert memory_limits.memory() == 12345

@@ -12,7 +12,7 @@ import pytest
 import millrace as mr
 from millrace import table_join
 from millrace.host.join.direct import keyed_join
-from millrace.host.join.direct.keyed_rows import BEYOND, KeyedRows
+from millrace.host.join.direct.keyed_rows import PADDING_ROWS, KeyedRows
 from millrace.host.runtime.team import Team
 from millrace.join_parts import direct_join
 from tests import oracle
@@ -32,7 +32,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
         ways.append(found is not None)
         return found
 
-    monkeypatch.setattr(direct_join, "LEAST_ROWS", 1)
+    monkeypatch.setattr(direct_join, "MIN_ROWS", 1)
     monkeypatch.setattr(table_join, "direct_blocks", spy)
     return ways
 
@@ -132,7 +132,7 @@ def test_payload_of_every_kind(taken: Taken) -> None:
 
 
 def test_a_part_with_more_pairs_than_room_is_done_again(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_join, "LEAST_SPACE", 8)
+    monkeypatch.setattr(keyed_join, "MIN_SPACE", 8)
     rng = np.random.default_rng(5)
     x = rng.integers(10_000, 20_000, 8000)
     for part in range(0, 8000, 500):  # the rows that are tried find nothing
@@ -186,14 +186,14 @@ def test_keyed_rows_are_all_there_and_the_directory_finds_them(
     if keyed is None:
         assert low == high  # all in one group
         return
-    assert len(keyed.rows) == (n + BEYOND) * width
+    assert len(keyed.rows) == (n + PADDING_ROWS) * width
     rows = keyed.rows[: n * width].reshape(n, width)
-    places = rows[:, 0].view(np.uint64)
-    numbers = (places & np.uint64((1 << keyed.number_bits) - 1)).astype(np.int64)
+    entries = rows[:, 0].view(np.uint64)
+    numbers = (entries & np.uint64((1 << keyed.number_bits) - 1)).astype(np.int64)
     assert sorted(numbers.tolist()) == list(range(n))
-    assert ((places >> np.uint64(keyed.number_bits)) + np.uint64(keyed.base) == words[numbers]).all()
+    assert ((entries >> np.uint64(keyed.number_bits)) + np.uint64(keyed.base) == words[numbers]).all()
     assert all((rows[:, 1 + c] == column[numbers]).all() for c, column in enumerate(columns))
-    ranges = (places >> np.uint64(keyed.down)).astype(np.int64)
+    ranges = (entries >> np.uint64(keyed.shift)).astype(np.int64)
     assert (np.diff(ranges) >= 0).all()
     assert (keyed.directory[ranges] <= np.arange(n)).all()
     assert (keyed.directory[ranges + 1] > np.arange(n)).all()

@@ -1,4 +1,4 @@
-"""What a condition tells before rows are read: columns, keys, and routes whose ranges hold every partner."""
+"""What is known of a condition before rows are read: columns, keys, and routes whose ranges hold every partner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.join_parts import routes as ol
+from millrace.join_parts import routes
 from tests import oracle
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("a", "b", "c")])
@@ -29,28 +29,28 @@ CONDITIONS = {
 }
 
 
-def value(node: ol.Expression, row: dict[str, int]) -> Fraction:
-    if isinstance(node, ol.Column):
+def value(node: routes.Expression, row: dict[str, int]) -> Fraction:
+    if isinstance(node, routes.Column):
         return Fraction(row[node.name])
-    if isinstance(node, ol.Number):
+    if isinstance(node, routes.Number):
         return node.value
-    if isinstance(node, ol.Negate):
+    if isinstance(node, routes.Negate):
         return -value(node.operand, row)
-    if isinstance(node, ol.Absolute):
+    if isinstance(node, routes.Absolute):
         return abs(value(node.operand, row))
-    assert isinstance(node, ol.Arithmetic)
+    assert isinstance(node, routes.Arithmetic)
     left, right = value(node.left, row), value(node.right, row)
     return left + right if node.op == "+" else left - right if node.op == "-" else left * right
 
 
-def inside(given: ol.Range, key: int, row: dict[str, int]) -> bool:
+def inside(given: routes.Range, key: int, row: dict[str, int]) -> bool:
     low, high = given
     return (low is None or value(low, row) <= key) and (high is None or key <= value(high, row))
 
 
 @pytest.mark.parametrize("on", CONDITIONS)
 def test_partners_lie_in_a_routes_ranges(on: str) -> None:
-    found = ol.outline(on, SCHEMA, SCHEMA)
+    found = routes.bound_condition(on, SCHEMA, SCHEMA)
     assert sorted(route.column for route in found.routes["r"]) == CONDITIONS[on]
     holds, rng, met = oracle.condition(oracle.Parser(on).parse()), Random(on), 0
     for _ in range(3000):
@@ -64,20 +64,20 @@ def test_partners_lie_in_a_routes_ranges(on: str) -> None:
 
 
 def test_the_best_route_is_first() -> None:
-    found = ol.outline("r.b < s.b AND abs(r.c - s.c) <= 1 AND r.a = s.a", SCHEMA, SCHEMA)
+    found = routes.bound_condition("r.b < s.b AND abs(r.c - s.c) <= 1 AND r.a = s.a", SCHEMA, SCHEMA)
     assert [(route.column, route.bounded) for route in found.routes["s"]] == [("a", True), ("c", True), ("b", False)]
 
 
 def test_keys_are_of_terms_that_relate_both_sides() -> None:
-    found = ol.outline("r.a < s.b AND r.c > 3", SCHEMA, SCHEMA)
+    found = routes.bound_condition("r.a < s.b AND r.c > 3", SCHEMA, SCHEMA)
     assert found.columns == {"r": ("a", "c"), "s": ("b",)}
     assert found.keys == {"r": ("a",), "s": ("b",)}
 
 
 def test_what_is_wrong_is_raised() -> None:
     with pytest.raises(mr.SchemaError):
-        ol.outline("r.q = s.a", SCHEMA, SCHEMA)
+        routes.bound_condition("r.q = s.a", SCHEMA, SCHEMA)
     with pytest.raises(mr.PredicateError):
-        ol.outline("r.a LIKE s.a", SCHEMA, SCHEMA)
+        routes.bound_condition("r.a LIKE s.a", SCHEMA, SCHEMA)
     with pytest.raises(mr.KeyTypeError):
-        ol.outline("r.a = s.a", SCHEMA, pa.schema([("a", pa.string())]))
+        routes.bound_condition("r.a = s.a", SCHEMA, pa.schema([("a", pa.string())]))

@@ -351,7 +351,7 @@ def test_state_after_close_is_a_state_error() -> None:
 def test_a_state_that_was_interrupted_loses_no_run(
     monkeypatch: pytest.MonkeyPatch, number: int, error: type[BaseException]
 ) -> None:
-    """The next delta is whole: it holds what the failed call had begun to write."""
+    """The next delta is complete: it has what the failed call had begun to write."""
     arguments: dict[str, Any] = {"on": "r.x = s.x", "window": "100", "time": "ts"}
     j, store = mr.WindowJoin(**arguments), Store()
     for side in "rs":

@@ -1,4 +1,4 @@
-"""Whatever cannot work is told on the driver, when the call is made, in words that help."""
+"""Bad input raises an error on the driver, at the call, with a text that helps."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def _look(df: DataFrame, **arguments: Any) -> DataFrame:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_told_early(df: DataFrame, name: str) -> None:
+def test_bad_input_is_reported_early(df: DataFrame, name: str) -> None:
     kind, words, call = BAD[name]
-    with pytest.raises(kind) as told:
+    with pytest.raises(kind) as error:
         call(df)
-    assert words in str(told.value)
+    assert words in str(error.value)
 
 
 def test_case_counts_where_spark_says_so(spark: SparkSession, df: DataFrame) -> None:
@@ -98,10 +98,10 @@ def test_case_counts_where_spark_says_so(spark: SparkSession, df: DataFrame) -> 
         spark.conf.unset("spark.sql.caseSensitive")
 
 
-def test_doubled_names(spark: SparkSession) -> None:
-    doubled = spark.sql("SELECT 1 AS x, 2 AS x")
+def test_duplicate_names(spark: SparkSession) -> None:
+    duplicates = spark.sql("SELECT 1 AS x, 2 AS x")
     with pytest.raises(mr.SchemaError, match="several columns named x"):
-        ms.join(doubled, spark.range(1), on="r.x = s.id")
+        ms.join(duplicates, spark.range(1), on="r.x = s.id")
 
 
 def test_streams_need_a_window(spark: SparkSession) -> None:
@@ -122,9 +122,9 @@ def test_another_version_on_the_workers(tmp_path: Path) -> None:
     other = tmp_path / "other" / "millrace"
     shutil.copytree(Path(mr.__file__).parent, other, ignore=shutil.ignore_patterns("__pycache__", "bench", "hw", "hls"))
     (other / "_version.py").write_text('__version__ = "0.0.0"\n')
-    told = run_script("other_version.py", str(tmp_path / "other"))
+    report = run_script("other_version.py", str(tmp_path / "other"))
     for call in ("lookup", "join"):
-        error = told["other"][call]
+        error = report["other"][call]
         assert error["kind"] == "StateError"
         assert f"has millrace 0.0.0, this driver has {mr.__version__}" in error["text"]
-    assert "cannot import millrace" in told["none"]["join"]["text"]
+    assert "cannot import millrace" in report["none"]["join"]["text"]

@@ -15,9 +15,9 @@ from pyspark.sql import functions as fn
 
 import millrace as mr
 from millrace import spark as ms
-from millrace.spark.api.join import ask
+from millrace.spark.api.join import join_request
 from millrace.spark.exec import shuffle
-from millrace.spark.exec.broadcast import in_key_order
+from millrace.spark.exec.broadcast import sorted_by_key
 from millrace.spark.plan.strategy import choose
 from tests.spark.cases import Drawn, draw, found, frames
 from tests.spark.sessions import GROUP
@@ -90,9 +90,9 @@ def test_given_splits_are_taken(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["band"], pa.int32(), 3)
     check(spark, drawn, "left", "range", splits=[-100, 0, 17, 18, 150])
     r, s = frames(spark, drawn)
-    told = ms.explain(r, s, on=drawn.on, splits=[-100, 0.5])
-    assert "range: splits of r.x were given" in told
-    assert "3 cells" in told
+    text = ms.explain(r, s, on=drawn.on, splits=[-100, 0.5])
+    assert "range: splits of r.x were given" in text
+    assert "3 cells" in text
 
 
 def test_splits_of_times(spark: SparkSession) -> None:
@@ -125,27 +125,27 @@ def test_times_without_a_zone(spark: SparkSession, strategy: str) -> None:
 def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["equality"], pa.int64(), 5)
     r, s = frames(spark, drawn)
-    told = ms.explain(r, s, on=drawn.on, how="left", strategy="range")
-    assert "heavy hitters: 1, split in" in told
-    chosen = choose(ask(r, s, drawn.on, "inner", None, "range"))
+    text = ms.explain(r, s, on=drawn.on, how="left", strategy="range")
+    assert "heavy hitters: 1, split in" in text
+    chosen = choose(join_request(r, s, drawn.on, "inner", None, "range"))
     assert chosen.home == "r"
-    turned = choose(ask(s, r, drawn.on, "inner", None, "range"))
+    turned = choose(join_request(s, r, drawn.on, "inner", None, "range"))
     assert turned.home == "s", "the side with the heavy hitter is cut"
     rows = ms.join(s, r, on=drawn.on, strategy="range", device="cpu")
     wanted = Counter((b, a) for a, b in drawn.wanted("inner").elements())
     assert found(rows) == wanted
 
 
-def test_equal_rows_of_a_heavy_hitter_are_dealt_out(spark: SparkSession) -> None:
+def test_equal_rows_of_a_heavy_hitter_are_distributed(spark: SparkSession) -> None:
     r = spark.range(0, 4000, 1, 8).selectExpr("IF(id % 10 = 0, id, 5L) AS x")
     s = spark.range(10).selectExpr("id AS x")
-    question = ask(r, s, "r.x = s.x", "inner", None, "range")
-    chosen = choose(question)
+    request = join_request(r, s, "r.x = s.x", "inner", None, "range")
+    chosen = choose(request)
     assert chosen.home == "r"
     assert chosen.cells is not None
     ways = max(chosen.cells.ways)
     assert ways > 2
-    rows, _ = shuffle.spread(question.frames, question.outline, chosen.route, chosen.cells, chosen.home, False)
+    rows, _ = shuffle.shuffle_sides(request.frames, request.condition, chosen.route, chosen.cells, chosen.home, False)
     heavy = rows.where(f"NOT {shuffle.SIDE} AND c0 = 5").groupBy(fn.spark_partition_id()).count().collect()
     assert len(heavy) == ways
     assert max(row["count"] for row in heavy) <= 2 * 3600 / ways
@@ -159,11 +159,11 @@ def test_points_in_intervals_go_by_range(spark: SparkSession) -> None:
     points = pa.table({"x": rng.integers(0, 900, 400), "row number": range(400)})
     inside = [[j for j, x in enumerate(points["x"].to_pylist()) if lo <= x <= hi] for lo, hi in _pairs(intervals)]
     drawn = Drawn("points in intervals", "s.x BETWEEN r.lo AND r.hi", intervals, points, inside)
-    chosen = choose(ask(*frames(spark, drawn), drawn.on, "inner", None, "range"))
+    chosen = choose(join_request(*frames(spark, drawn), drawn.on, "inner", None, "range"))
     assert (chosen.name, chosen.home) == ("range", "s")
     assert "range: the condition bounds s.x on both ends" in chosen.describe()
     check(spark, drawn, "inner", "range")
-    left = ask(*frames(spark, drawn), drawn.on, "left", None, "range")
+    left = join_request(*frames(spark, drawn), drawn.on, "left", None, "range")
     with pytest.raises(mr.ArgumentError, match="bounds a column of r on both ends"):
         choose(left)
     check(spark, drawn, "left", "grid")
@@ -183,16 +183,16 @@ def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatc
     assert "range: the condition bounds r.x on both ends" in ms.explain(few, many, on=band, how="left")
     assert "grid: the condition bounds r.x on one end" in ms.explain(many, many, on=open_ended)
     assert "grid: no comparison bounds a plain column" in ms.explain(many, many, on=none)
-    sampled = choose(ask(many, many, band, "inner", None, "auto"))
+    sampled = choose(join_request(many, many, band, "inner", None, "auto"))
     assert sampled.cells is not None
-    assert sampled.cells.places >= 4
+    assert sampled.cells.shards >= 4
     bounds = np.array(sampled.cells.bounds)
     assert np.all(np.abs(bounds - np.linspace(0, 100_000, len(bounds) + 2)[1:-1]) < 6_000), "cells are even"
 
 
 @pytest.mark.parametrize("wide", ["repeat('x', 5000)", "array_repeat(7L, 3000)", "CAST(repeat('x', 5000) AS BINARY)"])
 def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text and the like are measured before a side is brought to the driver; what else is small enough is."""
+    """Columns of variable length are measured before a side is collected; other small sides are still broadcast."""
     monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 100_000)
     few, many = spark.range(100).selectExpr("id AS x", f"{wide} AS y"), spark.range(1000).selectExpr("id AS x")
     band = "abs(r.x - s.x) <= 1"
@@ -220,7 +220,7 @@ def test_empty_sides(spark: SparkSession, strategy: str) -> None:
 
 
 def test_a_key_of_any_name_is_routed(spark: SparkSession) -> None:
-    """Names go into Spark's SQL as they are, with what SQL would read otherwise."""
+    """Names with special characters are quoted in Spark's SQL."""
     table = pa.table({"x.y `z` 'q'": range(0, 400, 2), "row number": range(200)})
     on = """abs(r."x.y `z` 'q'" - s."x.y `z` 'q'") <= 3"""
     partners = [[j for j in range(200) if abs(i - j) <= 1] for i in range(200)]
@@ -229,11 +229,11 @@ def test_a_key_of_any_name_is_routed(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.float64(), pa.timestamp("us", "UTC")], ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
-def test_a_held_side_is_put_in_key_order(kind: pa.DataType, nulls: bool) -> None:
+def test_a_held_side_is_sorted_by_key(kind: pa.DataType, nulls: bool) -> None:
     keys = pa.array([5, -3, None if nulls else 9, 0, 5, -7]).cast(kind)
     table = pa.table({"x": pa.chunked_array([keys[:2], keys[2:]]), "n": range(6)})
-    ordered = in_key_order(table, "x")
+    ordered = sorted_by_key(table, "x")
     assert ordered["n"].to_pylist()[:3] == [5, 1, 3]
     known = ordered["x"].cast(pa.int64()).drop_null().to_pylist()
     assert known == ([-7, -3, 0, 5, 5] if nulls else [-7, -3, 0, 5, 5, 9])
-    assert in_key_order(table, None) is table
+    assert sorted_by_key(table, None) is table

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace import spark as ms
 from millrace.spark.api.lookup import _index
-from millrace.spark.cluster.files import shipped
-from millrace.spark.cluster.task import Place
+from millrace.spark.cluster.files import shared_file
+from millrace.spark.cluster.task import TaskDevice
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
@@ -37,14 +37,14 @@ def test_values_are_those_of_a_dictionary(spark: SparkSession, name: str) -> Non
     rng = Random(7)
     values = [f"v{rng.randrange(1000)}" for _ in keys]
     known = dict(zip(keys, values, strict=True))
-    asked = [rng.choice(keys) if rng.random() < 0.7 else None for _ in range(2000)]
+    keys_wanted = [rng.choice(keys) if rng.random() < 0.7 else None for _ in range(2000)]
     if name in ("int64", "int32"):
-        asked[::5] = [rng.randrange(-600, 5000) for _ in asked[::5]]
-    table = pa.table({"n": range(len(asked)), "k": pa.array(asked, kind)})
+        keys_wanted[::5] = [rng.randrange(-600, 5000) for _ in keys_wanted[::5]]
+    table = pa.table({"n": range(len(keys_wanted)), "k": pa.array(keys_wanted, kind)})
     index = mr.OrderedIndex(pa.array(keys, kind), pa.array(values))
     rows = ms.lookup(spark.createDataFrame(table).repartition(3), index, key="k").toArrow().sort_by("n")
     assert rows.column_names == ["n", "k", "value"]
-    assert rows["value"].to_pylist() == [None if k is None else known.get(k) for k in asked]
+    assert rows["value"].to_pylist() == [None if k is None else known.get(k) for k in keys_wanted]
 
 
 def test_several_indexes_in_one_pass(spark: SparkSession, tmp_path: Path) -> None:
@@ -60,26 +60,26 @@ def test_several_indexes_in_one_pass(spark: SparkSession, tmp_path: Path) -> Non
         assert row.name == (f"n{row.b}" if row.b < 100 and row.b % 3 == 0 else None)
 
 
-def test_an_index_saved_again_in_its_place_is_read_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_index_saved_again_under_its_path_is_read_again(spark: SparkSession, tmp_path: Path) -> None:
     path, keys = tmp_path / "again.index", pa.array(range(100))
     sizes = set()
     for step in (1, 2, 3):
         mr.OrderedIndex(keys, pa.array([step * i for i in range(100)])).save(path)
         sizes.add(path.stat().st_size)
-        os.utime(path, ns=(0, 0))  # a clock may be too coarse to tell
+        os.utime(path, ns=(0, 0))  # a coarse clock may not show a difference
         rows = ms.lookup(spark.range(0, 100, 1, 2), path, key="id", device="cpu").collect()
         assert {row.id: row.value for row in rows} == {i: step * i for i in range(100)}
-    assert len(sizes) == 1, "the files differ in nothing but what they hold"
+    assert len(sizes) == 1, "the files differ only in their content"
 
 
-def test_a_file_is_told_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "one.index"
     mr.OrderedIndex(pa.array([1, 2]), pa.array([3, 4])).save(path)
-    before = shipped(path)
-    assert before == shipped(path)
+    before = shared_file(path)
+    assert before == shared_file(path)
     assert before.visible() == str(path)
     mr.OrderedIndex(pa.array([1, 2]), pa.array([3, 5])).save(path)
-    after = shipped(path)
+    after = shared_file(path)
     assert (after.path, after.size) == (before.path, before.size)
     assert after != before
     assert before.visible() is None
@@ -90,10 +90,10 @@ def test_a_file_is_told_by_what_it_holds(tmp_path: Path) -> None:
 def test_a_worker_keeps_an_index_for_each_fallback(tmp_path: Path) -> None:
     path = tmp_path / "one.index"
     mr.OrderedIndex(pa.array([1, 2])).save(path)
-    place = Place("cpu", False, 1, 1)
-    strict, lenient = (_index(shipped(path), place, fallback) for fallback in (None, "cpu"))
+    device = TaskDevice("cpu", False, 1, 1)
+    strict, lenient = (_index(shared_file(path), device, fallback) for fallback in (None, "cpu"))
     assert strict is not lenient
-    assert strict is _index(shipped(path), place, None)
+    assert strict is _index(shared_file(path), device, None)
 
 
 def test_values_of_any_type_and_row_numbers(spark: SparkSession) -> None:
@@ -130,10 +130,10 @@ def test_a_stream_is_looked_up(spark: SparkSession, tmp_path: Path) -> None:
     assert len(rows) == 900
     for row in rows:
         assert row.value == (row.k / 16 if row.k is not None and row.k % 2 == 0 else None)
-    told = [
+    observed = [
         m for p in query.recentProgress for name, m in p.observedMetrics.items() if name.startswith("millrace_lookup")
     ]
-    assert sum(m["value_null_keys"] for m in told) == sum(row.k is None for row in rows)
+    assert sum(m["value_null_keys"] for m in observed) == sum(row.k is None for row in rows)
 
 
 def test_null_keys_are_counted(spark: SparkSession) -> None:
@@ -153,7 +153,7 @@ def test_devices_agree(spark: SparkSession) -> None:
     assert rows[0]["value"].null_count < 30_000
 
 
-def test_explain_tells_of_the_index(spark: SparkSession) -> None:
-    told = ms.explain(spark.range(3), mr.OrderedIndex(pa.array([1, 2])), key="id")
-    assert "value from <OrderedIndex: 2 int64 keys" in told
-    assert "by id (bigint), mapped by every worker" in told
+def test_explain_describes_the_index(spark: SparkSession) -> None:
+    text = ms.explain(spark.range(3), mr.OrderedIndex(pa.array([1, 2])), key="id")
+    assert "value from <OrderedIndex: 2 int64 keys" in text
+    assert "by id (bigint), mapped by every worker" in text

@@ -23,11 +23,11 @@ pytestmark = GROUP
 TWO = "r.y < s.y AND r.x > s.x"
 EITHER = "abs(r.x - s.x) <= 1 OR r.x - s.x BETWEEN 20 AND 21"
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "band, all places": ({}, {}),
+    "band, all shards": ({}, {}),
     "band, ranges, newest side": ({"watermark": "max"}, {"splits": [50, 100, 150]}),
-    "two inequalities, naive": ({"kind": "timestamp_ntz", "on": TWO, "rows": 60}, {"places": 3}),
+    "two inequalities, naive": ({"kind": "timestamp_ntz", "on": TWO, "rows": 60}, {"shards": 3}),
     "either band, integers": ({"kind": "long", "on": EITHER, "watermark": "max"}, {"splits": [70]}),
-    "days, one place, lopsided": ({"kind": "date", "rows": 80, "window": ("3 days", "20 days")}, {"places": 1}),
+    "days, one shard, lopsided": ({"kind": "date", "rows": 80, "window": ("3 days", "20 days")}, {"shards": 1}),
 }
 
 
@@ -47,15 +47,15 @@ def test_pairs_are_those_of_the_window_join(spark: SparkSession, name: str, tmp_
     wanted = streams.wanted()
     sc.same(sc.found(tmp_path), wanted)
     assert len(wanted) > 50
-    told = sc.counts(query)
-    assert [one["r_late"] + one["s_late"] for one in told[: len(streams.late)]] == streams.late
+    counts = sc.counts(query)
+    assert [one["r_late"] + one["s_late"] for one in counts[: len(streams.late)]] == streams.late
     assert sum(streams.late) > 0
-    assert sum(one["pairs"] for one in told) == sum(wanted.values())
+    assert sum(one["pairs"] for one in counts) == sum(wanted.values())
     tables = {"r": streams.r, "s": streams.s}
     for side in "rs":
         every = pa.concat_tables(tables[side])
-        assert sum(one[f"{side}_rows"] for one in told) == every.num_rows
-        assert sum(one[f"{side}_null_times"] for one in told) == every["ts"].null_count
+        assert sum(one[f"{side}_rows"] for one in counts) == every.num_rows
+        assert sum(one[f"{side}_null_times"] for one in counts) == every["ts"].null_count
     _payload_is_right(spark, tmp_path, tables)
 
 
@@ -74,23 +74,23 @@ def _payload_is_right(spark: SparkSession, folder: Path, tables: dict[str, list[
 def state_rows(spark: SparkSession, folder: Path) -> dict[int, int]:
     """Rows in the state store, by Spark's partition."""
     stored = spark.read.format("statestore").option("stateVarName", "runs").load(str(folder / "checkpoint"))
-    told: Counter[int] = Counter()
+    total: Counter[int] = Counter()
     for row in stored.select("partition_id", "user_map_value.rows").collect():
-        told[row.partition_id] += row.rows
-    return dict(told)
+        total[row.partition_id] += row.rows
+    return dict(total)
 
 
 @pytest.mark.parametrize("how", [{}, {"splits": [250, 500, 750]}])
-def test_four_places_hold_even_shares(spark: SparkSession, how: dict[str, Any], tmp_path: Path) -> None:
+def test_four_shards_hold_even_parts(spark: SparkSession, how: dict[str, Any], tmp_path: Path) -> None:
     streams = sc.draw(5, batches=1, rows=1000)
     for side in (streams.r, streams.s):
         keys = pa.array([(row * 7919) % 1000 for row in range(1000)])
         side[0] = side[0].set_column(2, "x", keys)
     sc.write(streams, tmp_path)
     sc.run(joined(spark, streams, tmp_path, **how), tmp_path)
-    told = state_rows(spark, tmp_path)
-    assert len(told) == 4
-    assert all(0.15 <= rows / sum(told.values()) <= 0.35 for rows in told.values()), told
+    stored = state_rows(spark, tmp_path)
+    assert len(stored) == 4
+    assert all(0.15 <= rows / sum(stored.values()) <= 0.35 for rows in stored.values()), stored
 
 
 @pytest.mark.parametrize("watermark", ["min", "max"])
@@ -100,19 +100,19 @@ def test_an_idle_side_holds_state_or_does_not(spark: SparkSession, watermark: st
         streams.s[number] = streams.s[number].slice(0, 0)
     streams.s[1] = streams.s[1].slice(0, 1)
     sc.write(streams, tmp_path)
-    query = sc.run(joined(spark, streams, tmp_path, places=2), tmp_path)
+    query = sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
     sc.same(sc.found(tmp_path), streams.wanted())
     held = sum(state_rows(spark, tmp_path).values())
     every = sum(table.num_rows for table in (*streams.r, *streams.s))
-    told = sc.counts(query)
+    counts = sc.counts(query)
     if watermark == "min":
         assert held > every / 2
     else:
         assert held < every / 3
-        assert sum(one["r_expired"] + one["s_expired"] for one in told) > every / 3
+        assert sum(one["r_expired"] + one["s_expired"] for one in counts) > every / 3
 
 
-def test_expired_runs_leave_although_no_rows_come(spark: SparkSession, tmp_path: Path) -> None:
+def test_expired_runs_are_removed_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
     streams = sc.draw(7, batches=3, rows=30, window="1 second", lateness=0, lateness_ms=0)
     sc.write(streams, tmp_path)
     sc.run(joined(spark, streams, tmp_path), tmp_path)
@@ -123,16 +123,16 @@ def test_expired_runs_leave_although_no_rows_come(spark: SparkSession, tmp_path:
 def test_a_checkpoint_of_other_arguments_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     streams = sc.draw(8, batches=2, rows=20)
     sc.write(sc.Streams(streams.r[:1], streams.s[:1], streams.on, streams.window), tmp_path)
-    sc.run(joined(spark, streams, tmp_path, places=2), tmp_path)
+    sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
     before = sc.found(tmp_path)
     sc.write(streams, tmp_path, first=1)
-    for change, words in (({"on": "abs(r.x - s.x) <= 4"}, "on was"), ({"places": 3}, "places was")):
+    for change, words in (({"on": "abs(r.x - s.x) <= 4"}, "on was"), ({"shards": 3}, "shards was")):
         with pytest.raises(StreamingQueryException) as refused:
-            sc.run(joined(spark, streams, tmp_path, **{"places": 2, **change}), tmp_path)
-        assert "this checkpoint cannot be gone on with: the state was made with other arguments" in str(refused.value)
+            sc.run(joined(spark, streams, tmp_path, **{"shards": 2, **change}), tmp_path)
+        assert "cannot continue from this checkpoint: the state was made with other arguments" in str(refused.value)
         assert words in str(refused.value)
     assert sc.found(tmp_path) == before
-    sc.run(joined(spark, streams, tmp_path, places=2), tmp_path)
+    sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
     sc.same(sc.found(tmp_path), streams.wanted())
 
 
@@ -150,8 +150,8 @@ def test_lookups_before_and_after_and_another_device(spark: SparkSession, tmp_pa
     sc.same(sc.found(tmp_path), streams.wanted())
     rows = spark.read.parquet(str(tmp_path / "sink")).collect()
     assert all(row.r_tenfold == 10 * row.r_x and row.what == f"id {row.s_id}" for row in rows)
-    told = sc.counts(query)
-    assert sum(one["device_rows"] for one in told) > 0
+    counts = sc.counts(query)
+    assert sum(one["device_rows"] for one in counts) > 0
 
 
 def test_rate_memory_and_foreach_batch(spark: SparkSession, tmp_path: Path) -> None:
@@ -159,10 +159,10 @@ def test_rate_memory_and_foreach_batch(spark: SparkSession, tmp_path: Path) -> N
         rate = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
         return rate.selectExpr(f"value AS {name}", "timestamp AS ts")
 
-    pairs = ms.window_join(ticking("a"), ticking("b"), on="r.a = s.b", window="1 minute", time="ts", places=2)
+    pairs = ms.window_join(ticking("a"), ticking("b"), on="r.a = s.b", window="1 minute", time="ts", shards=2)
     batches: list[int] = []
     query = pairs.writeStream.foreachBatch(lambda rows, number: batches.append(rows.count())).start()
-    seen = ms.window_join(ticking("a"), ticking("b"), on="r.a = s.b", window="1 minute", time="ts", places=2)
+    seen = ms.window_join(ticking("a"), ticking("b"), on="r.a = s.b", window="1 minute", time="ts", shards=2)
     table = seen.writeStream.format("memory").queryName("millrace_pairs").start()
     try:
         deadline = dt.datetime.now() + dt.timedelta(seconds=90)
@@ -198,7 +198,7 @@ def test_a_socket(spark: SparkSession, tmp_path: Path) -> None:
             text = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
             return text.selectExpr("CAST(value AS INT) AS x", "timestamp_seconds(1000 + CAST(value AS INT)) AS ts")
 
-        pairs = ms.window_join(side(), side(), on="abs(r.x - s.x) <= 1", window="5 seconds", time="ts", places=1)
+        pairs = ms.window_join(side(), side(), on="abs(r.x - s.x) <= 1", window="5 seconds", time="ts", shards=1)
         rows: list[Any] = []
         query = pairs.writeStream.foreachBatch(lambda frame, number: rows.extend(frame.collect())).start()
         deadline = dt.datetime.now() + dt.timedelta(seconds=90)
@@ -215,13 +215,13 @@ def test_a_socket(spark: SparkSession, tmp_path: Path) -> None:
 def test_splits_are_chosen_once(spark: SparkSession, tmp_path: Path) -> None:
     like = spark.range(4000).selectExpr("id % 1000 AS x")
     path = tmp_path / "checkpoint" / "splits.json"
-    first = ms.splits(like, like, on="abs(r.x - s.x) <= 3", places=4, keep=path)
+    first = ms.splits(like, like, on="abs(r.x - s.x) <= 3", shards=4, keep=path)
     assert len(first) == 3
     assert all(abs(a - b) < 100 for a, b in zip(first, (250, 500, 750), strict=True))
     other = spark.range(4000).selectExpr("id AS x")
-    assert ms.splits(other, other, on="abs(r.x - s.x) <= 3", places=4, keep=path) == first
+    assert ms.splits(other, other, on="abs(r.x - s.x) <= 3", shards=4, keep=path) == first
     with pytest.raises(mr.StateError, match="name another file"):
-        ms.splits(like, like, on="abs(r.x - s.x) <= 3", places=5, keep=path)
+        ms.splits(like, like, on="abs(r.x - s.x) <= 3", shards=5, keep=path)
     with pytest.raises(mr.ArgumentError, match="bounds no plain column"):
         ms.splits(like, like, on="r.x + s.x <> 3")
 
@@ -242,8 +242,8 @@ def ticking(spark: SparkSession) -> DataFrame:
         ({"window": "100"}, mr.MillraceError, "seconds"),
         ({"watermark": "mean"}, mr.ArgumentError, "'min', 'max'"),
         ({"on": "r.x = s.missing"}, mr.MillraceError, "missing"),
-        ({"places": 0}, mr.ArgumentError, "places=0"),
-        ({"places": 5000}, mr.ArgumentError, "at most 1000"),
+        ({"shards": 0}, mr.ArgumentError, "shards=0"),
+        ({"shards": 5000}, mr.ArgumentError, "at most 1000"),
         ({"splits": ["a"]}, mr.ArgumentError, "splits"),
         ({"device": "abacus"}, mr.ArgumentError, "abacus"),
     ],
@@ -257,9 +257,9 @@ def test_bad_arguments(spark: SparkSession, change: dict[str, Any], kind: type[E
 def test_bad_frames_and_settings(spark: SparkSession) -> None:
     stream = ticking(spark)
     given: dict[str, Any] = {"on": "r.x = s.x", "window": "1 minute", "time": "ts"}
-    with pytest.raises(mr.ArgumentError, match=r"for two tables there is ms\.join"):
+    with pytest.raises(mr.ArgumentError, match=r"use ms\.join for two tables"):
         ms.window_join(stream, spark.range(3), **given)
-    with pytest.raises(mr.ArgumentError, match="has a watermark on ts already"):
+    with pytest.raises(mr.ArgumentError, match="already has a watermark on ts"):
         ms.window_join(stream.withWatermark("ts", "1 minute"), stream, **given)
     policy = "spark.sql.streaming.multipleWatermarkPolicy"
     spark.conf.set(policy, "max")
@@ -270,9 +270,9 @@ def test_bad_frames_and_settings(spark: SparkSession) -> None:
         spark.conf.unset(policy)
 
 
-def test_explain_tells_of_places(spark: SparkSession) -> None:
+def test_explain_describes_shards(spark: SparkSession) -> None:
     given: dict[str, Any] = {"on": "abs(r.x - s.x) <= 1", "window": "1 minute", "time": "ts", "lateness": "2 seconds"}
-    told = ms.explain(ticking(spark), ticking(spark), **given)
-    assert "store-one: every place sees all rows" in told
-    assert "2,000 ms below the newest row" in told
+    text = ms.explain(ticking(spark), ticking(spark), **given)
+    assert "store-one: every shard sees all rows" in text
+    assert "2,000 ms below the newest row" in text
     assert "splits of r.x were given" in ms.explain(ticking(spark), ticking(spark), splits=[5], **given)

@@ -1,4 +1,4 @@
-"""Devices in tasks: the same rows from each, counted; cards have locks; Spark finds cards by our scripts."""
+"""Devices in tasks: each returns and counts the same rows; cards have locks; our scripts list cards for Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millrace import spark as ms
 from millrace.host.device.contract import DeviceInfo
 from millrace.spark.cluster import discovery
 from millrace.spark.cluster.cards import card_lock
-from millrace.spark.cluster.task import Asked, place_of
+from millrace.spark.cluster.task import DeviceRequest, task_device
 from tests.spark.sessions import GROUP, run_script
 
 pytestmark = GROUP
@@ -88,10 +88,10 @@ def test_a_task_works_on_the_card_that_spark_gave_it(
 ) -> None:
     given = SimpleNamespace(cpus=lambda: 1, resources=lambda: {"gpu": SimpleNamespace(addresses=["3"])})
     monkeypatch.setattr("millrace.spark.cluster.task.TaskContext.get", lambda: given)
-    monkeypatch.setattr("millrace.spark.cluster.task._automatic", lambda: automatic)
-    place = place_of(Asked(device, None, mr.__version__, (("gpu", 2),)))
-    assert place.device == wanted
-    assert place.slots == (1 if wanted == "cpu" else 2)
+    monkeypatch.setattr("millrace.spark.cluster.task._auto_device", lambda: automatic)
+    found = task_device(DeviceRequest(device, None, mr.__version__, (("gpu", 2),)))
+    assert found.name == wanted
+    assert found.slots == (1 if wanted == "cpu" else 2)
 
 
 def test_named_devices_are_never_replaced(sides: tuple[DataFrame, DataFrame]) -> None:
@@ -123,28 +123,28 @@ def compiled_by(spark: SparkSession) -> dict[int, int]:
 def test_workers_compile_nothing_after_the_warm_up(spark: SparkSession, sides: tuple[DataFrame, DataFrame]) -> None:
     index = mr.OrderedIndex(pa.array(range(1000)))
 
-    def work(rows: int) -> None:
+    def run_all(rows: int) -> None:
         frame = spark.range(rows)
         ms.lookup(frame, index, key="id", device="cpu").count()
         for strategy in ("broadcast", "range"):
             ms.join(frame, frame, on="abs(r.id - s.id) <= 1", device="cpu", strategy=strategy).count()
 
-    work(1000)
+    run_all(1000)
     before = compiled_by(spark)
-    work(70_000)
+    run_all(70_000)
     after = compiled_by(spark)
     assert after == {pid: before.get(pid, 0) for pid in after}, "a worker compiled, or a new one did not find the cache"
 
 
-# Places and locks.
+# Task devices and locks.
 
 
-def test_without_spark_a_place_is_the_device_itself() -> None:
-    place = place_of(Asked("cpu", None, mr.__version__))
-    assert (place.device, place.card) == ("cpu", False)
-    assert not place_of(Asked("rtl", None, mr.__version__)).card
+def test_without_spark_a_task_uses_the_device_itself() -> None:
+    found = task_device(DeviceRequest("cpu", None, mr.__version__))
+    assert (found.name, found.card) == ("cpu", False)
+    assert not task_device(DeviceRequest("rtl", None, mr.__version__)).card
     with pytest.raises(mr.StateError, match=r"the driver has 9\.9"):
-        place_of(Asked("cpu", None, "9.9"))
+        task_device(DeviceRequest("cpu", None, "9.9"))
 
 
 HOLD = """
@@ -157,14 +157,14 @@ with card_lock(sys.argv[1], int(sys.argv[2])):
 
 
 def hold(card: str, slots: int, folder: Path) -> subprocess.Popen[str]:
-    """A process that takes a slot, says so, and holds it until it is let go or dies."""
+    """A process that takes a slot, prints that, and holds it until its input ends or it dies."""
     environment = {**os.environ, "MILLRACE_LOCK_DIR": str(folder)}
     command = [sys.executable, "-c", HOLD, card, str(slots)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def said(holder: subprocess.Popen[str], seconds: float) -> bool:
-    """Whether it has the slot, within a time."""
+def has_slot(holder: subprocess.Popen[str], seconds: float) -> bool:
+    """Whether it gets the slot within some seconds."""
     assert holder.stdout is not None
     return bool(select.select([holder.stdout], [], [], seconds)[0])
 
@@ -172,11 +172,11 @@ def said(holder: subprocess.Popen[str], seconds: float) -> bool:
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_card_has_so_many_slots_and_a_dead_process_holds_none(slots: int, tmp_path: Path) -> None:
     holders = [hold("fpga:x/y", slots, tmp_path) for _ in range(slots)]
-    assert all(said(holder, 120) for holder in holders)
+    assert all(has_slot(holder, 120) for holder in holders)
     late = hold("fpga:x/y", slots, tmp_path)
-    assert not said(late, 3), "every slot is taken"
+    assert not has_slot(late, 3), "every slot is taken"
     holders[0].kill()
-    assert said(late, 120), "the system gave the dead one's slot back"
+    assert has_slot(late, 120), "the system released the dead process's slot"
     for holder in (*holders, late):
         holder.communicate()
 
@@ -209,16 +209,16 @@ def chained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run_script("chain.py", str(tmp_path_factory.mktemp("chain")), timeout=600)
 
 
-def test_two_operators_of_a_stage_do_not_wait_for_each_other_s_card(chained: dict[str, Any]) -> None:
+def test_two_operators_of_a_stage_do_not_deadlock_on_a_card(chained: dict[str, Any]) -> None:
     rows, pairs = 5000, 3 * 5000 - 2
     for strategy in ("broadcast", "range"):
         assert chained[f"lookup, {strategy}"] == chained[f"{strategy}, lookup"] == pairs
-        told = chained[f"lookup, {strategy} told"]
-        assert (told["asked"], told["pairs"], told["fallbacks"]) == (rows, pairs, 0)
-        assert told["device_rows"] >= rows
+        report = chained[f"lookup, {strategy} counts"]
+        assert (report["asked"], report["pairs"], report["fallbacks"]) == (rows, pairs, 0)
+        assert report["device_rows"] >= rows
 
 
-def test_a_card_is_closed_before_it_is_given_back(chained: dict[str, Any]) -> None:
+def test_a_card_is_closed_before_it_is_unlocked(chained: dict[str, Any]) -> None:
     everyone, at_once = chained["holders"]
     assert everyone >= 2
     assert at_once == 1, "no process had a handle while another worked"
@@ -228,7 +228,7 @@ def test_a_card_is_closed_before_it_is_given_back(chained: dict[str, Any]) -> No
 # Discovery.
 
 
-def test_the_scripts_tell_spark_what_is_here() -> None:
+def test_the_scripts_list_this_machines_cards() -> None:
     for resource in ("gpu", "fpga"):
         script = ms.discovery_script(resource)
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
@@ -238,7 +238,7 @@ def test_the_scripts_tell_spark_what_is_here() -> None:
         ms.discovery_script("tpu")
 
 
-def test_addresses_are_what_stands_behind_the_colon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_is_the_part_after_the_colon(monkeypatch: pytest.MonkeyPatch) -> None:
     infos = [
         DeviceInfo("cpu", "cpu", True, ""),
         DeviceInfo("opencl:0", "opencl-gpu", True, ""),

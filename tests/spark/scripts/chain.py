@@ -1,4 +1,4 @@
-"""A lookup and a join on one card in one stage: two Python workers of one task, which must not wait for each other.
+"""A lookup and a join on one card in one stage: two Python workers of one task that must not deadlock.
 
 `chain.py FOLDER`: where the card (`tests.spark.card`) keeps its log and its locks.
 """
@@ -29,18 +29,18 @@ def main() -> None:
     frame = spark.range(0, ROWS, 1, 2).selectExpr("id AS x")
     looked = ms.lookup(frame, index, key="x", device="card")
     on = "abs(r.x - s.x) <= 1"
-    told: dict[str, object] = {}
+    report: dict[str, object] = {}
     for strategy in ("broadcast", "range"):
         metrics = ms.Metrics()
         pairs = ms.join(looked, frame, on=on, strategy=strategy, device="card", metrics=metrics)
-        told[f"lookup, {strategy}"] = pairs.where("r_value = r_x").count()
-        told[f"lookup, {strategy} told"] = metrics.get
+        report[f"lookup, {strategy}"] = pairs.where("r_value = r_x").count()
+        report[f"lookup, {strategy} counts"] = metrics.get
         after = ms.lookup(ms.join(frame, frame, on=on, strategy=strategy, device="card"), index, "r_x", device="card")
-        told[f"{strategy}, lookup"] = after.where("value = r_x").count()
-    told["holders"] = card.holders((folder / "log").read_text())
-    told["left open"] = card.left_open((folder / "log").read_text())
+        report[f"{strategy}, lookup"] = after.where("value = r_x").count()
+    report["holders"] = card.holders((folder / "log").read_text())
+    report["left open"] = card.left_open((folder / "log").read_text())
     spark.stop()
-    print(json.dumps(told))  # noqa: T201 - what the test reads
+    print(json.dumps(report))  # noqa: T201 - what the test reads
 
 
 if __name__ == "__main__":

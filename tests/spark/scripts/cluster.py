@@ -1,6 +1,6 @@
-"""Jobs on two executor processes (`local-cluster`), with a GPU as Spark hands it out and a card that only one may have.
+"""Jobs on two executor processes (`local-cluster`), with a GPU that Spark assigns and a card for one task at a time.
 
-`cluster.py FOLDER`: the folder has been made by `tests.spark.card.install`.
+`cluster.py FOLDER`: the folder in which `tests.spark.card.install` installs the card.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ROWS = 60_000
 
 
 def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Which device each task would take."""
+    """The device of each task."""
     from millrace import __version__
-    from millrace.spark.cluster.task import Asked, place_of
+    from millrace.spark.cluster.task import DeviceRequest, task_device
 
     for _ in batches:
         pass
-    place = place_of(Asked("opencl", None, __version__, (("gpu", 2),)))
-    told = f"{place.device} {place.card} {place.slots}"
-    yield pa.record_batch([pa.array([told])], names=["told"])
+    device = task_device(DeviceRequest("opencl", None, __version__, (("gpu", 2),)))
+    report = f"{device.name} {device.card} {device.slots}"
+    yield pa.record_batch([pa.array([report])], names=["report"])
 
 
 def main() -> None:
@@ -50,21 +50,21 @@ def main() -> None:
         spark__executor__resource__gpu__discoveryScript=str(script),
         spark__task__resource__gpu__amount="0.5",
     )
-    asked = spark.range(0, 8, 1, 8).mapInArrow(where, "told string").collect()
-    told: dict[str, object] = {"places": sorted({row.told for row in asked})}
+    reports = spark.range(0, 8, 1, 8).mapInArrow(where, "report string").collect()
+    report: dict[str, object] = {"devices": sorted({row.report for row in reports})}
     drawn = draw(5)
     r, s = (spark.createDataFrame(table) for table in (drawn.r, drawn.s))
-    told["joins"] = {
+    report["joins"] = {
         strategy: found(ms.join(r, s, on=drawn.on, how="left", strategy=strategy, device="cpu")) == drawn.wanted("left")
         for strategy in ("broadcast", "grid")
     }
-    told["opencl"] = _counts(spark, "opencl")
-    told["card"] = _counts(spark, "card")
-    told["holders"] = card.holders((folder / "log").read_text())
+    report["opencl"] = _counts(spark, "opencl")
+    report["card"] = _counts(spark, "card")
+    report["holders"] = card.holders((folder / "log").read_text())
     index = mr.OrderedIndex(pa.array(range(1000)), pa.array(range(1000)))
-    told["lookup"] = ms.lookup(spark.range(0, 2000, 1, 4), index, key="id").where("value = id").count()
+    report["lookup"] = ms.lookup(spark.range(0, 2000, 1, 4), index, key="id").where("value = id").count()
     spark.stop()
-    print(json.dumps(told))  # noqa: T201 - what the test reads
+    print(json.dumps(report))  # noqa: T201 - what the test reads
 
 
 def _counts(spark: object, device: str) -> dict[str, int]:

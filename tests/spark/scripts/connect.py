@@ -23,7 +23,7 @@ def window_join(spark: SparkSession, folder: Path) -> bool:
     streams = sc.draw(1, batches=2, rows=60)
     sc.write(streams, folder)
     r, s = (sc.read(spark, folder, side) for side in "rs")
-    sc.run(ms.window_join(r, s, **streams.arguments(), places=2, device="cpu"), folder)
+    sc.run(ms.window_join(r, s, **streams.arguments(), shards=2, device="cpu"), folder)
     return sc.found(folder) == streams.wanted()
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     frame = spark.range(10)
     metrics = ms.Metrics()
     looked = ms.lookup(frame, {"a": (index, "id"), "b": (str(folder / "saved.index"), "id")}, metrics=metrics)
-    told: dict[str, object] = {
+    report: dict[str, object] = {
         "kind": type(spark).__module__,
         "lookup": [[row.a, row.b] for row in looked.orderBy("id").collect()],
         "lookup_metrics": metrics.get,
@@ -47,15 +47,15 @@ def main() -> None:
         for how, strategy in (("inner", "broadcast"), ("left", "grid"), ("anti", "auto")):
             rows = ms.join(r, s, on=drawn.on, how=how, strategy=strategy, device="cpu")
             joins[f"{seed} {how} {strategy}"] = found(rows) == drawn.wanted(how)
-    told["joins"] = joins
+    report["joins"] = joins
     counted = ms.Metrics()
     band = ms.join(frame, frame, on="abs(r.id - s.id) <= 1", strategy="range", device="cpu", metrics=counted)
-    told["pairs"], told["counted"] = band.count(), counted.get
+    report["pairs"], report["counted"] = band.count(), counted.get
     stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
-    told["stream"] = ms.lookup(stream, index, key="value", into="found").isStreaming
-    told["window_join"] = window_join(spark, folder / "streams")
+    report["stream"] = ms.lookup(stream, index, key="value", into="found").isStreaming
+    report["window_join"] = window_join(spark, folder / "streams")
     spark.stop()
-    print(json.dumps(told))  # noqa: T201 - what the test reads
+    print(json.dumps(report))  # noqa: T201 - what the test reads
 
 
 if __name__ == "__main__":

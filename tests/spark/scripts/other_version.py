@@ -16,7 +16,7 @@ from millrace import spark as ms
 from tests.spark.sessions import local_session
 
 
-def told(call: Callable[[], Any]) -> dict[str, str]:
+def error_of(call: Callable[[], Any]) -> dict[str, str]:
     try:
         call()
     except Exception as error:
@@ -29,8 +29,8 @@ def errors() -> dict[str, dict[str, str]]:
     spark = local_session(spark__python__daemon__module="tests.spark.scripts.other_daemon")
     frame = spark.range(4)
     found = {
-        "lookup": told(lambda: ms.lookup(frame, mr.OrderedIndex(pa.array([1, 2])), key="id")),
-        "join": told(lambda: ms.join(frame, frame, on="r.id = s.id")),
+        "lookup": error_of(lambda: ms.lookup(frame, mr.OrderedIndex(pa.array([1, 2])), key="id")),
+        "join": error_of(lambda: ms.join(frame, frame, on="r.id = s.id")),
     }
     spark.stop()
     return found

@@ -1,4 +1,4 @@
-"""A place of a streaming join, without Spark: pairs by a brute-force oracle, state, caches older and newer than it."""
+"""A shard of a streaming join, without Spark: pairs by a brute-force oracle, state, older and newer caches."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.spark.cluster.task import Asked, Place
+from millrace.spark.cluster.task import DeviceRequest, TaskDevice
 from millrace.spark.stream import run_cache, run_files, state, task
-from millrace.spark.stream.packed_batches import _murmur, place_keys
+from millrace.spark.stream.packed_batches import _murmur, shard_keys
 from millrace.spark.stream.plan import Side, StreamPlan
-from millrace.spark.stream.state import Manifest, Run, read_manifest, to_merge
-from millrace.spark.stream.task import Batch, Share
+from millrace.spark.stream.state import Manifest, StoredRun, read_manifest, to_merge
+from millrace.spark.stream.task import ShardBatch, ShardInput
 from millrace.state.manifest import unseal
 
-CPU = Place("cpu", False, 1, 1)
+CPU = TaskDevice("cpu", False, 1, 1)
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.int64())])
 Pairs = Counter[tuple[int, int]]
 
@@ -48,13 +48,13 @@ class Memory:
     def keep(self, manifest: bytes) -> None:
         self.stored = manifest
 
-    def add(self, run: Run, data: bytes) -> None:
+    def add(self, run: StoredRun, data: bytes) -> None:
         self.runs[run.name] = data, run.rows
 
-    def remove(self, run: Run) -> None:
+    def remove(self, run: StoredRun) -> None:
         del self.runs[run.name]
 
-    def wake(self, before: int | None, at: int | None) -> None:
+    def set_timer(self, before: int | None, at: int | None) -> None:
         assert before == self.timer
         self.timer = at
 
@@ -65,7 +65,7 @@ class Memory:
 def plan(after: int = 100, before: int = 60, on: str = "abs(r.x - s.x) <= 2", **arguments: str) -> StreamPlan:
     side = Side(SCHEMA, "ts", ("x",), ("x",))
     given = tuple(sorted({"on": on, **arguments}.items()))
-    return StreamPlan(on, side, side, after, before, True, Asked("cpu", None, mr.__version__), given)
+    return StreamPlan(on, side, side, after, before, True, DeviceRequest("cpu", None, mr.__version__), given)
 
 
 def rows(rng: Random, number: int, count: int, start: int, stop: int) -> pa.Table:
@@ -79,14 +79,14 @@ def rows(rng: Random, number: int, count: int, start: int, stop: int) -> pa.Tabl
     )
 
 
-def whole(side: str, table: pa.Table) -> Share:
-    return Share(side, table, (0, table.num_rows), (0, table.num_rows))
+def own_rows(side: str, table: pa.Table) -> ShardInput:
+    return ShardInput(side, table, (0, table.num_rows), (0, table.num_rows))
 
 
-def step(joined: StreamPlan, store: Memory, watermark: int, *shares: Share) -> tuple[Pairs, dict[str, int]]:
-    batch = Batch(joined, store, CPU, watermark)
+def step(joined: StreamPlan, store: Memory, watermark: int, *inputs: ShardInput) -> tuple[Pairs, dict[str, int]]:
+    batch = ShardBatch(joined, store, CPU, watermark)
     pairs: Pairs = Counter()
-    for table in batch.meet(shares):
+    for table in batch.join(inputs):
         pairs.update(zip(table["r_id"].to_pylist(), table["s_id"].to_pylist(), strict=True))
     assert set(store.runs) == read_manifest(store.stored, dict(joined.arguments)).names()
     return pairs, batch.counts()
@@ -100,39 +100,39 @@ def oracle(r: list[dict[str, Any]], s: list[dict[str, Any]], after: int, before:
 
 @pytest.fixture(autouse=True)
 def empty_cache() -> Iterator[None]:
-    run_cache._mine().clear()
+    run_cache._entries().clear()
     yield
-    run_cache._mine().clear()
+    run_cache._entries().clear()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_pairs_are_those_of_brute_force(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task, "LEAST_CUT", 16)
-    monkeypatch.setattr(task, "TOGETHER", (0, 1 << 19)[seed % 2])
+    monkeypatch.setattr(task, "MIN_CUT_ROWS", 16)
+    monkeypatch.setattr(task, "COMBINED_ROWS", (0, 1 << 19)[seed % 2])
     rng = Random(seed)
     joined, store, number, watermark = plan(rng.choice([0, 30, 200]), rng.choice([0, 30, 200])), Memory(), 0, 0
     kept: dict[str, list[dict[str, Any]]] = {"r": [], "s": []}
     pairs: Pairs = Counter()
-    late = told = 0
+    late = counted = 0
     for batch in range(12):
-        shares = []
+        inputs = []
         for side in "rs":
             count = rng.randrange(80)
             table = rows(rng, number, count, max(1, batch * 50 - 160), batch * 50 + rng.choice([50, 600]))
             number += count
-            shares.append(whole(side, table))
+            inputs.append(own_rows(side, table))
             fine = [row for row in table.to_pylist() if row["ts"] >= watermark]
             late += count - len(fine)
             kept[side] += fine
-        found, counts = step(joined, store, watermark, *shares)
+        found, counts = step(joined, store, watermark, *inputs)
         pairs += found
-        told += counts["r_late"] + counts["s_late"]
+        counted += counts["r_late"] + counts["s_late"]
         watermark = max(watermark, batch * 50 - 40)
     assert pairs == oracle(kept["r"], kept["s"], joined.after, joined.before)
-    assert told == late > 0
+    assert counted == late > 0
 
 
-def test_dealt_rows_meet_once() -> None:
+def test_broadcast_rows_match_once() -> None:
     rng, joined, stores = Random(1), plan(), [Memory() for _ in range(3)]
     pairs: Pairs = Counter()
     everything: dict[str, list[dict[str, Any]]] = {"r": [], "s": []}
@@ -140,7 +140,7 @@ def test_dealt_rows_meet_once() -> None:
         tables = {side: rows(rng, 1000 * batch + (500 if side == "s" else 0), 90, 1, 300) for side in "rs"}
         for at, store in enumerate(stores):
             own = (30 * at, 30 * at + 30)
-            found, counts = step(joined, store, 0, *(Share(side, tables[side], own, own) for side in "rs"))
+            found, counts = step(joined, store, 0, *(ShardInput(side, tables[side], own, own) for side in "rs"))
             pairs += found
             assert counts["r_rows"] == 30
             assert counts["s_held"] == 30 * (batch + 1)
@@ -149,18 +149,18 @@ def test_dealt_rows_meet_once() -> None:
     assert pairs == oracle(everything["r"], everything["s"], joined.after, joined.before)
 
 
-def test_dead_runs_leave_by_rows_and_by_timer() -> None:
+def test_dead_runs_are_removed_by_rows_and_by_timer() -> None:
     rng, joined, store = Random(2), plan(after=100, before=60), Memory()
-    step(joined, store, 0, whole("r", rows(rng, 0, 50, 1000, 1010)), whole("s", rows(rng, 50, 50, 1000, 1010)))
+    step(joined, store, 0, own_rows("r", rows(rng, 0, 50, 1000, 1010)), own_rows("s", rows(rng, 50, 50, 1000, 1010)))
     assert store.rows() == 100
     newest = max(run.high for run in read_manifest(store.stored, dict(joined.arguments)).of("s"))
     assert store.timer == newest + 60 + 1
-    batch = Batch(joined, store, CPU, newest + 60 + 1)
-    batch.wake()
+    batch = ShardBatch(joined, store, CPU, newest + 60 + 1)
+    batch.expire()
     assert batch.counts()["s_expired"] == 50
     assert batch.counts()["r_held"] == store.rows() == 50
     assert run_cache.cached() == frozenset(store.runs)
-    _, counts = step(joined, store, 2000, whole("r", rows(rng, 200, 1, 2000, 2001)))
+    _, counts = step(joined, store, 2000, own_rows("r", rows(rng, 200, 1, 2000, 2001)))
     assert counts["r_expired"] == 50
     assert store.rows() == 1
 
@@ -171,7 +171,7 @@ def test_small_runs_are_merged_and_written_seldom() -> None:
     most = 0
     for batch in range(1200):
         table = rows(rng, batch * 10, 10, 1000 + batch * 10, 1010 + batch * 10)
-        _, counts = step(joined, store, max(0, batch * 10 - 10), whole("r", table))
+        _, counts = step(joined, store, max(0, batch * 10 - 10), own_rows("r", table))
         if batch >= 600:
             written, own = written + counts["written"], own + len(state.pack_rows(table))
         most = max(most, len(store.runs))
@@ -182,7 +182,7 @@ def test_small_runs_are_merged_and_written_seldom() -> None:
 def test_rows_that_cannot_match_are_counted_and_not_kept() -> None:
     table = pa.table({"id": [1, 2, 3, 4], "ts": [None, 100, 100, 5], "x": [1, None, 3, 4]}, schema=SCHEMA)
     joined, store = plan(), Memory()
-    _, counts = step(joined, store, 50, whole("r", table))
+    _, counts = step(joined, store, 50, own_rows("r", table))
     assert {name: counts[f"r_{name}"] for name in ("rows", "null_times", "null_keys", "late", "held")} == {
         "rows": 4,
         "null_times": 1,
@@ -197,18 +197,18 @@ def test_a_task_run_again_meets_an_older_or_a_newer_cache() -> None:
     store, checkpoints, outputs = Memory(), [], []
     batches = [
         [
-            whole(side, rows(rng, 1000 * n + (500 if side == "s" else 0), 40, 100 * n + 1, 100 * n + 100))
+            own_rows(side, rows(rng, 1000 * n + (500 if side == "s" else 0), 40, 100 * n + 1, 100 * n + 100))
             for side in "rs"
         ]
         for n in range(10)
     ]
-    for number, shares in enumerate(batches):
+    for number, inputs in enumerate(batches):
         checkpoints.append(store.copy())
-        outputs.append(step(joined, store, max(0, 100 * number - 50), *shares)[0])
+        outputs.append(step(joined, store, max(0, 100 * number - 50), *inputs)[0])
     for number in (9, 2, 5, 0, 7):  # each on a worker whose cache is ahead of it or behind it
         again = checkpoints[number].copy()
         assert step(joined, again, max(0, 100 * number - 50), *batches[number])[0] == outputs[number]
-        names = {name for _, owner, name in run_cache._mine() if owner == _owner(again)}
+        names = {name for _, owner, name in run_cache._entries() if owner == _owner(again)}
         assert names == set(again.runs), "pruned to the manifest"
 
 
@@ -217,11 +217,11 @@ def _owner(store: Memory) -> str:
     return str(unseal(state.KIND, state.FORMAT, store.stored)["owner"])
 
 
-def test_the_cache_holds_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cache, "MOST_BYTES", 3000)
+def test_the_cache_is_limited_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_cache, "MAX_BYTES", 3000)
     rng, joined = Random(5), plan()
     for number in range(5):
-        step(joined, Memory(), 0, whole("r", rows(rng, number, 50, 1, 100)))
+        step(joined, Memory(), 0, own_rows("r", rows(rng, number, 50, 1, 100)))
     assert 1 <= len(run_cache.cached()) <= 3
 
 
@@ -235,23 +235,24 @@ def test_the_cache_holds_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) ->
 def test_other_arguments_are_refused(change: dict[str, str], words: str) -> None:
     given: dict[str, Any] = {"on": "abs(r.x - s.x) <= 2", **change}
     store = Memory()
-    step(plan(), store, 0, whole("r", rows(Random(6), 0, 5, 1, 9)))
-    with pytest.raises(mr.StateError, match=f"cannot be gone on with: .*{words}.*new checkpoint location"):
-        Batch(plan(**given), store, CPU, 0)
+    step(plan(), store, 0, own_rows("r", rows(Random(6), 0, 5, 1, 9)))
+    message = f"cannot continue from this checkpoint: .*{words}.*new checkpoint location"
+    with pytest.raises(mr.StateError, match=message):
+        ShardBatch(plan(**given), store, CPU, 0)
 
 
 def test_another_version_and_altered_runs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     store, joined = Memory(), plan()
-    step(joined, store, 0, whole("r", rows(Random(7), 0, 5, 1, 9)))
-    run_cache._mine().clear()
+    step(joined, store, 0, own_rows("r", rows(Random(7), 0, 5, 1, 9)))
+    run_cache._entries().clear()
     name, (data, count) = next(iter(store.runs.items()))
     for changed, words in (({}, "missing"), ({name: (data[:-8] + b"altered.", count)}, "altered")):
         store.runs = changed
         with pytest.raises(mr.StateError, match=words):
-            step(joined, store, 0, whole("s", rows(Random(8), 9, 5, 1, 9)))
-    monkeypatch.setattr(state, "FORMAT", 2)
-    with pytest.raises(mr.StateError, match="the state has format 1; this version of millrace reads format 2"):
-        Batch(joined, store, CPU, 0)
+            step(joined, store, 0, own_rows("s", rows(Random(8), 9, 5, 1, 9)))
+    monkeypatch.setattr(state, "FORMAT", 3)
+    with pytest.raises(mr.StateError, match="the state has format 2; this version of millrace reads format 3"):
+        ShardBatch(joined, store, CPU, 0)
 
 
 def test_manifests_come_back_as_they_were() -> None:
@@ -261,52 +262,52 @@ def test_manifests_come_back_as_they_were() -> None:
 
 
 def test_runs_are_merged_by_level_and_span() -> None:
-    runs = tuple(Run(f"{i}-x", "r", 10, i * 10, i * 10 + 9) for i in range(9))
+    runs = tuple(StoredRun(f"{i}-x", "r", 10, i * 10, i * 10 + 9) for i in range(9))
     assert [len(group) for group in to_merge(runs, 1000)] == [4, 4]
     assert list(to_merge(runs, 100)) == []
-    mixed = (*runs[:3], Run("9-x", "r", 10, 90, 99, level=1))
+    mixed = (*runs[:3], StoredRun("9-x", "r", 10, 90, 99, level=1))
     assert list(to_merge(mixed, 10_000)) == []
 
 
 def test_times_near_the_ends_of_64_bits() -> None:
     joined = plan(after=2**62, before=2**62)
     ends = np.array([-(2**63), 2**63 - 1, 0])
-    assert joined.near(ends, ends[::-1].copy()).tolist() == [False, True, False]
+    assert joined.within_window(ends, ends[::-1].copy()).tolist() == [False, True, False]
 
 
-def test_keys_of_places_are_dealt_out_evenly() -> None:
-    keys = np.array(place_keys(8))
+def test_keys_of_shards_are_distributed_evenly() -> None:
+    keys = np.array(shard_keys(8))
     for partitions in (1, 2, 4, 8, 200):
         assert (_murmur(keys) % partitions).tolist() == [i % partitions for i in range(8)]
     assert _murmur(np.array([0, 1])).tolist() == [933211791, -559580957], "as spark.sql('SELECT hash(0), hash(1)') says"
 
 
-def test_a_worker_borrows_the_runs_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},elsewhere")
+def test_a_worker_reads_the_run_files_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},other")
     rng, joined, store = Random(9), plan(after=400, before=400), Memory()
-    batches = [whole(side, rows(rng, n, 40, 1, 100)) for n, side in ((0, "r"), (100, "s"), (200, "r"))]
+    batches = [own_rows(side, rows(rng, n, 40, 1, 100)) for n, side in ((0, "r"), (100, "s"), (200, "r"))]
     step(joined, store, 0, batches[0])
     missing = store.copy()
     missing.run = lambda name: pytest.fail(f"{name} was read from the store")  # type: ignore[method-assign]
-    run_cache._mine().clear()  # as on a worker that has never seen this place
-    borrowed, _ = step(joined, missing, 0, batches[1])
+    run_cache._entries().clear()  # as on a worker that has never seen this shard
+    fetched, _ = step(joined, missing, 0, batches[1])
     for path in tmp_path.glob("millrace-runs/*/*"):
         path.unlink()
-    run_cache._mine().clear()  # and on another machine: what is not there is read, and lent
-    assert step(joined, store, 0, batches[1])[0] == borrowed
-    assert borrowed == oracle(batches[0].rows.to_pylist(), batches[1].rows.to_pylist(), 400, 400)
+    run_cache._entries().clear()  # and on another machine: missing runs are read from the store, and published
+    assert step(joined, store, 0, batches[1])[0] == fetched
+    assert fetched == oracle(batches[0].rows.to_pylist(), batches[1].rows.to_pylist(), 400, 400)
     step(joined, store, 0, batches[2])
-    lent = {path.name for path in tmp_path.glob(f"millrace-runs/*-{_owner(store)}/*")}
-    assert lent == set(store.runs), "pruned to the manifest"
+    published = {path.name for path in tmp_path.glob(f"millrace-runs/*-{_owner(store)}/*")}
+    assert published == set(store.runs), "pruned to the manifest"
 
 
-def test_lent_files_take_no_more_room_than_they_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_files_are_limited_in_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    monkeypatch.setattr(run_files, "MOST_BYTES", 3000)
+    monkeypatch.setattr(run_files, "MAX_BYTES", 3000)
     rng, joined = Random(10), plan()
     for number in range(5):
-        step(joined, Memory(), 0, whole("r", rows(rng, number, 50, 1, 100)))
+        step(joined, Memory(), 0, own_rows("r", rows(rng, number, 50, 1, 100)))
     sizes = [path.stat().st_size for path in tmp_path.glob("millrace-runs/*/*")]
     assert 1 <= len(sizes) <= 3
     assert sum(sizes) <= 3000
-    assert run_files.borrow("nobody", "nothing") is None
+    assert run_files.fetch("nobody", "nothing") is None

@@ -12,7 +12,7 @@ from millrace.spark.tools import bench
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
-SHORT = Effort(repeats=1, slice_seconds=0.01, most_seconds=1.0)
+SHORT = Effort(repeats=1, slice_seconds=0.01, max_seconds=1.0)
 
 
 def test_cases_run_and_agree(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ def test_the_demo_runs_and_keeps_its_result(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "millrace.cli", "demo", "--spark", "--rows", "5000", "--out", "kept"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads((tmp_path / "kept/demo.json").read_text())
-    assert told["identical"]
-    assert told["accounted"]
-    runs = {run["device"].partition(":")[0]: run for run in told["runs"]}
+    report = json.loads((tmp_path / "kept/demo.json").read_text())
+    assert report["identical"]
+    assert report["accounted"]
+    runs = {run["device"].partition(":")[0]: run for run in report["runs"]}
     assert {"cpu", "opencl", "rtl"} <= set(runs)
     assert runs["rtl"]["device_cycles"] > 0
     assert runs["rtl"]["rows"] == 2 * 5000 // demo.SLICE
@@ -61,14 +61,14 @@ PAIRS = pa.table({"r_n": [1, 2]})
     ("change", "rows", "words"),
     [
         ({}, PAIRS, None),
-        ({}, PAIRS.slice(1), "gives other rows"),
-        ({"device_rows": 8}, PAIRS, "its counters tell of 8 rows"),
+        ({}, PAIRS.slice(1), "returns other rows"),
+        ({"device_rows": 8}, PAIRS, "its counters show 8 rows"),
         ({"pairs": 1}, PAIRS, "reports 2 pairs of 14 rows"),
         ({"given": 15}, PAIRS, "reports 2 pairs of 14 rows"),
-        ({"fallbacks": 1}, PAIRS, "its counters tell"),
+        ({"fallbacks": 1}, PAIRS, "its counters show"),
     ],
 )
 def test_what_is_wrong_is_a_fault(change: dict[str, int], rows: pa.Table, words: str | None) -> None:
     counts: dict[str, Any] = {**COUNTS, "pairs": 2, "fallbacks": 0, **change}
-    faults = demo._faults(demo._judged(counts, PAIRS, rows))
+    faults = demo._faults(demo._evaluate(counts, PAIRS, rows))
     assert (faults == []) if words is None else words in faults[0]

@@ -1,1 +1,1 @@
-"""The peers: the same joins by other tools, each as a `Session` (streams) or a `Joiner` (tables), and yardsticks."""
+"""The peers: the same joins in other tools, as a `Session` (streams) or a `Joiner` (tables), and yardsticks."""

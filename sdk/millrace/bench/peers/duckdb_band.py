@@ -1,4 +1,4 @@
-"""What the DuckDB peers share: the SQL of a band join, in DuckDB's own way or as a careful user rewrites it."""
+"""Shared by the DuckDB peers: the SQL of a band join, as a range predicate or as an equality join on buckets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millrace.bench.harness import PeerMissing
 
 
 def import_duckdb() -> ModuleType:
-    """The module, or what is to be done about it."""
+    """The module; `PeerMissing` with the install command if it is missing."""
     try:
         import duckdb
     except ImportError as error:
@@ -19,8 +19,8 @@ def import_duckdb() -> ModuleType:
 def band_query(tables: tuple[str, str], columns: list[str], eps: int, buckets: bool) -> str:
     """Pairs of two tables with `seq`, `x` and `v`, the first r and the second s, whose x differ by at most eps.
 
-    Without `buckets` a range predicate, for which DuckDB takes its IEJoin. With them a hash join on parts of the key's
-    domain as wide as the band: r's rows go into the one or two parts that their bands touch.
+    Without `buckets`: a range predicate, for which DuckDB uses its IEJoin. With `buckets`: a hash join on parts of the
+    key domain as wide as the band; a row of r is copied to the one or two parts that its band overlaps.
     """
     wanted = ", ".join(f"{name[0]}.{name[2:]} AS {name}" for name in columns)
     band = f"s.x BETWEEN r.x - {eps} AND r.x + {eps}"

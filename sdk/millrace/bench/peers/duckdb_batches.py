@@ -1,7 +1,7 @@
-"""Peer `duckdb`: micro-batches; each batch is joined with the other window by a range predicate (it takes its IEJoin).
+"""Peer `duckdb`: micro-batches; each batch is joined with the other window by a range predicate (IEJoin).
 
-`duckdb-buckets` is the same by a hash join on parts of the domain. The window is an Arrow table that DuckDB scans in
-place: as fast as a table of its own, and nothing is to be deleted.
+`duckdb-buckets` uses a hash join on parts of the domain. The window is an Arrow table that DuckDB scans in place: as
+fast as a DuckDB table, and expired rows need no deletion.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import pyarrow as pa
 
 from millrace.bench.harness import Answer
 from millrace.bench.peers.duckdb_band import band_query, import_duckdb
-from millrace.bench.peers.windows import ArrivalWindow, newcomer
+from millrace.bench.peers.windows import ArrivalWindow, pushed_side
 from millrace.bench.workload import Rows, Turn, Workload, answer_columns
 
 
 class DuckdbSession:
-    """An in-memory DuckDB with all cores."""
+    """An in-memory DuckDB that uses all cores."""
 
     def __init__(self, workload: Workload, buckets: bool = False) -> None:
-        """Connects; windows are empty."""
+        """Connect; the windows are empty."""
         self._payload = workload.output == "pairs"
         columns = answer_columns(workload.output)
-        # By the newcomer's side.
+        # One query per side of the new batch.
         self._queries = tuple(
             band_query(tables, columns, workload.eps, buckets) for tables in (("batch", "held"), ("held", "batch"))
         )
@@ -29,16 +29,16 @@ class DuckdbSession:
         self._connection = import_duckdb().connect(":memory:")
 
     def fill(self, r: Rows, s: Rows) -> None:
-        """Keep the rows."""
+        """Store the rows."""
         self._windows[0].append(r)
         self._windows[1].append(s)
 
     def prepare(self, turn: Turn) -> tuple[int, Rows]:
-        """The batch as it is."""
-        return newcomer(turn)
+        """The batch without conversion."""
+        return pushed_side(turn)
 
     def push(self, prepared: tuple[int, Rows]) -> pa.Table:
-        """One SQL join, then the batch goes into its window."""
+        """Run one SQL join, then append the batch to its window."""
         side, rows = prepared
         own, other = self._windows[side], self._windows[1 - side]
         self._connection.register("batch", self._table(own.next_batch(rows)))
@@ -48,7 +48,7 @@ class DuckdbSession:
         return result
 
     def answer(self, result: pa.Table) -> Answer:
-        """The columns as selected."""
+        """The selected columns."""
         return {name: result.column(name).to_numpy() for name in result.column_names}
 
     def close(self) -> None:

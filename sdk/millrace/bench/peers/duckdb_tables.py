@@ -1,4 +1,4 @@
-"""Peer `duckdb` of `mr.join`: two tables of DuckDB's own, one SQL join, the result as an Arrow table."""
+"""Peer `duckdb` of `mr.join`: two DuckDB tables, one SQL join, the result as an Arrow table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from millrace.bench.tables import COLUMNS, Tables
 
 
 class DuckdbTables:
-    """An in-memory DuckDB with all cores."""
+    """An in-memory DuckDB that uses all cores."""
 
     def __init__(self, tables: Tables, buckets: bool = False) -> None:
-        """Copies the rows into DuckDB."""
+        """Copy the rows into DuckDB."""
         self._duckdb = import_duckdb()
         self._connection = self._duckdb.connect(":memory:")
         self._query = band_query(("r_rows", "s_rows"), COLUMNS, tables.workload.eps, buckets)
@@ -24,14 +24,14 @@ class DuckdbTables:
             self._connection.unregister("given")
 
     def run(self) -> pa.Table:
-        """One query."""
+        """Run the query."""
         try:
             return self._connection.sql(self._query).to_arrow_table()
         except self._duckdb.OutOfMemoryException as error:
             raise MemoryError(str(error)) from error
 
     def answer(self, result: pa.Table) -> Answer:
-        """The columns as selected."""
+        """The selected columns."""
         return {name: result.column(name).to_numpy() for name in COLUMNS}
 
     def close(self) -> None:

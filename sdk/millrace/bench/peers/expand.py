@@ -1,4 +1,4 @@
-"""What the NumPy peers share: runs of positions written out one by one."""
+"""Shared by the NumPy peers: expands ranges into single positions."""
 
 from __future__ import annotations
 

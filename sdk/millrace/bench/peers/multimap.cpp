@@ -1,8 +1,8 @@
 // The peer of index="btree": a band join of two streams over std::multimap, one tuple at a time.
 //
-// For each tuple in order of arrival: expire what has left the other side's window (erased through stored iterators),
-// walk the other side's tree over [x - eps, x + eps], sort the partners found by their number, append the pairs, insert.
-// Output vectors keep their capacity from push to push and are read in place. Keys are int64; bounds saturate.
+// For each tuple in order of arrival: erase the other side's expired tuples (through stored iterators), scan the other
+// side's tree over [x - eps, x + eps], sort the partners found by seq, append the pairs, insert the tuple. Output vectors
+// keep their capacity between pushes and are read in place. Keys are int64; bounds saturate.
 
 #include <algorithm>
 #include <cstdint>
@@ -68,14 +68,14 @@ void *multimap_open(std::int64_t window, std::int64_t eps) {
 
 void multimap_close(void *join) { delete static_cast<Join *>(join); }
 
-// Puts tuples into a side's window without looking for partners.
+// Inserts tuples into a side's window without searching partners.
 void multimap_fill(void *handle, int side, const std::int64_t *keys, std::int64_t rows) {
     Join &join = *static_cast<Join *>(handle);
     for (std::int64_t i = 0; i < rows; ++i) join.sides[side].insert(keys[i]);
     join.sides[side].expire(join.window);
 }
 
-// Takes tuples in the order given (0: the next r, 1: the next s); returns how many pairs they completed.
+// Pushes tuples in the given order (0: the next r, 1: the next s); returns the number of pairs.
 std::int64_t multimap_push(void *handle, const std::int64_t *r, const std::int64_t *s, const std::uint8_t *order,
                            std::int64_t rows) {
     Join &join = *static_cast<Join *>(handle);

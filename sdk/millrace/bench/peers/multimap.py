@@ -1,4 +1,4 @@
-"""Peer `multimap`: the per-tuple join on two `std::multimap`, in C++ compiled with -O3 (`multimap.cpp`)."""
+"""Peer `multimap`: the tuple-at-a-time join on two `std::multimap`, in C++ compiled with -O3 (`multimap.cpp`)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _library() -> ctypes.CDLL:
 
 
 class MultimapSession:
-    """The C++ join, given whole turns: no Python runs between two tuples."""
+    """The C++ join; it gets complete turns, so no Python runs between two tuples."""
 
     def __init__(self, workload: Workload) -> None:
-        """Compiles and loads the library; windows are empty."""
+        """Compile and load the library; the windows are empty."""
         self._library = _library()
         self._handle: int | None = self._library.multimap_open(workload.window, workload.eps)
 
@@ -44,17 +44,17 @@ class MultimapSession:
             self._library.multimap_fill(self._handle, side, rows.x, len(rows))
 
     def prepare(self, turn: Turn) -> Turn:
-        """The arrays as they are."""
+        """The arrays without conversion."""
         return turn
 
     def push(self, prepared: Turn) -> tuple[Longs, Longs]:
-        """All tuples in order; the pairs are views of the C++ vectors."""
+        """Push all tuples in order; the pairs are views of the C++ vectors."""
         turn, library = prepared, self._library
         rows = library.multimap_push(self._handle, turn.r.x, turn.s.x, turn.order, len(turn))
         return self._column(0, rows), self._column(1, rows)
 
     def answer(self, result: tuple[Longs, Longs]) -> Answer:
-        """Copies, since the vectors change with the next push."""
+        """Copies, because the next push overwrites the vectors."""
         return {"r_seq": result[0].copy(), "s_seq": result[1].copy()}
 
     def close(self) -> None:

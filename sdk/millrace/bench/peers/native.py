@@ -1,4 +1,4 @@
-"""Compiles a C++ peer with the machine's own compiler, once per source, flags, compiler and processor, and loads it."""
+"""Compiles and loads a C++ peer; the library is cached per source, flags, compiler and processor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-pthread", "-fPIC", "-shared", "
 
 @cache
 def load(name: str) -> ctypes.CDLL:
-    """The library made from `<name>.cpp` beside this file."""
+    """The library built from `<name>.cpp` in this folder."""
     compiler = find_compiler()
     if compiler is None:
         raise PeerMissing("no C++ compiler was found: apt-get install g++ (or set CXX)")
@@ -33,7 +33,7 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def _compile(compiler: str, source: Path, library: Path) -> None:
-    """Into a file of its own first: two processes may compile at once."""
+    """Compile into a temporary folder, then rename: two processes may compile at the same time."""
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         made = Path(folder) / library.name
         done = subprocess.run(

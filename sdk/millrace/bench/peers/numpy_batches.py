@@ -1,7 +1,7 @@
-"""Peer `numpy`: micro-batches on NumPy alone.
+"""Peer `numpy`: micro-batches in plain NumPy.
 
-Each side's window is kept sorted by a stable argsort of window and batch; a batch is searched with two `searchsorted`,
-and the runs found are expanded into pairs. `numpy-sorted` sorts the batch before it searches, which NumPy rewards.
+Each side's window is kept sorted by a stable argsort of window and batch. A batch is searched with two `searchsorted`,
+and the ranges found are expanded into pairs. `numpy-sorted` sorts the batch before the search, which is faster.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 from millrace.bench.harness import Answer
 from millrace.bench.peers.expand import expand
-from millrace.bench.peers.windows import SIDES, newcomer
+from millrace.bench.peers.windows import SIDES, pushed_side
 from millrace.bench.workload import Rows, Turn, Workload, answer_columns
 
 
 class _SortedWindow:
-    """The last `window` rows of a side, sorted by key; `v` is kept only where payload is wanted."""
+    """The last `window` rows of a side, sorted by key; `v` is stored only if the output includes payload."""
 
     def __init__(self, window: int, payload: bool) -> None:
         self._window = window
@@ -44,7 +44,7 @@ class NumpySession:
     """Two sorted windows."""
 
     def __init__(self, workload: Workload, sort_batch: bool) -> None:
-        """Both empty."""
+        """The windows are empty."""
         self._eps = workload.eps
         self._output = workload.output
         self._sort_batch = sort_batch
@@ -57,11 +57,11 @@ class NumpySession:
         self._windows[1].append(s)
 
     def prepare(self, turn: Turn) -> tuple[int, Rows]:
-        """The batch as it is."""
-        return newcomer(turn)
+        """The batch without conversion."""
+        return pushed_side(turn)
 
     def push(self, prepared: tuple[int, Rows]) -> dict[str, Any]:
-        """Search the other window, expand (or only count), insert."""
+        """Search the other window, expand the ranges (or count), insert the batch."""
         side, rows = prepared
         own, other = self._windows[side], self._windows[1 - side]
         probers = np.argsort(rows.x, kind="stable") if self._sort_batch else np.arange(len(rows))
@@ -72,17 +72,20 @@ class NumpySession:
             columns: dict[str, Any] = {"seq": own.end + np.arange(len(rows)), "count": np.empty_like(counts)}
             columns["count"][probers] = counts
         else:
-            who, whom = np.repeat(probers, counts), expand(begin, counts)
-            columns = {f"{SIDES[side]}_seq": own.end + who, f"{SIDES[1 - side]}_seq": other.seq[whom]}
+            probe_rows, partner_rows = np.repeat(probers, counts), expand(begin, counts)
+            columns = {f"{SIDES[side]}_seq": own.end + probe_rows, f"{SIDES[1 - side]}_seq": other.seq[partner_rows]}
             if self._output == "pairs":
-                columns |= {f"{SIDES[side]}_x": rows.x[who], f"{SIDES[side]}_v": rows.v[who]}
-                columns |= {f"{SIDES[1 - side]}_x": other.x[whom], f"{SIDES[1 - side]}_v": other.v[whom]}
+                columns |= {f"{SIDES[side]}_x": rows.x[probe_rows], f"{SIDES[side]}_v": rows.v[probe_rows]}
+                columns |= {
+                    f"{SIDES[1 - side]}_x": other.x[partner_rows],
+                    f"{SIDES[1 - side]}_v": other.v[partner_rows],
+                }
         own.append(rows)
         return columns
 
     def answer(self, result: dict[str, Any]) -> Answer:
-        """The columns, in our order."""
+        """The columns in our order."""
         return {name: result[name] for name in answer_columns(self._output)}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""

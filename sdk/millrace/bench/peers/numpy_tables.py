@@ -1,4 +1,4 @@
-"""Peer `numpy-sorted` of `mr.join`: both tables are sorted, s is searched twice, pairs are expanded and gathered."""
+"""Peer `numpy-sorted` of `mr.join`: sorts both tables, searches s twice, expands and gathers the pairs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class NumpyTables:
     """Plain arrays."""
 
     def __init__(self, tables: Tables) -> None:
-        """The arrays as they are."""
+        """Use the arrays without conversion."""
         self._r, self._s = tables.sides
         self._eps = tables.workload.eps
 
     def run(self) -> dict[str, Any]:
-        """Sort, search, expand, gather; keys are gathered from the sorted copies, which lie closer together."""
+        """Sort, search, expand, gather; keys are gathered from the sorted copies, which have better locality."""
         r_order, s_order = np.argsort(self._r.x, kind="stable"), np.argsort(self._s.x, kind="stable")
         r_x, s_x = self._r.x[r_order], self._s.x[s_order]
         begin = np.searchsorted(s_x, r_x - self._eps, "left")
@@ -31,8 +31,8 @@ class NumpyTables:
         return {"r_seq": r_seq, "s_seq": s_seq, "r_v": self._r.v[r_seq], "s_v": self._s.v[s_seq], **keys}
 
     def answer(self, result: dict[str, Any]) -> Answer:
-        """The columns, in our order."""
+        """The columns in our order."""
         return {name: result[name] for name in COLUMNS}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""

@@ -9,7 +9,7 @@ using Map = std::multimap<std::int64_t, std::int64_t>;
 
 extern "C" {
 
-// From keys in ascending order.
+// Builds from keys in ascending order.
 void *ordered_open(const std::int64_t *keys, const std::int64_t *values, std::int64_t rows) {
     Map *map = new Map;
     for (std::int64_t i = 0; i < rows; ++i) map->emplace_hint(map->end(), keys[i], values[i]);
@@ -28,7 +28,7 @@ void ordered_erase(void *handle, const std::int64_t *keys, std::int64_t rows) {
     for (std::int64_t i = 0; i < rows; ++i) map.erase(keys[i]);
 }
 
-// The first value of each key, 0 where there is none.
+// The first value of each key; 0 if there is none.
 void ordered_find(void *handle, const std::int64_t *keys, std::int64_t *out, std::int64_t rows) {
     const Map &map = *static_cast<Map *>(handle);
     for (std::int64_t i = 0; i < rows; ++i) {

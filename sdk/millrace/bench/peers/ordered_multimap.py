@@ -27,29 +27,29 @@ def _library() -> ctypes.CDLL:
 
 
 class OrderedMultimap:
-    """One map."""
+    """One `std::multimap`."""
 
     def __init__(self, keys: Numbers, values: Numbers) -> None:
-        """From keys in ascending order."""
+        """Build from keys in ascending order."""
         self._library = _library()
         self._map: int | None = self._library.ordered_open(keys, values, len(keys))
 
     def insert(self, keys: Numbers, values: Numbers) -> None:
-        """One after the other."""
+        """Insert one by one."""
         self._library.ordered_insert(self._map, keys, values, len(keys))
 
     def erase(self, keys: Numbers) -> None:
-        """All rows of these keys."""
+        """Delete all rows of these keys."""
         self._library.ordered_erase(self._map, keys, len(keys))
 
     def find(self, keys: Numbers) -> Numbers:
-        """The first value of each, 0 where there is none."""
+        """The first value of each key; 0 if there is none."""
         out = np.empty(len(keys), np.int64)
         self._library.ordered_find(self._map, keys, out, len(keys))
         return out
 
     def close(self) -> None:
-        """Free it."""
+        """Free the map."""
         held, self._map = self._map, None
         if held is not None:
             self._library.ordered_close(held)

@@ -1,4 +1,4 @@
-"""What the Polars peers share: a band join of lazy frames, in Polars' own way or as a careful user rewrites it."""
+"""Shared by the Polars peers: a band join of lazy frames, by `join_where` or as an equality join on buckets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_polars() -> None:
-    """Says what is to be done where Polars is not installed."""
+    """Raise `PeerMissing` with the install command if Polars is missing."""
     try:
         import polars  # noqa: F401
     except ImportError as error:
@@ -19,11 +19,11 @@ def check_polars() -> None:
 
 
 def band_join(new: pl.LazyFrame, held: pl.LazyFrame, keys: tuple[str, str], eps: int, buckets: bool) -> pl.LazyFrame:
-    """Pairs of rows of `new` and `held` whose keys, so named, differ by at most eps.
+    """Pairs of rows of `new` and `held` whose key columns (`keys`) differ by at most eps.
 
-    Without `buckets` by `join_where` on two inequalities over one column, for which the streaming engine has a range
-    join. With them an equality join on parts of the key's domain as wide as the band: the rows of `new` go into the one
-    or two parts that their bands touch.
+    Without `buckets`: `join_where` on two inequalities over one column, for which the streaming engine has a range
+    join. With `buckets`: an equality join on parts of the key domain as wide as the band; a row of `new` is copied to
+    the one or two parts that its band overlaps.
     """
     import polars as pl
 

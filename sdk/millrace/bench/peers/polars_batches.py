@@ -1,6 +1,6 @@
 """Peer `polars`: micro-batches; each batch is joined with the other window by `join_where` on two inequalities.
 
-`polars-buckets` is the same by an equality join on parts of the domain.
+`polars-buckets` does the same with an equality join on parts of the domain.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millrace.bench.harness import Answer
 from millrace.bench.peers.polars_band import band_join, check_polars
-from millrace.bench.peers.windows import SIDES, ArrivalWindow, newcomer
+from millrace.bench.peers.windows import SIDES, ArrivalWindow, pushed_side
 from millrace.bench.workload import Rows, Turn, Workload, answer_columns
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class PolarsSession:
-    """Polars with all cores."""
+    """Polars, using all cores."""
 
     def __init__(self, workload: Workload, buckets: bool = False) -> None:
-        """Windows are empty."""
+        """The windows are empty."""
         check_polars()
         self._eps = workload.eps
         self._output = workload.output
@@ -28,16 +28,16 @@ class PolarsSession:
         self._windows = ArrivalWindow(workload.window), ArrivalWindow(workload.window)
 
     def fill(self, r: Rows, s: Rows) -> None:
-        """Keep the rows."""
+        """Store the rows."""
         self._windows[0].append(r)
         self._windows[1].append(s)
 
     def prepare(self, turn: Turn) -> tuple[int, Rows]:
-        """The batch as it is."""
-        return newcomer(turn)
+        """The batch without conversion."""
+        return pushed_side(turn)
 
     def push(self, prepared: tuple[int, Rows]) -> pl.DataFrame:
-        """One join, then the batch goes into its window."""
+        """Run one join, then append the batch to its window."""
         side, rows = prepared
         own, other = self._windows[side], self._windows[1 - side]
         new, old = SIDES[side], SIDES[1 - side]
@@ -52,7 +52,7 @@ class PolarsSession:
         return {name: result[name].to_numpy() for name in result.columns}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
     def _frame(self, window: ArrivalWindow, side: str) -> pl.LazyFrame:
         import polars as pl

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class PolarsTables:
-    """Polars with all cores."""
+    """Polars, using all cores."""
 
     def __init__(self, tables: Tables, buckets: bool = False) -> None:
-        """Frames over the rows."""
+        """Create frames from the rows."""
         check_polars()
         import polars as pl
 
@@ -38,4 +38,4 @@ class PolarsTables:
         return {name: result[name].to_numpy() for name in COLUMNS}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""

@@ -1,8 +1,9 @@
-// The machine's own speed limit for anything that jumps about in memory: random cache lines read per second.
+// The machine's limit for random memory access: random cache lines read per second.
 //
-// Every thread reads lines at random places, each prefetched as many reads ahead as its ring has places, so that as many
-// misses are under way as the core allows. Places come from a multiplicative generator (no memory, few cycles). Lines are
-// asked for into the nearest cache or, `far`, the next one, which has room for more misses on some processors.
+// Every thread reads lines at random addresses. Each line is prefetched AHEAD reads early (a ring of addresses), so that
+// as many misses are in flight as the core allows. Addresses come from a linear congruential generator (no memory, few
+// cycles). Lines are prefetched into the first-level cache or, with `far`, the second-level one, which allows more misses
+// in flight on some processors.
 
 #include <cstdint>
 #include <thread>
@@ -19,22 +20,22 @@ std::uint64_t read_lines(const std::uint64_t *words, std::uint64_t lines, std::i
     const std::uint64_t *ring[AHEAD];
     const auto next = [&] {
         state = state * 0x5851f42d4c957f2du + 0x14057b7ef767814fu;
-        const std::uint64_t *place = words + ((state >> 32) * lines >> 32) * LINE;
-        __builtin_prefetch(place, 0, FAR ? 2 : 3);
-        return place;
+        const std::uint64_t *line = words + ((state >> 32) * lines >> 32) * LINE;
+        __builtin_prefetch(line, 0, FAR ? 2 : 3);
+        return line;
     };
-    for (auto &place : ring) place = next();
+    for (auto &line : ring) line = next();
     for (std::int64_t i = 0; i < reads; ++i) {
-        auto &place = ring[i % AHEAD];
-        sum += *place;
-        place = next();
+        auto &line = ring[i % AHEAD];
+        sum += *line;
+        line = next();
     }
     return sum;
 }
 
 } // namespace
 
-// Reads `reads` lines in each of `threads` threads; the sum is returned so that no read can be left out.
+// Reads `reads` lines in each of `threads` threads; returns the sum so that the compiler cannot drop a read.
 extern "C" std::uint64_t random_reads(const std::uint64_t *words, std::uint64_t lines, std::int64_t reads, int threads,
                                       std::uint64_t seed, int far) {
     const auto read = far ? read_lines<true> : read_lines<false>;

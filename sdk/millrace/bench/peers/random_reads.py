@@ -1,10 +1,10 @@
-"""Yardsticks: how many random cache lines the machine reads per second, with prefetch, on all cores.
+"""Yardsticks: random cache lines that the machine reads per second, with prefetch, on all cores.
 
-They answer nothing: tuples joined, or keys looked up, per second divided by one say how well an index uses memory, on
-any machine. `random-reads` is the machine's own limit, in a memory far larger than any cache (for lookups: as large as
-keys and values); `window-reads` the limit in one as large as the words and ids of both windows, which a cache may hold.
-`random-reads, far` asks for lines into the second-level cache, as our own lookups do, and not into the nearest.
-The memory is NumPy's, as our own is.
+Tuples joined (or keys looked up) per second divided by this rate say how well an index uses memory, on any machine.
+`random-reads` is the machine's limit in memory far larger than any cache (for lookups: as large as keys and values).
+`window-reads` is the limit in as much memory as the words and ids of both windows, which may fit into a cache.
+`random-reads, far` prefetches into the second-level cache, as our lookups do, instead of the first-level one.
+The memory is allocated by NumPy, as our own is.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from millrace.bench.peers.native import load
 from millrace.host.runtime import pool
 
 MACHINE, QUICK_MACHINE = 1 << 30, 1 << 26
-"""Bytes that no cache holds, or hardly any."""
+"""Bytes; larger than any usual cache."""
 BYTES_PER_TUPLE = 12
 """A word of 8 bytes and an id of 4."""
 LINE = 64
 READS = 1 << 21
-"""Lines that each thread reads in a step."""
+"""Lines read per thread and step."""
 
 
 class RandomReads:
-    """A block of memory of `size` bytes, read at random."""
+    """Random reads in a block of `size` bytes."""
 
     def __init__(self, size: int, far: bool = False) -> None:
-        """Compiles and loads the reader, and writes all of the memory, so that it is really there."""
+        """Compile and load the reader, and write all of the memory, so that every page is mapped."""
         self._read = load("random_reads").random_reads
         self._read.restype = ctypes.c_uint64
         self._read.argtypes = [
@@ -58,12 +58,12 @@ class RandomReads:
         return READS * self._threads, seconds
 
     def answer(self) -> Answer:
-        """None: it answers nothing."""
+        """No result."""
         return {}
 
     def pause(self) -> None:
-        """Nothing to forget."""
+        """Nothing to free."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._memory = np.zeros(0, np.uint8)

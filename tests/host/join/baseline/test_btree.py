@@ -1,4 +1,4 @@
-"""The B+-tree of `index="btree"`: against a plain list, over any order of keys, and with nodes given back."""
+"""The B+-tree of `index="btree"`: against a plain list, over any order of keys, and with freed nodes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from millrace.host.base.types import SIDES, Side, other
 from millrace.host.join.baseline import btree_kernel as bk
 from millrace.host.join.baseline.btree import BTreeIndex
-from millrace.host.join.contract import Matches, Setting, SideStep, Step
+from millrace.host.join.contract import IndexContext, Matches, SideStep, Step
 
 TOP = 2**64 - 1
 
 
 def new_index() -> BTreeIndex:
-    return BTreeIndex(Setting(cast(Any, None), cast(Any, None)))
+    return BTreeIndex(IndexContext(cast(Any, None), cast(Any, None)))
 
 
 def entries(index: BTreeIndex, side: Side) -> list[tuple[int, int]]:
@@ -64,7 +64,7 @@ def entries(index: BTreeIndex, side: Side) -> list[tuple[int, int]]:
 
 @dataclass
 class Model:
-    """The same two trees as lists, and the same answers by looking at everything."""
+    """The same two trees as lists, and the same matches by comparing everything."""
 
     words: dict[Side, list[int]] = field(default_factory=lambda: {"r": [], "s": []})
     live: dict[Side, list[bool]] = field(default_factory=lambda: {"r": [], "s": []})
@@ -90,10 +90,10 @@ class Stream:
     model: Model = field(default_factory=Model)
 
     def step(
-        self, order: list[int], words: list[int], live: list[bool], reach: list[list[tuple[int, int]]], want: bool
+        self, order: list[int], words: list[int], live: list[bool], spans: list[list[tuple[int, int]]], want: bool
     ) -> None:
         """Tuples in order, with the side, word and liveness of each, and the ranges each searches."""
-        ranges = max((len(r) for r in reach), default=1)
+        ranges = max((len(r) for r in spans), default=1)
         parts: dict[Side, list[int]] = {
             "r": [i for i, o in enumerate(order) if o == 0],
             "s": [i for i, o in enumerate(order) if o],
@@ -107,13 +107,13 @@ class Stream:
             end = len(self.model.words[partner])
             begin = max(end - self.window, 0)
             limits[side].append((begin, end))
-            wanted[side].append(self.model.partners(partner, begin, end, reach[i]) if live[i] else [])
+            wanted[side].append(self.model.partners(partner, begin, end, spans[i]) if live[i] else [])
             self.model.words[side].append(words[i])
             self.model.live[side].append(live[i])
         sides: dict[Side, SideStep] = {}
         for side, at in parts.items():
-            low = np.array([[([*reach[i], *[(1, 0)] * ranges])[k][0] for i in at] for k in range(ranges)], np.uint64)
-            high = np.array([[([*reach[i], *[(1, 0)] * ranges])[k][1] for i in at] for k in range(ranges)], np.uint64)
+            low = np.array([[([*spans[i], *[(1, 0)] * ranges])[k][0] for i in at] for k in range(ranges)], np.uint64)
+            high = np.array([[([*spans[i], *[(1, 0)] * ranges])[k][1] for i in at] for k in range(ranges)], np.uint64)
             sides[side] = SideStep.of(
                 first[side],
                 np.array([words[i] for i in at], np.uint64),
@@ -158,10 +158,10 @@ def test_random_small_streams_agree_with_a_list(
 ) -> None:
     stream = Stream(window)
     for rows, want in steps:
-        reach = [[(max(w - width, 0), min(w + width, TOP)), (min(w + 20, TOP), min(w + 22, TOP))] for _, w, _ in rows]
+        spans = [[(max(w - width, 0), min(w + width, TOP)), (min(w + 20, TOP), min(w + 22, TOP))] for _, w, _ in rows]
         # Ranges of one tuple are disjoint: at the top end the second is left out.
-        reach = [ranges if ranges[0][1] < ranges[1][0] else ranges[:1] for ranges in reach]
-        stream.step([o for o, _, _ in rows], [w for _, w, _ in rows], [a for _, _, a in rows], reach, want)
+        spans = [ranges if ranges[0][1] < ranges[1][0] else ranges[:1] for ranges in spans]
+        stream.step([o for o, _, _ in rows], [w for _, w, _ in rows], [a for _, _, a in rows], spans, want)
 
 
 ORDERS = {
@@ -183,7 +183,7 @@ ORDERS = {
 @pytest.mark.parametrize("window", [50, 700, 6000])
 @pytest.mark.parametrize("name", ORDERS)
 def test_any_order_of_keys_is_searched_and_expired(name: str, window: int) -> None:
-    """One side is filled and slides; now and then the other side asks for ranges of every width."""
+    """One side is filled and slides; now and then the other side searches ranges of every width."""
     keys = ORDERS[name].astype(np.uint64)
     index, held = new_index(), 0
     rng = np.random.default_rng(window)
@@ -217,7 +217,7 @@ def test_any_order_of_keys_is_searched_and_expired(name: str, window: int) -> No
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_nodes_are_given_back_so_that_memory_stays_flat(name: str) -> None:
+def test_nodes_are_freed_so_that_memory_stays_flat(name: str) -> None:
     """Ten times around: the arrays reach a size that the window sets, and stay there."""
     keys = np.tile(ORDERS[name], 10).astype(np.uint64)
     index, window, sizes = new_index(), 2000, list[int]()

@@ -1,4 +1,4 @@
-"""PanJoin's chain of subwindows: what it keeps, what it sends, and that every structure answers alike."""
+"""PanJoin's chain of subwindows: what it keeps, what it sends, and that every structure finds the same matches."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def rows(*values: Any) -> pa.Table:
 
 
 def index_of(join: mr.WindowJoin) -> PanJoinIndex:
-    assert join._matcher is not None
-    index = join._matcher._index
+    assert join._engine.matcher is not None
+    index = join._engine.matcher._index
     assert isinstance(index, PanJoinIndex)
     return index
 
@@ -37,7 +37,7 @@ def spans(join: mr.WindowJoin, side: Side) -> list[tuple[int, int]]:
 
 
 def both(index: str, batches: list[pa.Table], **arguments: Any) -> mr.WindowJoin:
-    """Push batches to r and s by turns, and compare every answer with that of the nested loop."""
+    """Push batches to r and s by turns, and compare every result with that of the nested loop."""
     joins = [mr.WindowJoin(on=ON, index=name, **arguments) for name in (index, "scan")]
     for number, batch in enumerate(batches):
         side = "rs"[number % 2]
@@ -56,7 +56,7 @@ def test_the_chain_spans_the_window_one_subwindow_and_one_batch(index: str) -> N
         if number > 1:
             first, end = spans(join, "r")[0][0], spans(join, "r")[-1][1]
             longest = max(longest, end - first)
-    capacity = -(-window // chain.SHARES)
+    capacity = -(-window // chain.SUBWINDOWS)
     assert window < longest <= window + capacity + 2 * batch
     assert join.stats["held"] == 2 * window
     assert join.stats["boundaries"] > 4
@@ -64,14 +64,14 @@ def test_the_chain_spans_the_window_one_subwindow_and_one_batch(index: str) -> N
 
 @pytest.mark.parametrize("index", [*STRUCTURES, "auto"])
 def test_counted_boundaries_never_go_back(index: str) -> None:
-    """Not when subwindows expire with what they counted, and not when the index is given up and built anew."""
+    """Not when subwindows expire with what they counted, and not when the index is dropped and rebuilt."""
     join = mr.WindowJoin(on=ON, window="6000 rows", index=index, output="count")
     rng, counted = np.random.default_rng(5), [0]
     for number in range(60):
         join.push("rs"[number % 2], rows(rng.integers(0, 10**6, 1_000)))
         if number == 30:
-            assert join._matcher is not None
-            join._matcher.forget()
+            assert join._engine.matcher is not None
+            join._engine.matcher.forget()
         counted.append(join.stats["boundaries"])
     assert counted == sorted(counted)
     assert counted[-1] > counted[len(counted) // 2] > 0
@@ -90,7 +90,7 @@ def test_bytes_sent_do_not_grow_with_the_window(device: str) -> None:
             join.push("rs"[number % 2], rows(rng.integers(0, 10**6, 2_000)))
         sent.append(join.stats["bytes_in"] - before)
     per_tuple = [amount / (8 * 2_000) for amount in sent]
-    subwindows = chain.SHARES + 2
+    subwindows = chain.SUBWINDOWS + 2
     assert max(per_tuple) <= 8 + 4 + 16 * subwindows
     assert sent[1] <= 1.5 * sent[0]
 
@@ -174,26 +174,26 @@ def test_single_rows_do_not_trim_the_oldest_subwindow_each() -> None:
 
 
 @pytest.mark.parametrize("window", ["20000 rows", "5"])
-def test_the_crew_is_free_after_every_call(window: str) -> None:
+def test_the_helper_threads_are_free_after_every_call(window: str) -> None:
     arguments = {} if "rows" in window else {"time": "x"}
     join = mr.WindowJoin(on=ON, window=window, index="bisort", **arguments)  # type: ignore[arg-type]
     for side in ("r", "s", "r"):
         join.push(side, rows(np.arange(10_000)))
-        assert not team._crew().lock.locked()
+        assert not team._helper_threads().lock.locked()
     with pytest.raises(mr.MillraceError):
         join.push("s", pa.table({"x": ["text"] * 10_000}))
-    assert not team._crew().lock.locked()
+    assert not team._helper_threads().lock.locked()
 
 
 def test_two_tables_share_the_work_however_small_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     led: list[int] = []
-    lead = team._lead
+    lead = team._run_shared
 
     def counted(control: int, function: int, arguments: int, parts: int) -> None:
         led.append(parts)
         lead(control, function, arguments, parts)
 
-    monkeypatch.setattr(team, "_lead", counted)
+    monkeypatch.setattr(team, "_run_shared", counted)
     mr.join(rows(np.arange(70_000)), rows(np.arange(100)), on=ON, index="bisort", threads=2)
     assert led
 
@@ -207,7 +207,7 @@ def test_few_and_many_partners_are_found_alike(word: type, width: int, batch: in
     joins = [mr.WindowJoin(index=index, threads=2, **arguments) for index in ("bisort", "wib")]
     for number in range(14):
         keys = rng.integers(0, 1 << 19, batch)
-        keys[: batch // 50] = 77  # a few questions in some blocks have many partners
+        keys[: batch // 50] = 77  # a few probes in some blocks have many partners
         keys[-3:] = (1 << 31) - 1, 0, -(1 << 31)
         given = pa.table({"x": keys.astype(word)})
         ours, theirs = (join.push("rs"[number % 2], given) for join in joins)
@@ -227,7 +227,7 @@ def test_an_older_result_is_not_changed_by_later_pushes() -> None:
 
 
 def large_steps(seed: int, most: int) -> tuple[list[int], mr.WindowJoin]:
-    """Pairs found at each push, of batches so large that helpers go on merging behind the caller's back."""
+    """Pairs found at each push, of batches so large that helper threads merge in the background."""
     rng, join = np.random.default_rng(seed), mr.WindowJoin(on=ON, window="60000 rows", index="bisort", output="seqs")
     found = []
     for number in range(most):
@@ -236,8 +236,8 @@ def large_steps(seed: int, most: int) -> tuple[list[int], mr.WindowJoin]:
     return found, join
 
 
-def test_joins_that_merge_behind_the_callers_back_come_and_go_in_threads() -> None:
-    """Dropped and closed at any time, while other threads take the crew: what is found stays the same."""
+def test_joins_that_merge_in_the_background_are_made_and_dropped_in_threads() -> None:
+    """Dropped and closed at any time, while other threads use the helper threads: the pairs stay the same."""
     most = [5, 12, 24]
     expected = [large_steps(seed, n)[0] for seed, n in enumerate(most)]
     wrong: list[int] = []
@@ -259,7 +259,7 @@ def test_joins_that_merge_behind_the_callers_back_come_and_go_in_threads() -> No
 
 
 def test_a_run_that_is_being_merged_is_finished_before_it_is_used() -> None:
-    """Nothing looks at a run under way: not the next step, nor a count, nor a trim, nor who closes the join."""
+    """Nothing reads an unfinished run: not the next step, nor a count, nor a trim, nor closing the join."""
     rng = np.random.default_rng(4)
     batches = [rows(rng.integers(0, 10**6, 10_000)) for _ in range(30)]
     both("bisort", batches, window="60000 rows", output="seqs").close()
@@ -269,14 +269,14 @@ def test_a_run_that_is_being_merged_is_finished_before_it_is_used() -> None:
 def test_a_fork_while_runs_are_merged_leaves_both_processes_right() -> None:
     rng = np.random.default_rng(9)
     batches = [rows(rng.integers(0, 10**6, 20_000)) for _ in range(12)]
-    whole = both("bisort", batches, window="100000 rows", output="count")
+    complete = both("bisort", batches, window="100000 rows", output="count")
     join = mr.WindowJoin(on=ON, window="100000 rows", index="bisort", output="count")
     for number, batch in enumerate(batches[:-1]):
         join.push("rs"[number % 2], batch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads
         child = os.fork()
-    pairs = whole.stats["pairs"]
+    pairs = complete.stats["pairs"]
     if child == 0:
         try:
             join.push("s", batches[-1])

@@ -88,7 +88,7 @@ def test_adjusted_splitters_ascend(word: type[np.unsignedinteger], case: str, pa
         "heavy": [top // 3] * 4000 + list(range(400)),
     }[case]
     structure = make(RapTable, word, 4096)
-    table = RapTable(structure.site, 0, even(structure.partitions, structure.site.word))
+    table = RapTable(structure.context, 0, even(structure.partitions, structure.context.word))
     put(table, np.array(words, word), 777)
     splitters = adjusted(*table.histograms(), partitions)
     assert len(splitters) == partitions
@@ -119,7 +119,7 @@ def test_a_successor_may_be_of_another_size() -> None:
     words = np.random.default_rng(4).integers(0, 1 << 20, 20_000).astype(np.uint32)
     table = make(RapTable, np.uint32, 20_000)
     put(table, words, 3000)
-    small = make(RapTable, np.uint32, 5000).site
+    small = make(RapTable, np.uint32, 5000).context
     next_one = table.successor(small, 20_000)
     assert next_one.partitions == 5000 // PARTITION
     put(next_one, words[:5000], 1000)
@@ -130,24 +130,24 @@ def test_a_successor_may_be_of_another_size() -> None:
 def test_an_almost_empty_predecessor_teaches_nothing() -> None:
     table = make(RapTable, np.uint32, 10_000)
     put(table, np.arange(5, dtype=np.uint32), 5)
-    assert table.successor(table.site, 5).splitters.tolist() == table.splitters.tolist()
+    assert table.successor(table.context, 5).splitters.tolist() == table.splitters.tolist()
 
 
 def test_full_entries_are_counted() -> None:
     table = make(RapTable, np.uint32, 64)
     assert table.counters() == {"boundaries": 0}
-    put(table, np.zeros(2 * table.llat.room + 1, np.uint32), 10)
+    put(table, np.zeros(2 * table.llat.entry_capacity + 1, np.uint32), 10)
     assert table.counters() == {"boundaries": 2}
 
 
 @pytest.mark.parametrize("step", [1, -1])
-def test_keys_that_wander_do_not_end_in_one_partition(step: int) -> None:
+def test_drifting_keys_do_not_end_in_one_partition(step: int) -> None:
     """The next subwindow's splitters do not fit them at all; without a new split all would be in its first or last."""
     n = 50_000
     words = (10 * n + step * np.arange(2 * n)).astype(np.uint64)
     table = make(RapTable, np.uint64, n)
     put(table, words[:n], 500)
-    table = table.successor(table.site, n)
+    table = table.successor(table.context, n)
     put(table, words[n:], 500)
     check_llat(table, words[n:], np.arange(n))
     count, _, _ = table.histograms()
@@ -161,13 +161,13 @@ def test_a_heavy_hitter_is_not_split_again_and_again() -> None:
     words = np.where(rng.random(n) < 0.9, 1 << 20, rng.integers(0, 1 << 31, n)).astype(np.uint32)
     table = make(RapTable, np.uint32, n)
     splits: list[int] = []
-    split = table._split
+    split = table._repartition
 
     def noted(words: Array, *around: list[int]) -> None:
         splits.append(len(words))
         split(words, *around)
 
-    table._split = noted
+    table._repartition = noted
     put(table, words, 500)
     check_llat(table, words, np.arange(n))
     assert len(splits) < 12

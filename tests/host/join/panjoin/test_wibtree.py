@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from millrace.host.base.types import Array
-from millrace.host.join.panjoin import wibtree_kernel as wk
-from millrace.host.join.panjoin.llat import FILL, POINTER
+from millrace.host.join.panjoin import wibtree_nodes as wn
+from millrace.host.join.panjoin.llat_entries import FILL, POINTER
 from millrace.host.join.panjoin.wibtree import WibTree
 from tests.host.join.panjoin.test_llat import WIDTHS, chain, check_llat, heads, make, put, tuples
 
@@ -21,20 +21,20 @@ def leaves(tree: WibTree) -> list[int]:
     found: list[int] = []
 
     def walk(node: int, level: int, floor: int, limit: int) -> None:
-        if level == table[wk.HEIGHT]:
+        if level == table[wn.HEIGHT]:
             found.append(node)
             assert int(tree.llat.floors[node]) == floor
             return
         count = int(tree.fills[node])
-        assert 2 <= count <= wk.FANOUT or (level > 0 and count == 1)
+        assert 2 <= count <= wn.FANOUT or (level > 0 and count == 1)
         keys = [int(key) for key in tree.keys[node, 1:count]]
         bounds = [floor, *keys, limit]
         assert all(a < b for a, b in pairwise(bounds)), "keys must be distinct, and inside"
         for slot in range(count):
             walk(int(tree.children[node, slot]), level + 1, bounds[slot], bounds[slot + 1])
 
-    walk(int(table[wk.ROOT]), 0, 0, 1 << 64)
-    assert int(table[wk.USED]) <= len(tree.fills)
+    walk(int(table[wn.ROOT]), 0, 0, 1 << 64)
+    assert int(table[wn.USED]) <= len(tree.fills)
     return found
 
 
@@ -48,9 +48,9 @@ def check(tree: WibTree, words: Array) -> None:
 
 
 def fill(tree: WibTree) -> float:
-    """The share of the used entries' room that is used."""
+    """The share of the used entries' capacity that is used."""
     used = int(tree.llat.table[POINTER])
-    return float(tree.llat.metas[:used, FILL].sum() / (used * tree.llat.room))
+    return float(tree.llat.metas[:used, FILL].sum() / (used * tree.llat.entry_capacity))
 
 
 ORDERS: dict[str, Callable[[int, np.random.Generator], Array]] = {

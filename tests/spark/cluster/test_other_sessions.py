@@ -1,4 +1,4 @@
-"""The same calls through Spark Connect and on executors in processes of their own."""
+"""The same calls through Spark Connect and on executors in separate processes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ pytestmark = GROUP
 
 
 def test_connect(tmp_path: Path) -> None:
-    told = run_script("connect.py", str(tmp_path))
-    assert told["kind"].startswith("pyspark.sql.connect")
-    assert told["lookup"] == [[f"v{i // 2}"] * 2 if i % 2 == 0 else [None, None] for i in range(10)]
-    assert told["lookup_metrics"] == {"rows": 10, "a_null_keys": 0, "b_null_keys": 0}
-    assert len(told["joins"]) == 6
-    assert all(told["joins"].values()), told["joins"]
-    assert told["pairs"] == 28
-    assert told["counted"]["pairs"] == 28
-    assert told["stream"]
-    assert told["window_join"]
+    report = run_script("connect.py", str(tmp_path))
+    assert report["kind"].startswith("pyspark.sql.connect")
+    assert report["lookup"] == [[f"v{i // 2}"] * 2 if i % 2 == 0 else [None, None] for i in range(10)]
+    assert report["lookup_metrics"] == {"rows": 10, "a_null_keys": 0, "b_null_keys": 0}
+    assert len(report["joins"]) == 6
+    assert all(report["joins"].values()), report["joins"]
+    assert report["pairs"] == 28
+    assert report["counted"]["pairs"] == 28
+    assert report["stream"]
+    assert report["window_join"]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_two_executors_join_and_look_up(cluster: dict[str, object]) -> None:
 
 
 def test_a_task_takes_the_card_that_spark_gave_it(cluster: dict[str, object]) -> None:
-    assert cluster["places"] == ["opencl:0 True 2"]
+    assert cluster["devices"] == ["opencl:0 True 2"]
     counts = cluster["opencl"]
     assert isinstance(counts, dict)
     assert counts["rows"] == counts["pairs"] == 2 * 60_000 - 1

@@ -1,8 +1,8 @@
-"""Who may meet whom: the window as intervals of positions.
+"""Computes which tuples of the other side each new tuple can see: the visible interval of positions in its window.
 
-Each side's window has a length, in rows or in ticks of time. A newcomer meets the tuples of the other side that
-were taken before it and lie within that side's length. Taken tuples of a side are in time order, so these are
-always consecutive positions, and the interval never moves back from one newcomer to the next.
+Each side's window has a length, in rows or in ticks of time. A new tuple sees the tuples of the other side that were
+taken before it and are within that side's length. The taken tuples of a side are in time order, so the visible tuples
+have consecutive positions, and both ends of the interval never decrease from one new tuple to the next.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Windows = dict[Side, Window]
 
 
 @dataclass(frozen=True)
-class Newcomers:
-    """New tuples of one side, already appended to its window, and the partners' positions each may meet."""
+class NewTuples:
+    """New tuples of one side, already appended to its window; `begin` and `end`: the visible interval of each."""
 
     tuples: Tuples
     first: int
@@ -33,10 +33,10 @@ class Newcomers:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """Newly taken tuples, per side in order, and how the sides interleave (0 for r, 1 for s).
+class TakenTuples:
+    """Newly taken tuples, per side in order, and the order in which the sides interleave (0 for r, 1 for s).
 
-    In a self-join every tuple is there twice in a row, as r and as s.
+    In a self-join every tuple appears twice in a row, as r and as s.
     """
 
     sides: dict[Side, Tuples]
@@ -45,23 +45,23 @@ class Taken:
 
     @cached_property
     def numbers(self) -> dict[Side, Positions]:
-        """Where in `order` each side's tuples stand."""
+        """The indices in `order` of each side's tuples."""
         return {"r": np.flatnonzero(self.order == 0), "s": np.flatnonzero(self.order)}
 
     @property
     def only(self) -> Side | None:
-        """The one side that the tuples are of, if they are."""
+        """The side that all tuples belong to; None if both sides have tuples."""
         empty = [side for side in SIDES if not len(self.sides[side])]
         return other(empty[0]) if empty else None
 
-    def among_first(self, side: Side, n: int) -> int:
-        """How many of the first `n` tuples are of a side."""
+    def count_among_first(self, side: Side, n: int) -> int:
+        """Return how many of the first `n` tuples belong to a side."""
         if self.only is not None:
             return n if self.only == side else 0
         return int(np.searchsorted(self.numbers[side], n))
 
     def times(self) -> Longs:
-        """All timestamps in the order the tuples were taken."""
+        """Return all timestamps, in the order in which the tuples were taken."""
         times = np.zeros(len(self.order), np.int64)
         for side, tuples in self.sides.items():
             times[self.numbers[side]] = tuples.time
@@ -69,59 +69,59 @@ class Taken:
 
 
 def arrival_order(r: int, s: int) -> Order:
-    """All of r's tuples, then all of s's."""
+    """Return the order "all of r's tuples, then all of s's"."""
     if r == 0 or s == 0:
         return repeated(int(r == 0), r + s, np.uint8)
     return np.repeat(np.array([0, 1], np.uint8), [r, s])
 
 
 def time_order(r: Longs, s: Longs) -> Order:
-    """How two sides, each in order, interleave by time, r before s where they are equal."""
+    """Return how two sides, each in time order, interleave by time; r is before s at equal times."""
     order = np.zeros(len(r) + len(s), np.uint8)
     order[np.arange(len(s)) + np.searchsorted(r, s, "right")] = 1
     return order
 
 
 @dataclass(frozen=True)
-class Reach:
-    """The lengths of r's and s's window: rows if `counts`, else ticks of time."""
+class WindowBounds:
+    """The lengths of r's and s's windows: rows if `counts`, else ticks of time."""
 
     counts: bool
     lengths: dict[Side, int]
 
-    def newcomers(self, windows: Windows, taken: Taken) -> dict[Side, Newcomers]:
-        """For each newcomer (already at the end of its window) the positions it may meet."""
-        result: dict[Side, Newcomers] = {}
+    def new_tuples(self, windows: Windows, taken: TakenTuples) -> dict[Side, NewTuples]:
+        """Return each side's new tuples (already at the end of their window) with their visible intervals."""
+        result: dict[Side, NewTuples] = {}
         for side, tuples in taken.sides.items():
             partner = other(side)
             first = windows[side].end - len(tuples)
             before = windows[partner].end - len(taken.sides[partner])
             if taken.only is not None:
-                # Nothing of the other side came meanwhile: one interval, or at least one end of it, serves all.
+                # The other side has no new tuples: all new tuples share the end of the interval.
                 end = repeated(before, len(tuples))
             else:
                 end = before + self._partners_before(taken, side)
             begin = self._begin(windows[partner], self.lengths[partner], end, tuples.time)
-            result[side] = Newcomers(tuples, first, begin, end)
+            result[side] = NewTuples(tuples, first, begin, end)
         return result
 
-    def _partners_before(self, taken: Taken, side: Side) -> Positions:
-        """How many tuples of the other side were taken before each tuple, its own double not counted."""
+    def _partners_before(self, taken: TakenTuples, side: Side) -> Positions:
+        """Return how many tuples of the other side were taken before each tuple, without its own self-join copy."""
         at = taken.numbers[side]
         count = at - np.arange(len(at))
         return count - 1 if taken.self_join and side == "s" else count
 
     def _begin(self, window: Window, length: int, end: Positions, times: Longs) -> Positions:
         if self.counts and end.strides == (0,):
-            oldest_met = max(int(end[0]) - length, 0) if len(end) else 0
-            return repeated(oldest_met, len(end))
+            oldest_visible = max(int(end[0]) - length, 0) if len(end) else 0
+            return repeated(oldest_visible, len(end))
         if self.counts:
             return np.maximum(end - min(length, INT64_MAX), 0)
         oldest = saturating_add(times, -length)
         return np.minimum(window.first + np.searchsorted(window.time.view(), oldest), end)
 
-    def keeper(self, windows: Windows, taken: Taken) -> Callable[[int], tuple[int, int]]:
-        """A function that gives the oldest positions (r's, s's) that tuples after the n-th taken one can meet."""
+    def oldest_needed_after(self, windows: Windows, taken: TakenTuples) -> Callable[[int], tuple[int, int]]:
+        """Return a function of n: the oldest positions (r's, s's) visible to tuples after the n-th taken one."""
         times = None if self.counts else taken.times()
         first = {side: windows[side].end - len(taken.sides[side]) for side in SIDES}
 
@@ -129,21 +129,21 @@ class Reach:
             oldest = []
             for side in SIDES:
                 if times is None:
-                    oldest.append(first[side] + taken.among_first(side, n) - self.lengths[side])
+                    oldest.append(first[side] + taken.count_among_first(side, n) - self.lengths[side])
                 else:
                     oldest.append(self._oldest(windows[side], int(times[n - 1]) - self.lengths[side]))
             return max(oldest[0], 0), max(oldest[1], 0)
 
         return keep
 
-    def oldest_needed(self, side: Side, window: Window, frontier: int | None) -> int:
-        """The oldest position that a later tuple can meet, when all rows up to `frontier` have been taken."""
+    def oldest_needed_position(self, side: Side, window: Window, frontier: int | None) -> int:
+        """Return the oldest position that a later tuple can see, after all rows up to `frontier` are taken."""
         if self.counts:
             return window.end - self.lengths[side]
         return window.first if frontier is None else self._oldest(window, frontier - self.lengths[side])
 
     def _oldest(self, window: Window, time: int) -> int:
-        """The first position at or after a time."""
+        """Return the first position at or after a time."""
         if time > INT64_MAX:
             return window.end
         return window.first + int(np.searchsorted(window.time.view(), max(time, INT64_MIN)))

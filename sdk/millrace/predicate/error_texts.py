@@ -1,4 +1,4 @@
-"""The words for what is not allowed: by the token that shows it, and those that several modules say."""
+"""Error texts for what a condition does not allow: by token, and texts that several modules share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ALLOWED = (
 BITWISE = "of the operators only + - * are allowed: compute the column before the join"
 CAST = "only CAST('…' AS TIMESTAMP) and CAST('…' AS DATE) are allowed: cast columns before the join"
 TEXT_LITERAL = "a text literal cannot be compared: use a number, TIMESTAMP '…' or DATE '…'"
-_PARAMETER = "a parameter cannot be filled in: write the value itself"
+_PARAMETER = "a parameter is not supported: write the value itself"
 _NULL_TEST = "is not allowed, only = < <= > >= <> BETWEEN are: nulls never match; filter them before the join"
 _DIVISION = "division is not allowed, only + - *: multiply both sides, or compute the column before the join"
 _LIKE = "LIKE is not allowed: text cannot be compared; filter before the join"
 
-# Where an operand or a term should begin.
+# At the start of an operand or a term.
 PREFIX_REASONS: dict[TokenType, str] = {
     TokenType.STRING: TEXT_LITERAL,
     TokenType.NATIONAL_STRING: TEXT_LITERAL,
@@ -31,7 +31,7 @@ PREFIX_REASONS: dict[TokenType, str] = {
     TokenType.PARAMETER: _PARAMETER,
 }
 
-# Where an operand or a term has just ended.
+# After an operand or a term.
 INFIX_REASONS: dict[str, str] = {
     "/": _DIVISION,
     "DIV": _DIVISION,
@@ -48,11 +48,11 @@ INFIX_REASONS: dict[str, str] = {
     "==": "`==` is not allowed: write = for equality",
     "AT": "AT TIME ZONE is not allowed: write TIMESTAMP '… +02:00', or convert the column before the join",
     **dict.fromkeys(("&", "|", "^", "<<", ">>", "||"), BITWISE),
-    "AS": "a name cannot be given here: leave AS out",
+    "AS": "an alias is not allowed: leave AS out",
     "ESCAPE": _LIKE,
 }
 
-# Refused before sqlglot parses: it would split the text, or log warnings of its own about JSON paths. Empty: no advice.
+# Rejected before sqlglot parses: it would split the text, or log its own warnings about JSON paths. Empty: no advice.
 BANNED: dict[TokenType, str] = {
     TokenType.SEMICOLON: "`;` is not allowed: give one condition without it",
     TokenType.L_BRACKET: "a column's elements cannot be compared: compute the column before the join",
@@ -65,16 +65,16 @@ BANNED: dict[TokenType, str] = {
 }
 
 
-def cannot_stand(written: str, hint: str = "") -> str:
-    """This text is nothing that a condition may have here."""
-    return f"`{written}` cannot stand here{hint}: {ALLOWED}"
+def not_allowed_here(written: str, hint: str = "") -> str:
+    """Return the error text for a text that is not allowed at its position."""
+    return f"`{written}` is not allowed here{hint}: {ALLOWED}"
 
 
 def not_a_number(written: str) -> str:
-    """This text begins like a number but is none."""
+    """Return the error text for a text that begins like a number but is not a number."""
     return f"`{written}` is not a number: write one such as 1000, 1.5, .5 or 1e3"
 
 
 def quote_advice(name: str) -> str:
-    """This name is no name for SQL unless it is quoted."""
-    return f'`{name}` cannot stand here: if it is a column, write its name in double quotes, r."{name}"'
+    """Return the error text for a name that SQL accepts only in quotes."""
+    return f'`{name}` is not allowed here: if it is a column, write its name in double quotes, r."{name}"'

@@ -1,0 +1,166 @@
+"""The kernels of the LLAT's entries: the layout of its table, vector comparison, and insertion (PanJoin, III-B2).
+
+Kernels never allocate. They find an LLAT by the address `t` of its table, which `llat.py` fills. A kernel handles every
+word as a uint64; `like` gives the type in which it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from millrace.host.runtime.intrinsics import load_as, store_as
+from millrace.host.runtime.jit import inline, load, store
+
+LANES = 16
+"""Words compared at once. An entry's capacity is a multiple of it, so that reading all lanes stays inside. Max. 63."""
+FILL, NEXT, TAIL, RIGHT, META = range(5)
+"""An entry's metadata, int32 each: number of tuples, next entry of the chain; in a Head entry also the last entry of
+the chain and the partition to the right. -1 means none."""
+WORDS, IDS, METAS, FLOORS, ENTRY_CAPACITY, BYTES, ENTRIES, POINTER, END, OWN = range(10)
+"""The table of an LLAT: four addresses, tuples per entry and the bytes of their words, number of entries, PtrG (the
+first unused entry), one past the largest id; the columns from OWN on belong to the structure."""
+TABLE = 128
+_ID = np.uint32(0)
+_LINK = np.int32(0)
+
+
+def _within(typing_context: Any, where: Any, index: Any, low: Any, span: Any, like: Any) -> Any:
+    """A bit mask of which of the `LANES` words from `where[index]` on are in `low .. low + span`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = context.get_value_type(like)
+        many = ir.VectorType(word, LANES)
+        start = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [arguments[1]])
+        words = builder.load(builder.bitcast(start, many.as_pointer()), align=word.width // 8)
+        low, span = (_spread(builder, argument, word) for argument in arguments[2:4])
+        inside = builder.icmp_unsigned("<=", builder.sub(words, low), span)
+        return builder.zext(builder.bitcast(inside, ir.IntType(LANES)), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64, types.uint64, types.uint64, like), generate
+
+
+def _spread(builder: Any, value: Any, word: Any) -> Any:
+    """Truncate a 64-bit value to the width of a word and copy it into all lanes."""
+    value = builder.trunc(value, word) if word.width < 64 else value
+    one = builder.insert_element(ir.Constant(ir.VectorType(word, LANES), ir.Undefined), value, ir.IntType(32)(0))
+    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(one, one, lanes)
+
+
+def _lowest(typing_context: Any, bits: Any) -> Any:
+    """The number of the lowest set bit. At least one bit must be set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), generate
+
+
+def _ones(typing_context: Any, bits: Any) -> Any:
+    """How many bits are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.int64), generate
+
+
+within: Callable[[int, int, Any, Any, Any], int] = cast(Any, intrinsic(_within))
+lowest: Callable[[int], int] = cast(Any, intrinsic(_lowest))
+ones: Callable[[int], int] = cast(Any, intrinsic(_ones))
+
+
+@inline
+def number_at(where: int, index: int, like: Any) -> Any:
+    """An id or a link of an array, as an int64."""
+    return np.int64(load_as(where, index, like))
+
+
+@inline
+def meta(t: int, entry: int, field: int) -> Any:
+    """A field of an entry's metadata."""
+    return number_at(load(t, METAS), META * entry + field, _LINK)
+
+
+@inline
+def set_meta(t: int, entry: int, field: int, value: int) -> None:
+    """Set a field of an entry's metadata."""
+    store_as(load(t, METAS), META * entry + field, np.int32(value))
+
+
+@inline
+def word_at(where: int, index: int, like: Any) -> Any:
+    """A word of an array, as a uint64."""
+    return np.uint64(load_as(where, index, like))
+
+
+@inline
+def floor_of(t: int, entry: int, like: Any) -> Any:
+    """The smallest word allowed in a partition."""
+    return word_at(load(t, FLOORS), entry, like)
+
+
+@inline
+def first_lanes(count: int) -> int:
+    """The bits of the first `count` lanes, at most of all lanes."""
+    return (1 << min(count, LANES)) - 1
+
+
+@inline
+def take_entry(t: int) -> int:
+    """Take the unused entry at PtrG and clear its metadata. The caller ensures that there is one."""
+    entry = load(t, POINTER)
+    store(t, POINTER, entry + 1)
+    set_meta(t, entry, FILL, 0)
+    set_meta(t, entry, NEXT, -1)
+    set_meta(t, entry, TAIL, entry)
+    set_meta(t, entry, RIGHT, -1)
+    return entry
+
+
+@inline
+def fill_entry(t: int, entry: int, words: int, ids: int, start: int, stop: int, like: Any) -> int:
+    """Copy as many of the tuples `start .. stop` as fit into the entry. Returns the first one left over."""
+    fill, capacity = meta(t, entry, FILL), load(t, ENTRY_CAPACITY)
+    at = entry * capacity + fill
+    stop = min(stop, start + capacity - fill)
+    own_words, own_ids = load(t, WORDS), load(t, IDS)
+    end = load(t, END)
+    for i in range(start, stop):
+        store_as(own_words, at + i - start, load_as(words, i, like))
+        store_as(own_ids, at + i - start, load_as(ids, i, _ID))
+        end = max(end, number_at(ids, i, _ID) + 1)
+    store(t, END, end)
+    set_meta(t, entry, FILL, fill + stop - start)
+    return stop
+
+
+@inline
+def append(t: int, head: int, words: int, ids: int, start: int, stop: int, like: Any) -> int:
+    """Append tuples to a partition's chain while there are unused entries. Returns the first one left over."""
+    while True:
+        start = fill_entry(t, meta(t, head, TAIL), words, ids, start, stop, like)
+        if start == stop or load(t, POINTER) == load(t, ENTRIES):
+            return start
+        entry = take_entry(t)
+        set_meta(t, meta(t, head, TAIL), NEXT, entry)
+        set_meta(t, head, TAIL, entry)
+
+
+@inline
+def run_end(t: int, head: int, words: int, start: int, stop: int, like: Any) -> int:
+    """The end of the sorted words from `start` on that belong to this partition. The first one does."""
+    right = meta(t, head, RIGHT)
+    if right < 0:
+        return stop
+    limit = floor_of(t, right, like)
+    start += 1
+    while start < stop and word_at(words, start, like) < limit:
+        start += 1
+    return start

@@ -1,0 +1,162 @@
+"""A board's engine and its thread, shared by all devices that a process opens on one card.
+
+The thread executes jobs in order. While the engine works, the thread sends the inputs of the next launch (double
+buffering). After a fault of the link the shared engine is unusable: the card is released at once, every job raises
+`DeviceFault`, and the next device that opens the card gets a new shared engine. A forked child does not use the engine
+of its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from millrace.host.base.errors import DeviceFault
+from millrace.hw import cards
+from millrace.hw.driver import Engine
+from millrace.hw.link import Link
+from millrace.hw.pieces import Piece
+
+BYTES_PER_ROW = 32
+"""Scarce memory per row: word, id and sample (13 bytes), twice, because a merge writes a second run, plus a margin."""
+
+
+class EngineJob:
+    """Work for the engine's thread; `ahead` sends its inputs, and may be called before the job's turn."""
+
+    def __init__(self, work: Callable[[], Any], ahead: Callable[[], None] | None = None) -> None:
+        """Not started."""
+        self._work, self.ahead = work, ahead
+        self._ended = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Execute the work."""
+        try:
+            self._result = self._work()
+        except BaseException as error:
+            self._error = error
+        self._ended.set()
+
+    def fail(self, error: DeviceFault) -> None:
+        """End the job with an error, without executing it."""
+        self._error = error
+        self._ended.set()
+
+    def wait(self) -> Any:
+        """Wait for the end; returns the result or raises the error."""
+        self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class SharedEngine:
+    """An engine whose identity was checked, and the thread that executes jobs on it."""
+
+    def __init__(self, name: str, link: Link, release: Callable[[], None]) -> None:
+        """`release` releases the card."""
+        self.name, self.link, self._release = name, link, release
+        self.engine = Engine(link)
+        depth, word = self.engine.shape.index_depth, self.engine.word
+        self.engine.use_scratch(link.alloc(depth * word.itemsize), depth)
+        self.pieces = [Piece(link, word) for _ in range(2)] if link.streams else []
+        self.most_rows = None if link.free_bytes is None else link.free_bytes // BYTES_PER_ROW
+        self.users = 0
+        self._jobs: deque[EngineJob] = deque()
+        self._condition = threading.Condition()
+        self._closing = False
+        link.meanwhile = self._look_ahead
+        self._thread = threading.Thread(target=self._serve, name=f"millrace-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is usable."""
+        return not self._closing and self.link.alive
+
+    def post(self, job: EngineJob) -> None:
+        """Queue a job."""
+        with self._condition:
+            if self._closing:
+                raise DeviceFault(f"device {self.name!r} is closed; open it again")
+            self._jobs.append(job)
+            self._condition.notify_all()
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        """Queue work and wait for its result."""
+        job = EngineJob(work)
+        self.post(job)
+        return job.wait()
+
+    def close(self) -> None:
+        """End the thread and release the card."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        self._thread.join(self.link.seconds)
+        self.link.close()
+        self._release()
+
+    def _serve(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._jobs or self._closing)
+                if not self._jobs:
+                    return
+                job = self._jobs.popleft()
+            if self._closing:
+                job.fail(DeviceFault(f"device {self.name!r} was closed"))
+                continue
+            job.run()
+            if not self.link.alive:
+                self._release()
+
+    def _look_ahead(self) -> None:
+        with self._condition:
+            ahead = next((job.ahead for job in self._jobs if job.ahead is not None), None)
+        if ahead is not None:
+            ahead()
+
+
+_engines: dict[tuple[int, str, str], SharedEngine] = {}
+_engines_lock = threading.Lock()
+
+
+def _key(name: str) -> tuple[int, str, str]:
+    """The key of a card; cards of different folders are different."""
+    return os.getpid(), str(cards.folder()), name
+
+
+def acquire(name: str, connect: Callable[[], tuple[Link, Callable[[], None]]]) -> SharedEngine:
+    """The shared engine of a card in this process; calls `connect` if there is no usable one."""
+    key = _key(name)
+    with _engines_lock:
+        engine = _engines.get(key)
+        if engine is None or not engine.alive:
+            link, release = connect()
+            try:
+                engine = SharedEngine(name, link, release)
+            except BaseException:
+                link.close()
+                release()
+                raise
+            _engines[key] = engine
+        engine.users += 1
+        return engine
+
+
+def release_engine(engine: SharedEngine) -> None:
+    """Remove one user; the last one closes the engine."""
+    key = _key(engine.name)
+    with _engines_lock:
+        engine.users -= 1
+        if engine.users:
+            return
+        if _engines.get(key) is engine:
+            del _engines[key]
+        engine.close()

@@ -1,0 +1,193 @@
+"""The state of an ordered index: its rows, device and locks; applies updates and replaces rows.
+
+`OrderedIndex` (`index.py`) is the public interface; this base class holds what its calls share. An update builds the
+implicit layout again, and changes the regular layout in place while readers wait (`runtime/rwlock.py`). A device that
+fails is abandoned: from then on the CPU does the lookups. (Thesis, appendix A, 5.6.) Limit: a device belongs to the
+process that opened it; a forked child opens it again.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from millrace.host.base.errors import DeviceFault, DeviceUnavailable
+from millrace.host.base.types import Array
+from millrace.host.device.contract import Device
+from millrace.host.device.cpu import CpuDevice
+from millrace.host.hbtree.layout import LayoutName
+from millrace.host.hbtree.tree import Positions
+from millrace.host.hybrid.lookup_runner import Finish, LookupRunner
+from millrace.host.hybrid.search_engine import UNITS, SearchEngine
+from millrace.host.hybrid.update_runner import Applied, DeviceLost, UpdateRunner
+from millrace.host.runtime import pool
+from millrace.host.runtime.critical import Begin
+from millrace.host.runtime.rwlock import ForkSafeLock, ReadWriteLock
+from millrace.host.runtime.team import Team
+from millrace.index_parts.implicit_rows import ImplicitRows
+from millrace.index_parts.regular_rows import RegularRows
+from millrace.index_parts.update_input import Update, read_update
+from millrace.ingest.checks import choice, integer_at_least
+from millrace.registry import check_name, device_with
+
+FALLBACKS = (None, "cpu")
+
+
+class IndexBase:
+    """Rows of an index, the device that searches them, and the locks between readers and updates."""
+
+    _rows: ImplicitRows | RegularRows
+
+    def _set_up(self, layout: str, duplicates: str, device: Any, threads: Any, fallback: Any) -> None:
+        """Check the arguments before any row is read, and open the device."""
+        choice("fallback", fallback, FALLBACKS)
+        if not (isinstance(device, str) and device == "auto"):
+            check_name(device)
+        self._threads = min(
+            integer_at_least("threads", threads, 1) if threads is not None else pool.cores(), pool.size()
+        )
+        self._layout: LayoutName = "regular" if layout == "regular" else "implicit"
+        self._duplicates, self._fallback = duplicates, fallback
+        self._given_threads = threads
+        self._device: Device | None = self._open(device)
+        self._device_name, self._pid = self._device.name, os.getpid()
+        self._on_cpu = isinstance(self._device, CpuDevice)
+        self._fell_back: str | None = None
+        self._abandoned: Device | None = None
+        self._runner: LookupRunner | None = None
+        self._runner_lock, self._rwlock, self._update_lock = ForkSafeLock(), ReadWriteLock(), ForkSafeLock()
+        # To read batches of updates: the team keeps the memory for sorting between batches.
+        self._team = Team(self._threads)
+        self._counts = {"lookups": 0, "ranges": 0, "queries": 0, "updates": 0, "changes": 0}
+        self._updater: UpdateRunner | None = None
+        self._last_update: Applied | None = None
+
+    def _open(self, name: str) -> Device:
+        return device_with(UNITS[self._layout], f"an index of layout {self._layout!r}", name, self._given_threads)
+
+    def _make_runner(self, rows: ImplicitRows | RegularRows) -> LookupRunner | None:
+        """A runner for rows on a device opened in this process; None if the CPU continues alone."""
+        try:
+            if self._device is None or self._pid != os.getpid():
+                self._device, self._pid = self._open(self._device_name), os.getpid()
+            return LookupRunner(SearchEngine(self._device), rows.tree)
+        except (DeviceUnavailable, DeviceFault) as error:
+            if self._fallback is None:
+                raise
+            self._abandon_device(error)
+            return None
+
+    def _abandon_device(self, error: Exception) -> None:
+        """Stop using the device; it stays open, since other threads may still use it."""
+        self._fell_back = f"from {self._device_name} to cpu: {error}"
+        self._abandoned = self._device or self._abandoned
+        self._runner, self._device, self._updater = None, None, None
+
+    def _update(self, upsert: Any, delete: Any, mode: str, begin: Begin) -> None:
+        self._rwlock.check()
+        with self._update_lock.held():
+            rows, team = self._rows, self._team
+            team.acquire()
+            try:
+                update = read_update(upsert, delete, rows.kind, rows.wanted_type, rows.next_row, team)
+            finally:
+                team.release()
+            begin()
+            self._apply(rows, update, mode)
+            team.arena.give(update.batch.words)
+            team.arena.give(update.batch.rows)
+
+    def _apply(self, rows: ImplicitRows | RegularRows, update: Update, mode: str) -> None:
+        if isinstance(rows, ImplicitRows) or rows.must_rebuild(update):
+            self._swap_rows(rows.rebuilt(update), update)
+            return
+        if not rows.tree.is_owned:
+            rows = replace(rows, tree=rows.tree.owned())
+            self._swap_rows(rows)
+        with self._rwlock.write():
+            rows = self._in_place(rows, update, mode)
+            self._count(update)
+        if rows.is_wasteful:
+            # The update is complete, and the device has it: a fault during the rebuild may be ignored.
+            with suppress(DeviceFault, DeviceUnavailable):
+                self._swap_rows(rows.rebuilt())
+
+    def _in_place(self, rows: RegularRows, update: Update, mode: str) -> RegularRows:
+        """Change the tree in place, or rebuild it if its pools are full; abandon a failed device with `fallback`."""
+        try:
+            applied = self._update_runner(rows).update(rows.changes(update), mode)
+        except (DeviceFault, DeviceUnavailable) as error:  # the device failed, or the tree does not fit any more
+            if isinstance(error, DeviceLost) or self._fallback is not None:
+                self._abandon_device(error)
+            if self._fallback is None:
+                kind = DeviceUnavailable if isinstance(error, DeviceUnavailable) else DeviceFault
+                raise kind(f"{error}; nothing was changed") from error
+            applied = self._update_runner(rows).update(rows.changes(update), mode)
+        if applied is None:
+            # Some changes may have been applied and are applied again; they refer to rows of the new store.
+            rows = replace(rows, store=rows.with_update(update).store).rebuilt(update)
+            self._install(rows, self._runner_for(rows))
+        else:
+            self._rows = rows = rows.with_update(update)
+            self._last_update = applied
+        return rows
+
+    def _update_runner(self, rows: RegularRows) -> UpdateRunner:
+        """The update runner of this tree and device; a new one takes over the measured costs."""
+        runner, old = self._ready(), self._updater
+        if old is not None and old.tree is rows.tree and old.runner is runner:
+            return old
+        costs = old.costs if old is not None and old.runner is not None and runner is not None else None
+        self._updater = made = UpdateRunner(rows.tree, runner, costs=costs)
+        return made
+
+    def _swap_rows(self, rows: ImplicitRows | RegularRows, update: Update | None = None) -> None:
+        """Replace the rows, on the device first; waits until running calls have finished."""
+        runner = self._runner_for(rows)
+        with self._rwlock.write():
+            self._install(rows, runner)
+            if update is not None:
+                self._count(update)
+
+    def _count(self, update: Update) -> None:
+        """Count an update under the write lock, so that readers see rows and counts of the same state."""
+        self._counts["updates"] += 1
+        self._counts["changes"] += len(update.batch)
+
+    def _runner_for(self, rows: ImplicitRows | RegularRows) -> LookupRunner | None:
+        return None if self._ready() is None else self._make_runner(rows)
+
+    def _install(self, rows: ImplicitRows | RegularRows, runner: LookupRunner | None) -> None:
+        old, self._runner, self._rows = self._runner, runner, rows
+        if old is not None:
+            with suppress(DeviceFault):  # the new runner is in use already
+                old.close()
+
+    # On a device.
+
+    def _ready(self) -> LookupRunner | None:
+        """The runner of this process, or None if the CPU works alone."""
+        if self._on_cpu or self._fell_back is not None:
+            return None
+        with self._runner_lock.held():
+            if self._runner is not None and self._pid != os.getpid():
+                self._runner = self._make_runner(self._rows)
+        return self._runner
+
+    def _on_device(
+        self, runner: LookupRunner, words: Array, finish: Finish, trace: str | os.PathLike[str] | None = None
+    ) -> Positions | None:
+        """Positions found with the device; None if it failed and `fallback` allows the CPU to continue."""
+        try:
+            return runner.lookup(words, finish, trace)
+        except DeviceFault as error:
+            self._handle_fault(error)
+            return None
+
+    def _handle_fault(self, error: DeviceFault) -> None:
+        """Abandon the device; raise the fault unless `fallback` allows to continue."""
+        self._abandon_device(error)
+        if self._fallback is None:
+            raise DeviceFault(f"{error}; the index is intact and answers on the CPU from now on") from error

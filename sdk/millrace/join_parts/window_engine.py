@@ -1,0 +1,213 @@
+"""The engine behind `mr.WindowJoin`: the windows, the device, and the matching of new tuples.
+
+It appends new tuples to the windows, has the index find their partners, and builds the output. `undo` removes what a
+failed call appended. `evict` drops the tuples that no later tuple can match.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.base.types import SIDES, Order, Side
+from millrace.host.data.sliding import LazySlidingArray, SlidingArray
+from millrace.host.data.timescale import TimeScale
+from millrace.host.data.tuples import Tuples
+from millrace.host.data.window import Window
+from millrace.host.device.contract import Device
+from millrace.host.expr.plan import Plan
+from millrace.host.join.matcher import Matcher
+from millrace.host.join.pair_order import counts_in_order, pair_positions
+from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arrival_order
+from millrace.ingest.arguments import WindowArguments
+from millrace.ingest.memory_limits import check_device_memory
+from millrace.join_parts import output as out
+from millrace.join_parts.batch_reader import Progress
+from millrace.state.join_state import Snapshot
+
+WindowMarks = dict[Side, tuple[Window, int, SlidingArray | LazySlidingArray]]
+"""For each side the window, its end and its time column, as `WindowEngine.undo` restores them."""
+
+
+class WindowEngine:
+    """The two windows of a `mr.WindowJoin`, and the device and index that match new tuples against them."""
+
+    def __init__(self, args: WindowArguments) -> None:
+        """Open the device; there are no windows yet."""
+        self._args = args
+        self.windows: dict[Side, Window] = {}
+        self._past_counters: dict[str, int] = {}
+        self._past_fallback: str | None = None
+        self._past_strategy = ""
+        self._open()
+
+    def _open(self) -> None:
+        """Open the devices in this process; the first match creates the index."""
+        opened = self._args.engine.open()
+        try:
+            check_device_memory(self._args.window, self._args.given["window"], opened.device)
+        except DeviceUnavailable:
+            opened.close()
+            raise
+        self.index, self.device, self._spare = opened.index, opened.device, opened.spare
+        self._pid = os.getpid()
+        self.matcher: Matcher | None = None
+
+    def load(self, windows: dict[Side, Window], snapshot: Snapshot) -> None:
+        """Continue with stored windows and counters; after a stored fallback, on the fallback device."""
+        self.windows = windows
+        self._past_counters = snapshot.counters
+        self._past_fallback = snapshot.fell_back
+        self._past_strategy = snapshot.strategy
+        if snapshot.fell_back is not None and self._spare is not None:
+            self.device, self._spare = self._spare, None
+
+    def close(self) -> None:
+        """Close the devices; their counters stay in the stats."""
+        self._save_stats()
+        used = self.current_device
+        for device in {id(d): d for d in (self.device, self._spare, used) if d is not None}.values():
+            device.close()
+        self.device, self.matcher = used, None
+
+    def _save_stats(self) -> None:
+        """Keep the stats of the current matcher, which is about to be dropped."""
+        self._past_counters, self._past_fallback = self.counters(), self.fell_back()
+        self._past_strategy = self.strategy()
+
+    @property
+    def current_device(self) -> Device:
+        """The device in use: after a fault, the fallback device."""
+        return self.device if self.matcher is None else self.matcher.device
+
+    def fell_back(self) -> str | None:
+        """From which device the join fell back to which, and why; None if it did not."""
+        now = None if self.matcher is None else self.matcher.fell_back
+        return now or self._past_fallback
+
+    def strategy(self) -> str:
+        """Which structure `auto` chose last, and why; empty if the user named an index."""
+        now = "" if self.matcher is None else self.matcher.reason()
+        return now or self._past_strategy
+
+    def counters(self) -> dict[str, int]:
+        """Counters of device and index, including those before a restore or a fork."""
+        return dict(self._past_counters) if self.matcher is None else self.matcher.counters()
+
+    @contextmanager
+    def threads_acquired(self, rows: int) -> Iterator[None]:
+        """Acquire the index's threads early, so that they wake while rows are being read; release them at the end."""
+        matcher = self.matcher
+        if matcher is None:
+            yield
+            return
+        try:
+            matcher.acquire(rows)
+            yield
+        finally:
+            matcher.release()
+
+    # --- windows ---
+
+    def evict(self, progress: Progress) -> None:
+        """Drop tuples that no later tuple can match. Runs before a change: a failure must not damage a finished one."""
+        frontier = progress.clocks.frontier()
+        bounds = self._bounds(progress)
+        for side, window in self.windows.items():
+            window.evict(bounds.oldest_needed_position(side, window, None if frontier is None else frontier[0]))
+
+    def marks(self) -> WindowMarks:
+        """What `undo` needs to remove everything appended after this call."""
+        return {side: (w, w.end, w.time) for side, w in self.windows.items()}
+
+    def extend(
+        self, progress: Progress, old_scale: TimeScale, fresh: dict[Side, Tuples], order: Order | None
+    ) -> TakenTuples | None:
+        """Append taken tuples to the windows; create a side's window once its columns are known."""
+        factor = progress.scale.factor_from(old_scale)
+        for side, intake in progress.intakes.items():
+            if side not in self.windows:
+                self.windows[side] = Window({name: t.dtype for (_, name), t in intake.types.items()})
+            elif factor != 1:
+                self.windows[side].rescale(factor)
+        if self._args.self_join and "r" in fresh:
+            r = fresh["r"]
+            s = progress.intakes["s"].read(r.payload, r.seq, r.source, progress.scale).tuples
+            fresh, order = {"r": r, "s": s}, np.tile(np.array([0, 1], np.uint8), len(r))
+        for side, tuples in fresh.items():
+            self.windows[side].append(tuples)
+        if not any(len(tuples) for tuples in fresh.values()):
+            return None
+        sides = {side: fresh[side] if side in fresh else _no_tuples(progress, side) for side in SIDES}
+        if order is None:
+            order = arrival_order(len(sides["r"]), len(sides["s"]))
+        return TakenTuples(sides, order, self._args.self_join)
+
+    def undo(self, marks: WindowMarks) -> None:
+        """Restore the windows as they were at `marks`."""
+        self.windows = {side: window for side, (window, _, _) in marks.items()}
+        for window, end, time in marks.values():
+            window.time = time
+            window.truncate(end)
+        if self.matcher is not None:
+            self.matcher.forget()
+
+    def _bounds(self, progress: Progress) -> WindowBounds:
+        """The window lengths, in rows or in ticks of the current time scale."""
+        spans = {"r": self._args.window.r, "s": self._args.window.s}
+        lengths: dict[Side, int] = {}
+        for side in SIDES:
+            span = spans[side]
+            lengths[side] = progress.scale.ticks(span.length) if span.measure == "ns" else span.length
+        return WindowBounds(self._args.window.counts, lengths)
+
+    # --- matching ---
+
+    def results(self, progress: Progress, taken: TakenTuples | None) -> tuple[pa.Table, int]:
+        """The output for the taken tuples, and the number of pairs."""
+        counting = self._args.output == "count"
+        schema = out.COUNT_SCHEMA if counting else progress.pair_schema
+        if taken is None:
+            return schema.empty_table(), 0
+        if progress.plan is None:
+            counts = np.zeros(len(taken.order), np.int64)
+            return (out.counts_table(taken, counts) if counting else schema.empty_table()), 0
+        bounds = self._bounds(progress)
+        new = bounds.new_tuples(self.windows, taken)
+        keep = bounds.oldest_needed_after(self.windows, taken)
+        matcher = self._matcher_for(progress.plan)
+        found = list(matcher.match(self.windows, new, taken.order, keep, want_pairs=not counting))
+        pairs = sum(block.pairs() for block in found)
+        if counting:
+            return out.counts_table(taken, counts_in_order(taken, found)), pairs
+        if pairs == 0:
+            return schema.empty_table(), 0
+        positions = pair_positions(taken, new, found)
+        return out.pairs_table(schema, self.windows, positions, self._args.several, matcher.team), pairs
+
+    def _matcher_for(self, plan: Plan) -> Matcher:
+        """The matcher; created when both sides are known, and again in a forked process."""
+        if self._pid != os.getpid():
+            self._save_stats()
+            self._open()
+        if self.matcher is None or self.matcher.plan is not plan:
+            # The plan differs if a first push failed after planning and the next one has other columns.
+            window = self._args.window
+            rows: dict[Side, int] = {"r": window.r.length, "s": window.s.length} if window.counts else {}
+            self.matcher = Matcher(plan, self.index, self.device, self._spare, rows)
+            self.matcher.start_counters(self._past_counters)
+        return self.matcher
+
+
+def _no_tuples(progress: Progress, side: Side) -> Tuples:
+    """An empty set of tuples of a side, whose columns may not be known yet."""
+    known = progress.intakes.get(side)
+    types = {} if known is None else {name: t.dtype for (_, name), t in known.types.items()}
+    longs, flags = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    columns = {name: np.zeros(0, dtype) for name, dtype in types.items()}
+    return Tuples(longs, np.zeros(0, np.int32), longs, flags, columns, pa.table({}))

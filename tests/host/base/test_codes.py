@@ -108,7 +108,8 @@ def test_values_that_no_row_holds_are_dropped(monkeypatch: pytest.MonkeyPatch) -
     kind = code_type(pa.string())
     assert kind is not None
     pinned = table.literal("pinned", kind)
-    sizes, seen = [], set()
+    sizes: list[int] = []
+    seen: set[int] = set()
     for batch in range(50):
         values = [f"{batch}-{i}" for i in range(20)]
         held, _ = table.encode(pa.array(values), kind)

@@ -11,11 +11,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from millrace.host.base.types import Array
+
+if TYPE_CHECKING:  # its kernels need Numba, which a list of devices does not
+    from millrace.host.runtime.team import Team
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,13 @@ class Device(ABC):
     units: frozenset[str]
     most_rows: int | None = None
     """The maximum number of rows in both count windows together; None if memory sets no limit."""
+    team: Team | None = None
+    """The threads that run the units of a device whose buffers are host memory; None if it has memory of its own."""
+
+    @property
+    def shares_host_memory(self) -> bool:
+        """Whether buffers are arrays of the host: then `adopt` and `view` copy nothing, and the device has a `team`."""
+        return self.team is not None
 
     @abstractmethod
     def alloc(self, size: int, dtype: np.dtype[Any]) -> Buffer:
@@ -97,6 +107,9 @@ class Device(ABC):
     @abstractmethod
     def counters(self) -> dict[str, int]:
         """Return the totals since the device was opened: bytes moved, nanoseconds and rows per unit."""
+
+    def count(self, unit: str, rows: int) -> None:  # noqa: B027 - only host memory can be processed by host code
+        """Count rows of a unit that host code has processed itself, in memory that it shares with the device."""
 
     def close(self) -> None:  # noqa: B027 - most devices have nothing to free
         """Free all resources; the device must not be used again."""

@@ -80,6 +80,7 @@ class CpuDevice(Device):
     """All cores of this machine, or `threads` of them."""
 
     kind = "cpu"
+    team: Team
     units = frozenset(UNITS)
 
     def __init__(self, threads: int | None = None, team: Team | None = None) -> None:
@@ -160,7 +161,7 @@ class CpuDevice(Device):
             self._queue.popleft().run()
 
     def count(self, unit: str, rows: int) -> None:
-        """Count rows that a unit's code has processed outside of a launch."""
+        """Count rows that host code has processed for a unit, outside of a launch."""
         self._tally.add(**{f"{unit}_rows": rows})
 
     def counters(self) -> dict[str, int]:

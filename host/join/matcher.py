@@ -19,7 +19,6 @@ from millrace.host.base.words import all_true
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
-from millrace.host.device.cpu import CpuDevice
 from millrace.host.expr.condition import Comparison
 from millrace.host.expr.evaluate import Types
 from millrace.host.expr.plan import Plan, Probe
@@ -88,8 +87,8 @@ class Matcher:
 
     @property
     def team(self) -> Team:
-        """The threads for work on the host: those of the device if it is the CPU."""
-        return self.device.team if isinstance(self.device, CpuDevice) else self._team
+        """The threads for work on the host: those of the device if it shares host memory."""
+        return self.device.team or self._team
 
     def reason(self) -> str:
         """Which structure the index has chosen, and why. Empty if the user chose it."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Side, other
 from millrace.host.base.words import all_true
-from millrace.host.device.cpu import CpuDevice
 from millrace.host.expr.plan import PlanKind
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step
 from millrace.host.join.panjoin import match_collector, range_probes, run_engine
@@ -54,7 +53,7 @@ class PanJoinIndex(JoinIndex):
         """Two empty chains."""
         super().__init__(context)
         device = context.device
-        self.team = device.team if isinstance(device, CpuDevice) else Team(cores())
+        self.team = device.team or Team(cores())
         assert context.plan.probes is not None
         self._words = {side: context.plan.probes[side].key.kind.word for side in SIDES}
         subwindows = 1 if context.static else SUBWINDOWS

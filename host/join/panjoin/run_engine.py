@@ -14,7 +14,6 @@ import numpy as np
 from millrace.host.base.errors import DeviceFault
 from millrace.host.base.types import Array, Ids
 from millrace.host.device.contract import Buffer, Device, Launch
-from millrace.host.device.cpu import CpuDevice
 from millrace.host.join.panjoin.subwindow import ID_PADDING, HostRun
 
 UNITS = frozenset({"bisort_merger", "bisort_indexer", "bisort_prober"})
@@ -126,11 +125,10 @@ class RunEngine:
     @property
     def in_host_memory(self) -> bool:
         """Whether the runs are in host memory."""
-        return isinstance(self.device, CpuDevice)
+        return self.device.shares_host_memory
 
     def host_run(self, run: SortedRun, probes: int) -> HostRun:
         """A run for the host to probe directly, with `probes` probes."""
-        assert isinstance(self.device, CpuDevice)
         self._finish_merge(run)
         self.device.count("bisort_prober", probes)
         words = self.device.view(run.words, run.size)

@@ -16,7 +16,6 @@ from typing import Any
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Device
-from millrace.host.device.cpu import CpuDevice
 from millrace.host.hbtree.layout import LayoutName
 from millrace.host.hbtree.tree import Positions
 from millrace.host.hybrid.lookup_runner import Finish, LookupRunner
@@ -53,7 +52,7 @@ class IndexBase:
         self._given_threads = threads
         self._device: Device | None = self._open(device)
         self._device_name, self._pid = self._device.name, os.getpid()
-        self._on_cpu = isinstance(self._device, CpuDevice)
+        self._on_cpu = self._device.shares_host_memory
         self._fell_back: str | None = None
         self._abandoned: Device | None = None
         self._runner: LookupRunner | None = None

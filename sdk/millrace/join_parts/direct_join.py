@@ -18,7 +18,6 @@ from millrace.host.base.types import SIDES, Array, Side
 from millrace.host.base.words import all_true, repeated
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
-from millrace.host.device.cpu import CpuDevice
 from millrace.host.expr.condition import Column, Condition
 from millrace.host.expr.evaluate import Columns
 from millrace.host.expr.plan import Plan
@@ -52,8 +51,8 @@ def direct_blocks(
 ) -> list[DirectBlock] | None:
     """All pairs, or None if this strategy does not apply."""
     sizes = [tables[side].num_rows for side in SIDES]
-    supported = isinstance(opened.device, CpuDevice) and opened.index in INDEXES
-    if not supported or min(sizes) < MIN_ROWS or max(sizes) > MAX_ROWS:
+    team = opened.device.team
+    if team is None or opened.index not in INDEXES or min(sizes) < MIN_ROWS or max(sizes) > MAX_ROWS:
         return None
     tuples = {side: _read(side, condition, tables[side]) for side in SIDES}
     if not all(all_true(tuples[side].live) for side in SIDES):
@@ -61,8 +60,7 @@ def direct_blocks(
     plan = most_selective(condition, {side: tables[side].schema for side in SIDES}, tuples)
     if plan.probes is None or len(plan.probes["s"].ranges) > 1 or plan.recheck_of("s"):
         return None
-    assert isinstance(opened.device, CpuDevice)
-    return _DirectJoin(plan, tuples, tables, payload, opened.device.team).blocks()
+    return _DirectJoin(plan, tuples, tables, payload, team).blocks()
 
 
 def _read(side: Side, condition: Condition, table: pa.Table) -> Tuples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -332,3 +333,20 @@ def test_the_scan_unit_counts_and_finds_on_any_number_of_threads(threads: int) -
 def test_a_unit_that_a_device_lacks_is_a_fault_that_names_those_it_has() -> None:
     with pytest.raises(mr.DeviceFault, match=r"no_such_unit.*scan_prober"):
         CpuDevice().launch("no_such_unit", [], [])
+
+
+def test_only_a_device_that_shares_host_memory_has_a_team() -> None:
+    cpu, null = CpuDevice(), NullDevice()
+    assert cpu.shares_host_memory
+    assert cpu.team is not None
+    assert not null.shares_host_memory
+    assert null.team is None
+    cpu.close()
+
+
+def test_no_library_code_asks_for_the_class_of_a_device() -> None:
+    """It asks the contract: `shares_host_memory`, `units`."""
+    root = Path(__file__).resolve().parents[3]
+    files = [path for room in ("host", "sdk", "gpu", "sim", "hw", "spark") for path in (root / room).rglob("*.py")]
+    assert len(files) > 100
+    assert [str(path) for path in files if re.search(r"isinstance\([^)]*CpuDevice", path.read_text())] == []

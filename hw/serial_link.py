@@ -130,7 +130,7 @@ class SerialLink(Link):
         status, number, given = struct.unpack_from("<BBH", response)
         if status or number != self._number or given != response_words:
             wrong = f"response {number} of {given} words to request {self._number} of {response_words}"
-            raise DeviceFault(f"the board at {self._path} reports a failure: {STATUS.get(status, wrong)}")
+            raise DeviceFault(f"a request to the board at {self._path} failed: {STATUS.get(status, wrong)}")
         return np.frombuffer(response, _WORD, response_words, 4)
 
     def _send(self, data: bytes, until: float) -> None:

@@ -136,7 +136,7 @@ static const char *run(unsigned blocks, unsigned threads)
         blockIdx.x = block;
         const char *wrong = run_block(threads);
         if (wrong) {
-            made = 0; /* they stand in the middle of the kernel: begin anew */
+            made = 0; /* the fibres are inside the kernel: create new ones for the next launch */
             return wrong;
         }
     }

@@ -139,8 +139,8 @@ def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
         "key": ["int64", "int", "int64", 1, False],
     }
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, pa.schema([("values", pa.int64())])) as file:
-        file.write_batch(pa.record_batch([pa.array([], pa.int64())], names=["values"]))
+    with pa.ipc.new_file(sink, pa.schema([("values", pa.int64())])) as writer:
+        writer.write_batch(pa.record_batch([pa.array([], pa.int64())], names=["values"]))
     sections = {"leaves": bytes(64), "nodes": bytes(64), "values": sink.getvalue()}
     file.write_file(tmp_path / "index", about, sections)
     with pytest.raises(mr.StateError, match="do not fit together"):
@@ -165,8 +165,8 @@ def altered(path: Path, harm: Harm) -> None:
 
 def ipc(values: pa.Array) -> np.ndarray:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, pa.schema([("values", values.type)])) as file:
-        file.write_batch(pa.record_batch([values], names=["values"]))
+    with pa.ipc.new_file(sink, pa.schema([("values", values.type)])) as writer:
+        writer.write_batch(pa.record_batch([values], names=["values"]))
     return np.frombuffer(sink.getvalue(), np.uint8)
 
 
@@ -292,9 +292,9 @@ def write_header(path: Path, text: bytes) -> None:
     path.write_bytes((head + text).ljust(9000, b"\0"))
 
 
-@pytest.mark.parametrize("place", [[-4096, 64], [1, 64], [0, -1], [0.0, 64], ["0", 64], [0]])
-def test_sections_that_lie_nowhere(tmp_path: Path, offset: list[Any]) -> None:
-    write_header(tmp_path / "index", json.dumps({"about": {}, "sections": {"leaves": [*offset, ""]}}).encode())
+@pytest.mark.parametrize("entry", [[-4096, 64], [1, 64], [0, -1], [0.0, 64], ["0", 64], [0]])
+def test_sections_at_invalid_offsets(tmp_path: Path, entry: list[Any]) -> None:
+    write_header(tmp_path / "index", json.dumps({"about": {}, "sections": {"leaves": [*entry, ""]}}).encode())
     with pytest.raises(mr.StateError, match=r"sections at invalid offsets|cannot read"):
         mr.OrderedIndex.open(tmp_path / "index")
 

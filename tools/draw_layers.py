@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.imports import LAYERS, ROOT, SDK, Import, all_imports, path_in_package, package_of
+from tools.imports import LAYERS, ROOT, SDK, Import, all_imports, package_of, path_in_package
 
 PICTURE = ROOT / "docs/images/floors.svg"
 PACKAGES = ("spark", SDK, "host")

@@ -1,15 +1,16 @@
 """Builds the logical plan of a condition from two schemas: what an index searches and which pairs are checked again.
 
-For each direction (rows of one side probe the other side) a plan has a `Probe`: the key that orders the searched side,
-one or more ranges of this key, and the comparisons to check on the pairs found. If no term can be converted to a range,
-the plan has no probes, and only the `scan` index supports the condition. Terms over one side filter rows before any
-index sees them (`stream/intake.py`); filtered rows still count in their window.
+For each direction (rows of one side search the other side) a plan has one `KeySearch` per key of the searched side,
+most selective first: the key that orders it, one or more ranges of this key, and the terms that those ranges decide. An
+index uses as many keys as it can; the other terms are checked on the pairs found. If no term can be converted to a
+range, there are no searches, and only the `scan` index supports the condition. Terms over one side filter rows before
+any index sees them (`stream/intake.py`); filtered rows still count in their window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -38,20 +39,42 @@ from millrace.host.expr.evaluate import Columns, Types
 from millrace.host.expr.keys import Key, is_shift, make_key, word_range
 
 PlanKind = Literal["equality", "band", "multi-band", "inequality", "two inequalities", "not equal", "residual"]
+KeyShape = Literal["equal", "range", "at most", "at least", "ranges"]
+"""What a tuple searches in a key of the other side: one word, a range, everything up to or from a word, or several
+ranges (an OR of bands, or `<>`)."""
+Conjunctions = tuple[tuple[Comparison, ...], ...]
+"""A union of conjunctions: a pair satisfies it if all comparisons of one conjunction hold."""
 
 
 @dataclass(frozen=True)
-class Probe:
-    """How rows of the other side probe `side`: search ranges of `key`, then check `recheck` on the pairs found.
+class SearchShape:
+    """What a condition allows to search, known before any column type: an index says which shapes it serves.
 
-    `ranges` is a union of conjunctions of solved comparisons. `recheck` is a union of conjunctions, too; if it is
-    empty, the pairs need no check.
+    `keys` are the shapes of each searched side's keys, most selective first. Both are empty for a residual condition.
+    """
+
+    kind: PlanKind
+    keys: dict[Side, tuple[KeyShape, ...]]
+
+
+@dataclass(frozen=True)
+class KeySearch:
+    """How rows of the other side search one key of `side`.
+
+    `ranges` is a union of conjunctions of solved comparisons. `decided` are the terms that the ranges decide exactly,
+    so that the pairs found need no check of them.
     """
 
     side: Side
     key: Key
+    shape: KeyShape
     ranges: tuple[tuple[tuple[SolvedComparison, CompareOp], ...], ...]
-    recheck: tuple[tuple[Comparison, ...], ...]
+    decided: tuple[Comparison, ...]
+
+    @property
+    def terms(self) -> frozenset[int]:
+        """The identities of the terms that the ranges are made of."""
+        return frozenset(id(solved.term) for parts in self.ranges for solved, _ in parts)
 
     @np.errstate(all="ignore")
     def word_ranges(self, columns: Columns, types: Types, rows: int) -> tuple[Array, Array]:
@@ -121,34 +144,63 @@ class Plan:
     condition: Condition
     kind: PlanKind
     types: Types
-    probes: dict[Side, Probe] | None
-    """By searched side; None if no index can search."""
-    two_sided_terms: tuple[tuple[Comparison, ...], ...]
+    searches: dict[Side, tuple[KeySearch, ...]]
+    """By searched side, most selective key first; empty if no index can search. The sides' numbers of keys may differ:
+    `s.x BETWEEN r.lo AND r.hi` searches one key of s and two of r."""
+    two_sided_terms: Conjunctions
     """The terms that relate both sides; checked on every pair if nothing is searched."""
+
+    @property
+    def searchable(self) -> bool:
+        """Whether both sides have a key to search."""
+        return all(self.searches[side] for side in SIDES)
+
+    def prefer(self, searched: Side, number: int) -> Plan:
+        """Return the same plan with key `number` of a side first, and the other side's key of the same terms first."""
+        chosen = self.searches[searched][number]
+        own = sorted(self.searches[searched], key=lambda one: one is not chosen)
+        best = _RANKS[self.searches[other(searched)][0].shape]
+
+        def apart(one: KeySearch) -> bool:
+            return _RANKS[one.shape] < best or not one.terms & chosen.terms
+
+        others = sorted(self.searches[other(searched)], key=apart)
+        return replace(self, searches={searched: tuple(own), other(searched): tuple(others)})
+
+    def equally_ranked(self, searched: Side) -> int:
+        """Return how many of a side's keys are of the same rank as the first one."""
+        keys = self.searches[searched]
+        return sum(_RANKS[one.shape] == _RANKS[keys[0].shape] for one in keys)
 
     def describe(self) -> str:
         """Return one line of text with the kind and the keys."""
-        if self.probes is None:
+        if not self.searchable:
             return f"{self.kind}: no term can be searched, every pair is checked"
-        keys = ", ".join(f"{s} by {render(self.probes[s].key.expression)}" for s in SIDES)
-        return f"{self.kind}: {keys}"
+        keys = (f"{s} by {' and '.join(render(one.key.expression) for one in self.searches[s])}" for s in SIDES)
+        return f"{self.kind}: {', '.join(keys)}"
 
-    def recheck_of(self, searched: Side) -> tuple[tuple[Comparison, ...], ...]:
-        """Return the terms to check on the pairs found in `searched`."""
-        return self.two_sided_terms if self.probes is None else self.probes[searched].recheck
+    def recheck_of(self, searched: Side, keys: int = 1) -> Conjunctions:
+        """Return the terms to check on the pairs that a search of the first `keys` keys of a side found."""
+        used = self.searches[searched][:keys]
+        decided = {id(term) for one in used for term in one.decided}
+        if len(self.two_sided_terms) > 1:
+            return () if used and decided else self.two_sided_terms
+        unproven = tuple(term for term in self.two_sided_terms[0] if id(term) not in decided)
+        return (unproven,) if unproven else ()
 
-    def band(self, probing: Side) -> tuple[int, int] | None:
-        """Return how far below and above its own key's word a tuple of side `probing` searches, if all search equally.
+    def band(self, probing: Side, number: int = 0) -> tuple[int, int] | None:
+        """Return how far below and above its own word a tuple of side `probing` searches key `number`, if all do alike.
 
         This holds for `r.x - s.x BETWEEN a AND b` over integer columns of one type: words differ as values do.
         """
-        if self.probes is None:
+        own, searched = self.searches[probing][number : number + 1], self.searches[other(probing)][number : number + 1]
+        if not own or not searched:
             return None
-        own, searched = self.probes[probing].key, self.probes[other(probing)]
-        alike = own.kind == searched.key.kind and own.kind.domain != "float"
-        if len(searched.ranges) > 1 or not alike or not isinstance(own.expression, Column):
+        key, search = own[0].key, searched[0]
+        alike = key.kind == search.key.kind and key.kind.domain != "float"
+        if len(search.ranges) > 1 or not alike or not isinstance(key.expression, Column):
             return None
-        return searched.shifts(own.expression, self.types)
+        return search.shifts(key.expression, self.types)
 
     def matches(self, terms: tuple[tuple[Comparison, ...], ...], columns: Columns, rows: int) -> Mask:
         """Return a mask of the pairs that satisfy all comparisons of at least one conjunction."""
@@ -180,17 +232,21 @@ def column_type(side: Side, name: str, schema: pa.Schema) -> KeyType:
     return key_type(f"{side}.{name}", schema.field(name).type)
 
 
-def plan_kind(condition: Condition) -> PlanKind:
-    """Return the kind of search a condition allows. It needs no types, so a wrong index is reported before any data."""
+def search_shape(condition: Condition) -> SearchShape:
+    """Return what a condition allows to search. It needs no types, so a wrong index is reported before any data."""
     bands = _two_sided(condition)
-    best = {side: _best([solve(t, side, lambda _: "exact") for t in bands[0]]) for side in SIDES}
-    if not best["r"] or not best["s"]:
-        return "residual"
+    groups = {side: _groups([solve(t, side, lambda _: "exact") for t in bands[0]]) for side in SIDES}
+    if not groups["r"] or not groups["s"]:
+        return SearchShape("residual", {"r": (), "s": ()})
     if len(bands) > 1:
-        return "multi-band"
-    rank = min(_rank(best[side]) for side in SIDES)
+        return SearchShape("multi-band", {"r": ("ranges",), "s": ("ranges",)})
+    keys = {side: tuple(_shape(group) for group in groups[side]) for side in SIDES}
+    return SearchShape(_kind(bands[0], min(_RANKS[keys[side][0]] for side in SIDES)), keys)
+
+
+def _kind(terms: Sequence[Comparison], rank: int) -> PlanKind:
     if rank == 1:
-        inequalities = [t for t in bands[0] if t.op not in ("=", "<>")]
+        inequalities = [t for t in terms if t.op not in ("=", "<>")]
         return "two inequalities" if len(inequalities) == 2 else "inequality"
     return {3: "equality", 2: "band", 0: "not equal"}[rank]  # type: ignore[return-value]
 
@@ -204,46 +260,57 @@ def _two_sided(condition: Condition) -> tuple[tuple[Comparison, ...], ...]:
 
 def _plan(condition: Condition, types: Types) -> Plan:
     bands = _two_sided(condition)
-    kind = plan_kind(condition)
-    probes: dict[Side, Probe] | None = None
-    if kind != "residual":
-        probes = {side: _probe(condition, bands, side, types) for side in SIDES}
-    return Plan(condition, kind, types, probes, bands)
+    searches = {side: _searches(condition, bands, side, types) for side in SIDES}
+    if not searches["r"] or not searches["s"]:
+        return Plan(condition, "residual", types, {"r": (), "s": ()}, bands)
+    rank = min(_RANKS[searches[side][0].shape] for side in SIDES)
+    kind: PlanKind = "multi-band" if len(bands) > 1 else _kind(bands[0], rank)
+    return Plan(condition, kind, types, searches, bands)
 
 
-def _probe(condition: Condition, bands: tuple[tuple[Comparison, ...], ...], side: Side, types: Types) -> Probe:
-    """Return the best probe of `side`."""
+def _searches(condition: Condition, bands: Conjunctions, side: Side, types: Types) -> tuple[KeySearch, ...]:
+    """Return the searches of all keys of `side`, most selective first."""
     kinds = partial(ev.kind_of, types=types, text=condition.text)
     solved = [[solve(t, side, kinds) for t in band] for band in bands]
     if len(bands) > 1:
-        return _multi_band(bands, side, types, solved)
-    best = _best(solved[0])
-    used = [one for one in best if one.op != "<>"] or best[:1]
+        return (_multi_band(bands, side, types, solved),)
+    return tuple(_search(group, side, types) for group in _groups(solved[0]))
+
+
+def _search(group: list[SolvedComparison], side: Side, types: Types) -> KeySearch:
+    """Return the search of one key by all comparisons on it."""
+    used = [one for one in group if one.op != "<>"] or group[:1]
     ranges: tuple[tuple[tuple[SolvedComparison, CompareOp], ...], ...] = (tuple((one, one.op) for one in used),)
     if used[0].op == "<>":
         ranges = (((used[0], "<"),), ((used[0], ">"),))
-    certain = {id(one.term) for one in used if one.exact}
-    unproven = tuple(t for t in bands[0] if id(t) not in certain)
-    return Probe(side, make_key(best[0].key, types), ranges, (unproven,) if unproven else ())
+    decided = tuple(one.term for one in used if one.exact)
+    return KeySearch(side, make_key(group[0].key, types), _shape(group), ranges, decided)
 
 
-def _best(solved: Sequence[SolvedComparison | None]) -> list[SolvedComparison]:
-    """Return the comparisons on the most selective key; empty if no term can be converted to a range."""
+def _groups(solved: Sequence[SolvedComparison | None]) -> list[list[SolvedComparison]]:
+    """Group the comparisons by key, most selective key first; empty if no term can be converted to a range."""
     groups: dict[str, list[SolvedComparison]] = {}
     for one in solved:
         if one is not None:
             groups.setdefault(render(one.key), []).append(one)
-    return max(groups.values(), key=_rank) if groups else []
+    return sorted(groups.values(), key=lambda group: _RANKS[_shape(group)], reverse=True)
 
 
-def _rank(group: list[SolvedComparison]) -> int:
-    """Rank by selectivity: an equality first, then a range with two ends, then with one end, then `<>`."""
+def _shape(group: list[SolvedComparison]) -> KeyShape:
+    """Return what the comparisons on one key search in it."""
     if any(one.op == "=" for one in group):
-        return 3
+        return "equal"
     ranged = [one for one in group if one.op != "<>"]
-    if any(one.below for one in ranged) and any(one.above for one in ranged):
-        return 2
-    return 1 if ranged else 0
+    below, above = any(one.below for one in ranged), any(one.above for one in ranged)
+    if below and above:
+        return "range"
+    if below:
+        return "at least"
+    return "at most" if above else "ranges"
+
+
+_RANKS: dict[KeyShape, int] = {"equal": 3, "range": 2, "at most": 1, "at least": 1, "ranges": 0}
+"""Selectivity: an equality first, then a range with two ends, then with one end, then `<>`."""
 
 
 def check_bands(condition: Condition) -> None:
@@ -269,15 +336,15 @@ def _band_parts(parts: Sequence[SolvedComparison | None]) -> list[SolvedComparis
 
 
 def _multi_band(
-    bands: tuple[tuple[Comparison, ...], ...],
+    bands: Conjunctions,
     side: Side,
     types: Types,
     solved: list[list[SolvedComparison | None]],
-) -> Probe:
+) -> KeySearch:
     ranges = [tuple((one, one.op) for one in _band_parts(parts)) for parts in solved]
     exact = all(one is not None and one.exact and one.op != "<>" for parts in solved for one in parts)
     key = make_key(ranges[0][0][0].key, types)
-    return Probe(side, key, tuple(ranges), () if exact else bands)
+    return KeySearch(side, key, "ranges", tuple(ranges), tuple(t for band in bands for t in band) if exact else ())
 
 
 def render(node: Expression) -> str:

@@ -1,54 +1,39 @@
-"""The interface of a join index: it separates the semantics of a join from how partners are found.
+"""The contract of a join index: it separates the semantics of a join from how partners are found.
 
 The callers number each side's tuples (*positions*, from 0) and compute, for each new tuple, which positions of the
-other side are visible to it: a half-open interval that never moves back. An index finds, inside that interval, the live
-tuples whose key word is in one of the tuple's word ranges. An index processes one `Step` at a time: consecutive new
-tuples of both sides, interleaved. All indexes return the same matches; only their speed differs.
+other side are visible to it: a half-open interval that never moves back. An index processes one `ProbeBatch` at a time:
+consecutive new tuples of both sides, interleaved, with the words of their own keys and, for each key of the other side,
+the ranges of words that they search. It finds the live tuples inside the interval whose words are in the ranges of all
+keys. An index states which shapes of condition it serves, and how many keys of a side it searches (`max_keys`); the
+matcher checks terms on further keys. All indexes return the same matches; only their speed differs.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 
-import numpy as np
-import numpy.typing as npt
-
-from millrace.host.base.types import Array, Mask, Positions, Side
+from millrace.host.base.types import Array, Mask, Order, Positions, Side
 from millrace.host.device.contract import Device
-from millrace.host.expr.plan import Plan, PlanKind
+from millrace.host.expr.plan import KeyShape, Plan, SearchShape
+from millrace.host.runtime.team import Team
 
 
 @dataclass(frozen=True)
-class SideStep:
-    """One side's new tuples, in order. Their positions are `first`, `first + 1`, …
+class KeyProbe:
+    """What new tuples search in one key of the other side: closed ranges of its words.
 
-    `live` tuples can match: no null in the condition's columns, and every one-sided term holds. The partners of tuple i
-    are at positions `begin[i] <= p < end[i]` of the other side, and their word is in `low[k, i] .. high[k, i]` for some
-    k (the ranges of one tuple are disjoint; low > high is empty). `low` and `high` are words of the other side's key.
-    They are computed on first use; if all ranges form a `band`, an index may not need them.
+    Tuple i searches `low[k, i] .. high[k, i]` for every line k. Ranges of one tuple are disjoint; an empty range has
+    low > high. If `shape` is "at most", every low is the least word; if it is "at least", every high is the largest. If
+    all ranges form a `band`, an index may do without low and high, which are computed on first access.
     """
 
-    first: int
-    words: Array
-    live: Mask
-    begin: Positions
-    end: Positions
+    shape: KeyShape
     make_ranges: Callable[[], tuple[Array, Array]]
     band: tuple[int, int] | None = None
-    """How far each tuple's range extends below and above its own word (saturating), if that is the same for all."""
-
-    @staticmethod
-    def of(first: int, words: Array, live: Mask, begin: Positions, end: Positions, low: Array, high: Array) -> SideStep:
-        """Tuples with known ranges."""
-        return SideStep(first, words, live, begin, end, lambda: (low, high))
-
-    def with_ranges(self, low: Array, high: Array) -> SideStep:
-        """The same tuples with other ranges."""
-        return replace(self, make_ranges=lambda: (low, high), band=None)
+    """How far below and above a tuple's own word its range extends (saturating), if that is the same for all."""
 
     @cached_property
     def _ranges(self) -> tuple[Array, Array]:
@@ -64,18 +49,44 @@ class SideStep:
         """The highest words, one line per range."""
         return self._ranges[1]
 
+    @staticmethod
+    def of(low: Array, high: Array, shape: KeyShape = "range") -> KeyProbe:
+        """A probe with known ranges."""
+        return KeyProbe(shape, lambda: (low, high))
+
 
 @dataclass(frozen=True)
-class Step:
+class SideProbes:
+    """One side's new tuples, in order. Their positions are `first`, `first + 1`, …
+
+    `live` tuples can match: no null in the condition's columns, and every one-sided term holds. Positions
+    `begin[i] <= p < end[i]` of the other side are visible to tuple i. `words` has one array per key of this side,
+    `probes` one entry per key of the other side: as many as the index searches, none if the condition has no key.
+    """
+
+    first: int
+    live: Mask
+    begin: Positions
+    end: Positions
+    words: tuple[Array, ...]
+    probes: tuple[KeyProbe, ...]
+
+    def __len__(self) -> int:
+        """The number of tuples."""
+        return len(self.live)
+
+
+@dataclass(frozen=True)
+class ProbeBatch:
     """New tuples of both sides; `order[i]` is the side of the i-th one taken: 0 for r, 1 for s.
 
     In a self-join each tuple occurs twice, as r and then as s, and its interval excludes itself. Positions below
-    `keep` (r's, s's) are not visible to any tuple after this step.
+    `keep` (r's, s's) are not visible to any tuple after this batch.
     """
 
-    r: SideStep
-    s: SideStep
-    order: npt.NDArray[np.uint8]
+    r: SideProbes
+    s: SideProbes
+    order: Order
     keep: tuple[int, int]
 
 
@@ -98,6 +109,8 @@ class IndexContext:
 
     plan: Plan
     device: Device
+    team: Team
+    """The threads for work on the host; the caller acquires its helpers for the length of a call."""
     rows: Mapping[Side, int] = field(default_factory=dict)
     """How many rows a side's window spans, if known."""
     static: bool = False
@@ -107,6 +120,8 @@ class IndexContext:
 class JoinIndex(ABC):
     """Finds partners. After a step that raises, the index is unusable: it must be discarded and rebuilt."""
 
+    max_keys: int = 1
+    """How many keys of a side the index searches; the condition may have more, or fewer."""
     needs: frozenset[str] = frozenset()
     """The units that a device must offer. If empty, the index runs on the CPU only."""
 
@@ -116,24 +131,18 @@ class JoinIndex(ABC):
 
     @staticmethod
     @abstractmethod
-    def serves(kind: PlanKind) -> bool:
-        """Whether the index can search conditions of this kind."""
+    def serves(shape: SearchShape) -> bool:
+        """Whether the index can search conditions of this shape."""
 
     @abstractmethod
-    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
-        """Insert earlier tuples, from position `first` on, without probing."""
+    def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
+        """Insert earlier tuples, from position `first` on, without probing; `words` has one array per key."""
 
     @abstractmethod
-    def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
+    def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Insert new tuples, drop expired ones, and return the partners of r's and of s's new tuples."""
 
-    def acquire(self, rows: int) -> None:  # noqa: B027 - most indexes have no threads of their own
-        """Announce work on `rows` rows, so that the index may wake threads."""
-
-    def release(self) -> None:  # noqa: B027 - as above
-        """End the announced work: the index may release its threads."""
-
-    def close(self) -> None:  # noqa: B027 - as above
+    def close(self) -> None:  # noqa: B027 - most indexes have nothing to free
         """Return memory to shared pools. No more steps follow."""
 
     def reason(self) -> str:
@@ -143,45 +152,3 @@ class JoinIndex(ABC):
     def counters(self) -> dict[str, int]:
         """Counters; `boundaries` counts structural changes: splits, seals, merges, moves."""
         return {}
-
-
-SELECTIVE: tuple[PlanKind, ...] = ("equality", "band", "multi-band")
-"""Kinds of condition with few partners per tuple, usually."""
-INDEXES: dict[str, str] = {
-    "auto": "millrace.host.planner.auto:AutoIndex",
-    "bisort": "millrace.host.join.panjoin.index:BisortIndex",
-    "rap": "millrace.host.join.panjoin.index:RapIndex",
-    "wib": "millrace.host.join.panjoin.index:WibIndex",
-    "btree": "millrace.host.join.baseline.btree:BTreeIndex",
-    "scan": "millrace.host.join.baseline.scan:ScanIndex",
-}
-"""Every index by name, in order of preference."""
-
-
-def load_index(name: str) -> type[JoinIndex]:
-    """The class of an index."""
-    module, _, attribute = INDEXES[name].partition(":")
-    index: type[JoinIndex] = getattr(import_module(module), attribute)
-    return index
-
-
-def serving(kind: PlanKind) -> list[str]:
-    """The names of the indexes that can search conditions of a kind."""
-    return [name for name in INDEXES if load_index(name).serves(kind)]
-
-
-def preferred(kind: PlanKind, counting: bool) -> list[str]:
-    """The same, best first.
-
-    If a tuple matches much of its window and all pairs are wanted, a vectorised scan is faster than any index. If only
-    counts are wanted, BI-Sort does not read the tuples that it counts.
-    """
-    able = serving(kind)
-    counts_only = counting and kind != "two inequalities"  # one of the two is checked on the pairs, so they are needed
-    return able if kind in SELECTIVE or counts_only else sorted(able, key=lambda name: name != "scan")
-
-
-def runs_on(name: str, device: Device) -> bool:
-    """Whether an index can run on a device."""
-    needs = load_index(name).needs
-    return device.kind == "cpu" if not needs else needs <= device.units

@@ -7,23 +7,22 @@ CPU when a device fails and the user allowed that (`fallback="cpu"`). It changes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from millrace.host.base.errors import DeviceFault
-from millrace.host.base.types import SIDES, Array, Mask, Positions, Side, other
+from millrace.host.base.types import SIDES, Array, Mask, Order, Positions, Side, other
 from millrace.host.base.words import all_true
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
-from millrace.host.expr.condition import Comparison
 from millrace.host.expr.evaluate import Types
-from millrace.host.expr.plan import Plan, Probe
-from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step, load_index
-from millrace.host.runtime.pool import cores
+from millrace.host.expr.plan import Conjunctions, KeySearch, Plan
+from millrace.host.join.contract import IndexContext, JoinIndex, KeyProbe, Matches, ProbeBatch, SideProbes
+from millrace.host.join.registry import load_index
 from millrace.host.runtime.team import Team
 from millrace.host.stream.window_bounds import NewTuples
 
@@ -68,6 +67,7 @@ class Matcher:
         index: str,
         device: Device,
         spare: Device | None,
+        team: Team,
         rows: Mapping[Side, int] | None = None,
         static: bool = False,
     ) -> None:
@@ -75,37 +75,39 @@ class Matcher:
         self.plan = plan
         self.index_name = index
         self.device = device
+        self.team = team
         self.fell_back: str | None = None
         self._spare = spare
-        self._bands = {side: plan.band(side) for side in SIDES}
-        self._rechecks = any(plan.recheck_of(side) for side in SIDES)
+        self._index_class = load_index(index)
+        keys = self._index_class.max_keys
+        self._searches = {side: plan.searches[side][:keys] for side in SIDES}
+        self._bands = {side: [plan.band(side, i) for i in range(len(self._searches[other(side)]))] for side in SIDES}
+        self._no_probes = {side: self._empty_probes(side) for side in SIDES}
+        self._rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
+        self._checks_pairs = any(self._rechecks.values())
         self._rows, self._static = rows or {}, static
         self._max_rows = STATIC_STEP_ROWS if static else STEP_ROWS
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
-        self._team = Team(cores())
 
-    @property
-    def team(self) -> Team:
-        """The threads for work on the host: those of the device if it shares host memory."""
-        return self.device.team or self._team
+    def _empty_probes(self, side: Side) -> SideProbes:
+        """The part of a probe batch of a side without new tuples."""
+        longs, none = np.zeros(0, np.int64), np.zeros((1, 0), np.uint64)
+        words = tuple(np.zeros(0, one.key.kind.word) for one in self._searches[side])
+        probes = tuple(KeyProbe.of(none, none, one.shape) for one in self._searches[other(side)])
+        return SideProbes(0, np.zeros(0, np.bool_), longs, longs, words, probes)
 
     def reason(self) -> str:
         """Which structure the index has chosen, and why. Empty if the user chose it."""
         return "" if self._index is None else self._index.reason()
 
-    def forget(self) -> None:
-        """Drop the index: it is rebuilt from the windows when next needed."""
-        if self._index is not None:
-            self._shift(self._index.counters(), +1)
-            self._index.release()
-            self._index = None
-
-    def close(self) -> None:
-        """Free the index's memory. No more steps follow."""
-        if self._index is not None:
-            self._index.close()
-        self.forget()
+    def discard_index(self) -> None:
+        """Drop the index and free what it holds on the device; it is rebuilt from the windows when next needed."""
+        index, self._index = self._index, None
+        if index is not None:
+            self._shift(index.counters(), +1)
+            with suppress(DeviceFault):  # a device that failed may refuse to free: nothing more can be done
+                index.close()
 
     def counters(self) -> dict[str, int]:
         """The counters of device and index, over all devices and rebuilds of the index."""
@@ -128,84 +130,75 @@ class Matcher:
         self,
         windows: dict[Side, Window],
         new: dict[Side, NewTuples],
-        order: npt.NDArray[np.uint8],
+        order: Order,
         keep: Callable[[int], tuple[int, int]],
         want_pairs: bool,
     ) -> Iterator[PairBlock]:
         """The partners of all new tuples, block by block in the order they were taken.
 
-        `keep(n)` returns the oldest positions (r's, s's) visible to tuples after the n-th.
+        `keep(n)` returns the oldest positions (r's, s's) visible to tuples after the n-th. Exhaust the iterator, or
+        call `discard_index`: the index has seen the tuples of every block that was returned.
         """
         size = self._first_block(windows)
         old = {side: new[side].first for side in SIDES}
-        stop, taken = 0, dict.fromkeys(SIDES, 0)
+        stop = 0
+        taken: dict[Side, int] = {"r": 0, "s": 0}
         while stop < len(order):
             start, stop = stop, min(stop + size, len(order))
-            part = _next_part(new, order[start:stop], taken)
-            taken = {side: part[side].stop for side in SIDES}
-            step = Step(
-                self._side_step("r", new["r"], part["r"]),
-                self._side_step("s", new["s"], part["s"]),
-                order[start:stop],
+            block = order if stop - start == len(order) else order[start:stop]
+            part = _next_part(new, block, taken)
+            batch = ProbeBatch(
+                self._side_probes("r", new["r"], part["r"]),
+                self._side_probes("s", new["s"], part["s"]),
+                block,
                 keep(stop),
             )
-            first, last = self._step(windows, old, step, want_pairs)
-            old = {side: new[side].first + part[side].stop for side in SIDES}
-            if self._rechecks:
-                size = _next_block(size, int(first.counts.sum() + last.counts.sum()), self._max_rows)
-            yield self._checked(windows, new, part, {"r": first, "s": last}, want_pairs)
-
-    def acquire(self, rows: int) -> None:
-        """Announce work on `rows` rows, so that the index may wake its threads."""
-        if self._index is not None:
-            self._index.acquire(rows)
-
-    def release(self) -> None:
-        """End the announced work: the index may release its threads."""
-        if self._index is not None:
-            self._index.release()
+            raw = self._step(windows, old, batch, want_pairs or self._checks_pairs)
+            taken = {side: part[side].stop for side in SIDES}
+            old = {side: new[side].first + taken[side] for side in SIDES}
+            if self._checks_pairs:
+                size = _next_block(size, sum(int(found.counts.sum()) for found in raw), self._max_rows)
+            yield self._checked(windows, new, part, {"r": raw[0], "s": raw[1]}, want_pairs)
 
     def _first_block(self, windows: dict[Side, Window]) -> int:
         """The size of the first block: small enough even if each tuple matches its entire window."""
-        if not self._rechecks:
+        if not self._checks_pairs:
             return self._max_rows
         return min(self._max_rows, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
 
-    def _side_step(self, side: Side, new: NewTuples, part: slice) -> SideStep:
-        """Words of the new tuples' own key, and ranges of the other side's key, computed for live tuples only."""
-        live = new.tuples.live[part]
-        begin, end = new.begin[part], new.end[part]
-        probes, n, first = self.plan.probes, len(live), new.first + part.start
-        if probes is None or n == 0:
-            none = np.zeros((0, n), np.uint64)
-            return SideStep(first, np.zeros(n, np.uint64), live, begin, end, lambda: (none, none))
-        searched = probes[other(side)]
-        columns: Columns = {(side, name): c[part] for name, c in new.tuples.columns.items()}
-        words, known = self._words_of(side, columns, live)
-        ranges = partial(_ranges, searched, columns, self.plan.types, live)
-        return SideStep(first, words, known, begin, end, ranges, self._bands[side])
+    def _side_probes(self, side: Side, new: NewTuples, part: slice) -> SideProbes:
+        """Words of the new tuples' own keys, and ranges of the other side's keys, computed for live tuples only."""
+        n = part.stop - part.start
+        if n == 0:
+            return replace(self._no_probes[side], first=new.first + part.start)
+        live, begin, end, columns = new.tuples.live, new.begin, new.end, new.tuples.columns
+        if n < len(new.tuples):
+            live, begin, end = live[part], begin[part], end[part]
+            columns = {name: c[part] for name, c in columns.items()}
+        cells: Columns = {(side, name): c for name, c in columns.items()}
+        words, known = self._words_of(side, cells, live)
+        probes = tuple(
+            KeyProbe(search.shape, partial(_ranges, search, cells, self.plan.types, live), band)
+            for search, band in zip(self._searches[other(side)], self._bands[side], strict=True)
+        )
+        return SideProbes(new.first + part.start, known, begin, end, words, probes)
 
     def _step(
-        self, windows: dict[Side, Window], old: dict[Side, int], step: Step, want_pairs: bool
+        self, windows: dict[Side, Window], old: dict[Side, int], batch: ProbeBatch, want: bool
     ) -> tuple[Matches, Matches]:
-        """Run one step of the index. After a fault, run it again on the spare device."""
-        want = want_pairs or self._rechecks
+        """Run one step of the index; after a fault, again on the spare device. Any failure drops the index."""
         try:
             if self._index is None:
                 self._index = self._build(windows, old)
-            self._index.acquire(len(step.order))
-            try:
-                return self._index.step(step, want)
-            finally:
-                self._index.release()
-        except DeviceFault as fault:
-            self.forget()
-            if self._spare is None:
+            return self._index.step(batch, want)
+        except BaseException as failure:
+            self.discard_index()
+            if self._spare is None or not isinstance(failure, DeviceFault):
                 raise
-            self.fell_back = f"{self.device.name} -> {self._spare.name}: {fault}"
+            self.fell_back = f"{self.device.name} -> {self._spare.name}: {failure}"
             self._shift(self.device.counters(), +1)
             self.device, self._spare = self._spare, None
-            return self._step(windows, old, step, want_pairs)
+            return self._step(windows, old, batch, want)
 
     def _build(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
         """Build an index of the windows' tuples below positions `old`. Building it does not change the counters."""
@@ -219,29 +212,44 @@ class Matcher:
         return index
 
     def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
-        index = load_index(self.index_name)(IndexContext(self.plan, self.device, self._rows, self._static))
-        for side, window in windows.items():
-            held = max(old[side] - window.first, 0)
-            live = window.live.view()[:held]
-            columns: Columns = {(side, n): c[:held] for n, c in window.held_columns().items()}
-            index.load(side, window.first, *self._words_of(side, columns, live))
+        index = self._index_class(IndexContext(self.plan, self.device, self.team, self._rows, self._static))
+        try:
+            for side, window in windows.items():
+                held = max(old[side] - window.first, 0)
+                live = window.live.view()[:held]
+                columns: Columns = {(side, n): c[:held] for n, c in window.held_columns().items()}
+                self.team.acquire(held)
+                try:
+                    index.load(side, window.first, *self._words_of(side, columns, live))
+                finally:
+                    self.team.release()
+        except BaseException:
+            with suppress(DeviceFault):
+                index.close()
+            raise
         return index
 
-    def _words_of(self, side: Side, columns: Columns, live: Mask) -> tuple[Array, Mask]:
-        """Words of a side's key, computed for live tuples only, and which tuples have one."""
-        if self.plan.probes is None:
-            return np.zeros(len(live), np.uint64), live
-        key = self.plan.probes[side].key
-        if all_true(live):
-            words, known = key.words(columns, self.plan.types)
-            return words, live if known is None else known
-        rows = np.flatnonzero(live)
-        words = np.zeros(len(live), key.kind.word)
-        words[rows], known = key.words({name: c[rows] for name, c in columns.items()}, self.plan.types)
-        if known is not None:
-            live = live.copy()
-            live[rows[~known]] = False
-        return words, live
+    def _words_of(self, side: Side, columns: Columns, live: Mask) -> tuple[tuple[Array, ...], Mask]:
+        """Words of a side's keys, computed for live tuples only, and which tuples have all of them."""
+        searches = self._searches[side]
+        if not searches:
+            return (), live
+        rows = None if all_true(live) else np.flatnonzero(live)
+        some = columns if rows is None else {name: c[rows] for name, c in columns.items()}
+        words: list[Array] = []
+        usable = live
+        for one in searches:
+            found, known = one.key.words(some, self.plan.types)
+            if rows is not None:
+                spread = np.zeros(len(live), one.key.kind.word)
+                spread[rows] = found
+                found = spread
+                if known is not None:
+                    known, unknown = live.copy(), rows[~known]
+                    known[unknown] = False
+            words.append(found)
+            usable = usable if known is None else usable & known
+        return tuple(words), usable
 
     def _checked(
         self,
@@ -257,7 +265,7 @@ class Matcher:
         own_positions: dict[Side, Positions | None] = {side: raw[side].own_positions for side in SIDES}
         for side in SIDES:
             counts[side], positions = raw[side].counts, raw[side].positions
-            terms = self.plan.recheck_of(other(side))
+            terms = self._rechecks[other(side)]
             if positions is not None and len(positions) and terms:
                 probe_tuple = np.repeat(np.arange(part[side].start, part[side].stop), counts[side])
                 keep = self._true(terms, side, new[side].tuples, windows[other(side)], probe_tuple, positions)
@@ -268,13 +276,13 @@ class Matcher:
 
     def _true(
         self,
-        terms: tuple[tuple[Comparison, ...], ...],
+        terms: Conjunctions,
         side: Side,
         tuples: Tuples,
         window: Window,
         probe_tuple: Positions,
         partner: Positions,
-    ) -> npt.NDArray[np.bool_]:
+    ) -> Mask:
         columns: Columns = {(side, name): c[probe_tuple] for name, c in tuples.columns.items()}
         for name, values in window.columns_at(partner).items():
             columns[other(side), name] = values
@@ -288,7 +296,7 @@ def _next_block(size: int, candidates: int, max_rows: int) -> int:
     return min(max_rows, size * min(8, STEP_CANDIDATES // max(1, candidates)))
 
 
-def _next_part(new: dict[Side, NewTuples], order: npt.NDArray[np.uint8], taken: dict[Side, int]) -> dict[Side, slice]:
+def _next_part(new: dict[Side, NewTuples], order: Order, taken: dict[Side, int]) -> dict[Side, slice]:
     """Which of each side's new tuples are next."""
     if not len(new["s"].tuples):
         s = 0
@@ -299,7 +307,7 @@ def _next_part(new: dict[Side, NewTuples], order: npt.NDArray[np.uint8], taken: 
     return {"r": slice(taken["r"], taken["r"] + len(order) - s), "s": slice(taken["s"], taken["s"] + s)}
 
 
-def _ranges(searched: Probe, columns: Columns, types: Types, live: Mask) -> tuple[Array, Array]:
+def _ranges(searched: KeySearch, columns: Columns, types: Types, live: Mask) -> tuple[Array, Array]:
     """Ranges of words to search, computed for live tuples only. Other tuples have empty ranges."""
     if all_true(live):
         return searched.word_ranges(columns, types, len(live))

@@ -16,7 +16,7 @@ from math import log2
 
 from millrace.host.base.types import SIDES, Array, Mask, Side, other
 from millrace.host.base.words import all_true
-from millrace.host.join.contract import IndexContext, Matches, SideStep, Step
+from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
 from millrace.host.join.panjoin.index import LOAD_ROWS, PanJoinIndex, structure_class
 from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext
 from millrace.host.planner import calibration
@@ -175,37 +175,37 @@ class AutoIndex(PanJoinIndex):
                 self._recordings[side] = Recording(self._words[side])
                 self._records = True
 
-    def _take(self, side: Side, part: SideStep, step: Step) -> RangeProbes | None:
-        asked = super()._take(side, part, step)
+    def _take(self, side: Side, part: SideProbes, batch: ProbeBatch) -> RangeProbes | None:
+        asked = super()._take(side, part, batch)
         if self._records:
             self._record(side, part, asked)
         return asked
 
-    def _record(self, side: Side, part: SideStep, asked: RangeProbes | None) -> None:
+    def _record(self, side: Side, part: SideProbes, asked: RangeProbes | None) -> None:
         """Tuples of a side came in, and asked the other side's window."""
         own, others = self._recordings[side], self._recordings[other(side)]
-        if own is not None and len(part.words):
-            own.put(part.words if all_true(part.live) else part.words[part.live])
+        if own is not None and len(part):
+            own.put(part.words[0] if all_true(part.live) else part.words[0][part.live])
         if others is not None and asked is not None and len(asked):
-            others.ask(len(part.words), asked)
+            others.ask(len(part), asked)
 
-    def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
+    def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Look at large steps, and now and then at a small one, before and after it is made."""
         if self.context.static:
-            return super().step(step, want_positions)
-        small = len(step.order) < SMALL
+            return super().step(batch, want_positions)
+        small = len(batch.order) < SMALL
         if small:
             self._unseen = (self._unseen + 1) % EVERY
             if self._unseen:
-                return super().step(step, want_positions)
+                return super().step(batch, want_positions)
         self._strategy.counting = not want_positions
-        sizes = (len(step.r.words), len(step.s.words))
+        sizes = (len(batch.r), len(batch.s))
         for side, size in zip(SIDES, sizes, strict=True):
             if size:
                 self._seen[side].put(size)
                 self._watch(side, EVERY * size if small else size)
         start, rehearsed = time.perf_counter_ns(), self._rehearsed
-        found = super().step(step, want_positions)
+        found = super().step(batch, want_positions)
         took = time.perf_counter_ns() - start - (self._rehearsed - rehearsed)
         self._worked += EVERY * took if small else took
         self._look(sizes, found)
@@ -220,10 +220,10 @@ class AutoIndex(PanJoinIndex):
                 asked.ask(size, float(partners) / size)
                 asked.drift = self._chains[other(side)].drift
 
-    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
+    def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Put in earlier tuples; nothing is known yet of how they will be asked for."""
-        if len(words):
-            self._seen[side].put(min(len(words), LOAD_ROWS))
+        if len(live):
+            self._seen[side].put(min(len(live), LOAD_ROWS))
         super().load(side, first, words, live)
 
     def reason(self) -> str:

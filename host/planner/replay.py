@@ -21,10 +21,10 @@ from millrace.host.base.types import Array
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.join.panjoin import match_collector
 from millrace.host.join.panjoin.chain import Chain
-from millrace.host.join.panjoin.index import LOAD_ROWS, MIN_SHARED_ROWS, STRUCTURES, structure_class
+from millrace.host.join.panjoin.index import LOAD_ROWS, STRUCTURES, structure_class
 from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
-from millrace.host.runtime.team import Team
+from millrace.host.runtime.team import MIN_SHARED_ROWS, Team
 
 MOST_TUPLES, MOST_BATCHES = 1 << 19, 1 << 12
 """What is recorded at most."""

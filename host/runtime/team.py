@@ -33,6 +33,8 @@ from millrace.host.runtime.intrinsics import (
 )
 from millrace.host.runtime.jit import Share, inline, kernel
 
+MIN_SHARED_ROWS = 1 << 13
+"""Work on fewer rows runs on one thread."""
 MAX_PARTS = 1 << 15
 _CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _PARTS, _ASLEEP, _SCRATCH, _BLOCK = (64 * i for i in range(9))
 """Byte offsets of the words of the control block, each in a cache line of its own; `_BLOCK` is its size."""
@@ -186,11 +188,17 @@ class Team:
         self.threads = threads
         self.arena = arena or Arena()
         self._helpers: HelperThreads | None = None
+        self._depth = 0
         self._pid = 0
 
-    def acquire(self) -> None:
-        """Take the helper threads unless another team has them, and wake them; does not wait for them."""
-        if self.threads < 2:
+    def acquire(self, rows: int = MIN_SHARED_ROWS) -> None:
+        """Take the helper threads for work on `rows` rows, and wake them; does not wait for them.
+
+        Calls nest: the helpers are returned by the last `release`. With few rows no helper is taken, since waking one
+        takes longer than the work; nor if another team has them.
+        """
+        self._depth += 1
+        if self.threads < 2 or rows < MIN_SHARED_ROWS:
             return
         if self._helpers is not None and self._pid != os.getpid():
             self._helpers = None  # they belong to the parent process
@@ -202,13 +210,16 @@ class Team:
         self._helpers.wake(self.threads - 1)
 
     def release(self) -> None:
-        """Return the helper threads, so that other teams can take them."""
-        helpers, self._helpers = self._helpers, None
-        if helpers is not None and self._pid == os.getpid():
-            helpers.lock.release()
+        """End the work of one `acquire`; the last one returns the helper threads, so that other teams can take them."""
+        self._depth = max(self._depth - 1, 0)
+        if self._depth == 0:
+            helpers, self._helpers = self._helpers, None
+            if helpers is not None and self._pid == os.getpid():
+                helpers.lock.release()
 
     def close(self) -> None:
         """Release the helper threads, and leave the arena to its next user; the team gets an empty one."""
+        self._depth = 0
         self.release()
         self.arena.leave()
         self.arena = Arena()

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import Device, DeviceInfo
-from millrace.host.join.contract import INDEXES, runs_on
+from millrace.host.join.registry import INDEXES, runs_on
 from millrace.ingest.checks import integer_at_least
 
 BACKENDS: dict[str, str] = {

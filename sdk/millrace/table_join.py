@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.host.base.types import SIDES, Side
-from millrace.host.expr.plan import bind
 from millrace.host.kernels.gathering import Gatherer, gather
-from millrace.host.runtime import pool
 from millrace.host.runtime.team import Team
-from millrace.ingest.arguments import HOWS, OUTPUTS, parse_condition, parse_engine
+from millrace.host.stream.intake import Reading
+from millrace.ingest.arguments import HOWS, OUTPUTS, Engine, OpenedEngine, parse_condition, parse_engine
 from millrace.ingest.checks import choice
 from millrace.ingest.tables import as_table
 from millrace.join_parts import output as out
+from millrace.join_parts.bound_tables import BoundTables
 from millrace.join_parts.direct_join import DirectBlock, direct_blocks
 from millrace.join_parts.table_probe import Partners, TableProbe
 
@@ -64,28 +64,36 @@ def join(
     tables: dict[Side, pa.Table] = {"r": as_table(r, "r"), "s": as_table(s, "s")}
     schemas = {side: tables[side].schema for side in SIDES}
     schema = _schema(schemas, how, output)
-    result = _Result(schema, tables, how, output, Team(engine.threads or pool.cores()))
-    bind(condition, schemas)  # reports a bad column or type before any device is opened
+    bound = BoundTables.of(condition, schemas)  # reports a bad column or type before any device is opened
+    readings = {side: bound.read(side, tables[side]) for side in SIDES}
     opened = engine.open()
-    direct = None
+    opened.team.acquire(max(table.num_rows for table in tables.values()))
     try:
-        if how == "inner" and result.wants_pairs:
-            direct = direct_blocks(condition, opened, tables, payload=output == "pairs")
-        probe = None if direct is not None else TableProbe(condition, engine, tables["s"], schemas, opened=opened)
-    except BaseException:
-        opened.close()
-        raise
-    if direct is not None:
-        opened.close()
-        return _joined([result.direct_block(block) for block in direct])
-    assert probe is not None
-    try:
-        blocks = [result.block(found) for found in probe.blocks(tables["r"], want_pairs=result.wants_pairs)]
+        result = _Result(schema, tables, how, output, opened.team)
+        blocks, fell_back = _blocks(result, bound, engine, opened, readings)
     finally:
-        probe.close()
-    if probe.fell_back is not None:  # a warning, because the result has no stats
-        warnings.warn(f"mr.join fell back, {probe.fell_back}", RuntimeWarning, stacklevel=2)
+        opened.team.release()
+        opened.close()
+    if fell_back is not None:  # a warning, because the result has no stats
+        warnings.warn(f"mr.join fell back, {fell_back}", RuntimeWarning, stacklevel=2)
     return _joined(blocks) if blocks else schema.empty_table()
+
+
+def _blocks(
+    result: _Result, bound: BoundTables, engine: Engine, opened: OpenedEngine, readings: dict[Side, Reading]
+) -> tuple[list[pa.Table], str | None]:
+    """The output in blocks of r rows, and the fallback that happened, if any."""
+    if result.how == "inner" and result.wants_pairs:
+        tuples = {side: readings[side].tuples for side in SIDES}
+        direct = direct_blocks(bound.plan, opened, result.tables, tuples, payload=result.output == "pairs")
+        if direct is not None:
+            return [result.direct_block(block) for block in direct], None
+    probe = TableProbe(bound, engine, readings["s"], opened=opened)
+    try:
+        found = probe.blocks_of(readings["r"], want_pairs=result.wants_pairs)
+        return [result.block(block) for block in found], probe.fell_back
+    finally:
+        probe.free()
 
 
 def _joined(blocks: list[pa.Table]) -> pa.Table:
@@ -145,11 +153,7 @@ class _Result:
         missing = [i for i in numbers if (side, i) not in found.columns]
         others: list[pa.Array | pa.ChunkedArray] = []
         if missing:
-            self.team.acquire()
-            try:
-                others = Gatherer(self.tables[side].select(missing), self.team).gather(rows)
-            finally:
-                self.team.release()
+            others = Gatherer(self.tables[side].select(missing), self.team).gather(rows)
         more = dict(zip(missing, others, strict=True))
         return [found.columns[side, i] if (side, i) in found.columns else more[i] for i in numbers]
 
@@ -167,12 +171,8 @@ class _Result:
     def _payload(self, r: pa.Array, s: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
         if self.output != "pairs":
             return []
-        self.team.acquire()
-        try:
-            own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
-            return [*own, *partners]
-        finally:
-            self.team.release()
+        own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
+        return [*own, *partners]
 
 
 def with_unmatched(found: Partners) -> tuple[pa.Array, pa.Array]:

@@ -101,12 +101,16 @@ class WindowJoin:
         with self._lock:
             known = self._check(side, source)
             table = as_table(batch, f"the batch pushed to {side!r}")
-            with self._engine.threads_acquired(table.num_rows):
+            team = self._engine.team
+            team.acquire(table.num_rows)  # early: helper threads wake while the rows are read
+            try:
                 progress, fresh = self._reader.read(self._progress, known, table, source)
                 if self._args.time is None:
                     return self._commit(progress, {known: fresh})
                 waiting = progress.waiting.push(known, fresh)
                 return self._take(replace(progress, waiting=waiting))
+            finally:
+                team.release()
 
     def push_both(self, r_batch: Any, s_batch: Any, arrival: Any) -> pa.Table:
         """Add rows of both sides as one-row pushes, in the order of `arrival` (0: next r row, 1: next s row)."""

@@ -12,12 +12,9 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, Literal
 
 import pyarrow as pa
 
-from millrace.ingest.arguments import Engine, parse_condition, parse_engine
 from millrace.join_parts.table_probe import TableProbe
 from millrace.spark.cluster.task import TaskDevice
 from millrace.spark.stream import run_files
@@ -50,10 +47,8 @@ class HeldRun:
         own, other = plan.side(side), plan.side("s" if side == "r" else "r")
         held = self.table.select(list(own.used))
         probing = pa.schema([other.schema.field(name) for name in other.used])
-        condition, engine = _parsed(plan.on, device.name, device.threads, plan.device_request.fallback)
-        known: Literal["r", "s"] = "r" if side == "r" else "s"
-        schemas: dict[Literal["r", "s"], pa.Schema] = {known: held.schema, "s" if known == "r" else "r": probing}
-        return TableProbe(condition, engine, held, schemas, known)
+        fallback = plan.device_request.fallback
+        return TableProbe.of(plan.on, held, probing, side, "auto", device.name, device.threads, fallback)
 
     def close(self) -> None:
         """Close the probe, which frees its device."""
@@ -68,13 +63,6 @@ class HeldRun:
             return None
         kept: Flags = self.times >= watermark - retention
         return kept
-
-
-@lru_cache(maxsize=16)
-def _parsed(on: str, device: str, threads: int, fallback: str | None) -> tuple[Any, Engine]:
-    """A condition and its engine, parsed once and not for every run."""
-    condition = parse_condition(on)
-    return condition, parse_engine(condition, "auto", device, threads, fallback, counting=False)
 
 
 _kept: OrderedDict[tuple[str, str, str], HeldRun] = OrderedDict()

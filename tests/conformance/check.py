@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 import millrace as mr
-from millrace.host.join.contract import INDEXES
 from millrace.host.join.panjoin import bisort
 from millrace.host.join.panjoin.insertion_buffer import BUFFER
+from millrace.host.join.registry import INDEXES
 from tests.conformance.cases import Advance, Call, Case, Checkpoint, Feed, Flush, Push, PushBoth
 from tests.conformance.expected import Expected
 

@@ -8,7 +8,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from millrace.host.join.contract import INDEXES, JoinIndex
+from millrace.host.join.contract import JoinIndex
+from millrace.host.join.registry import INDEXES
 from tests.conformance.broken import BROKEN, CorrectIndex, CorrectScan
 from tests.conformance.cases import Case, build, random_shape
 from tests.conformance.check import Mismatch, check_case, first_difference

@@ -12,9 +12,9 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Side
 from millrace.host.data.sliding import SlidingArray
-from millrace.host.expr.plan import PlanKind
+from millrace.host.expr.plan import SearchShape
 from millrace.host.join.baseline import btree_kernel as bk
-from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step
+from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 
 _FIRST_NODES = 16
 
@@ -51,10 +51,10 @@ class _Side:
         self.table[bk.HELD_WORDS], self.table[bk.HELD_LIVE] = (a.ctypes.data for a in held)
         self.table[bk.FIRST], self.table[bk.END] = self._words.first, self._words.end
 
-    def set_probes(self, part: SideStep, want_positions: bool) -> None:
+    def set_probes(self, part: SideProbes, want_positions: bool) -> None:
         """Set the probes of the new tuples, and allocate the output."""
-        n = len(part.words)
-        low, high = (np.ascontiguousarray(_as_signed(words).T) for words in (part.low, part.high))
+        n, probe = len(part), part.probes[0]
+        low, high = (np.ascontiguousarray(_as_signed(words).T) for words in (probe.low, probe.high))
         begin, end = (np.ascontiguousarray(a, np.int64) for a in (part.begin, part.end))
         live, counts = np.ascontiguousarray(part.live), np.zeros(n, np.int64)
         self._part = (live, begin, end, low, high, counts)
@@ -63,7 +63,7 @@ class _Side:
         columns = (bk.LIVE, bk.BEGIN, bk.STOP, bk.LOW, bk.HIGH, bk.COUNTS)
         for column, array in zip(columns, self._part, strict=True):
             self.table[column] = array.ctypes.data
-        self.table[bk.NEW], self.table[bk.RANGES] = part.first, len(part.low)
+        self.table[bk.NEW], self.table[bk.RANGES] = part.first, len(probe.low)
         self.table[bk.OUT] = self.out.ctypes.data
         self.table[bk.OUT_CAPACITY] = len(self.out) if want_positions else -1
         self.table[bk.OUT_USED] = self.table[bk.DONE_TUPLES] = 0
@@ -100,36 +100,36 @@ class BTreeIndex(JoinIndex):
         self._sides = {side: _Side() for side in SIDES}
 
     @staticmethod
-    def serves(kind: PlanKind) -> bool:
+    def serves(shape: SearchShape) -> bool:
         """Conditions with a key on both sides."""
-        return kind != "residual"
+        return shape.kind != "residual"
 
-    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
+    def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Insert earlier tuples one by one."""
         own = self._sides[side]
-        own.append(first, words, live)
-        done, end = first, first + len(words)
+        own.append(first, words[0], live)
+        done, end = first, first + len(live)
         while done < end:
             done = bk.insert_all(own.table.ctypes.data, done, end)
             if done < end:
                 own.grow_tree()
 
-    def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
+    def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Run the per-tuple kernel over the new tuples. It returns whenever an array must grow."""
         r, s = self._sides["r"], self._sides["s"]
-        for side, part in ((r, step.r), (s, step.s)):
-            side.append(part.first, part.words, part.live)
+        for side, part in ((r, batch.r), (s, batch.s)):
+            side.append(part.first, part.words[0], part.live)
             side.set_probes(part, want_positions)
         grow = {bk.TREE_R: r.grow_tree, bk.TREE_S: s.grow_tree, bk.OUT_R: r.grow_out, bk.OUT_S: s.grow_out}
-        order = np.ascontiguousarray(step.order, np.uint8)
+        order = np.ascontiguousarray(batch.order, np.uint8)
         while True:
             done = int(r.table[bk.DONE_TUPLES] + s.table[bk.DONE_TUPLES])
             stop = bk.run(order.ctypes.data, len(order), done, r.table.ctypes.data, s.table.ctypes.data)
             if stop == bk.DONE:
                 break
             grow[stop]()
-        r.expire(step.keep[0])
-        s.expire(step.keep[1])
+        r.expire(batch.keep[0])
+        s.expire(batch.keep[1])
         return r.matches(), s.matches()
 
     def counters(self) -> dict[str, int]:

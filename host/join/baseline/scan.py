@@ -12,8 +12,8 @@ import numpy as np
 from millrace.host.base.types import SIDES, Array, Mask, Positions, Side
 from millrace.host.data.sliding import SlidingArray
 from millrace.host.device.contract import Buffer, Device
-from millrace.host.expr.plan import PlanKind
-from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step
+from millrace.host.expr.plan import SearchShape
+from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 
 _MIN_CAPACITY = 1024
 
@@ -56,12 +56,12 @@ class _LiveTuples:
         held, shift = self.positions.view(), self.words.first - self._base
         return np.searchsorted(held, begin) + shift, np.searchsorted(held, end) + shift
 
-    def probe(self, step: SideStep, want_positions: bool) -> Matches:
+    def probe(self, part: SideProbes, want_positions: bool) -> Matches:
         """Find the words in the ranges of the other side's tuples, on the device."""
-        live = np.flatnonzero(step.live)
-        counts = np.zeros(len(step.words), np.int64)
-        begin, end = self.interval(step.begin[live], step.end[live])
-        low, high = step.low[:, live], step.high[:, live]
+        live = np.flatnonzero(part.live)
+        counts = np.zeros(len(part), np.int64)
+        begin, end = self.interval(part.begin[live], part.end[live])
+        low, high = part.probes[0].low[:, live], part.probes[0].high[:, live]
         counts[live], found = self._launch(begin, end, low, high, want_positions)
         if found is None:
             return Matches(counts, None)
@@ -105,30 +105,30 @@ class ScanIndex(JoinIndex):
     def __init__(self, context: IndexContext) -> None:
         """Two empty sides."""
         super().__init__(context)
-        probes = context.plan.probes
-        words = {side: np.dtype(np.uint64) if probes is None else probes[side].key.kind.word for side in SIDES}
+        searches = context.plan.searches
+        words = {side: searches[side][0].key.kind.word if searches[side] else np.dtype(np.uint64) for side in SIDES}
         self._live = {side: _LiveTuples(context.device, words[side]) for side in SIDES}
 
     @staticmethod
-    def serves(kind: PlanKind) -> bool:
+    def serves(shape: SearchShape) -> bool:
         """Every condition."""
         return True
 
-    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
+    def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Append earlier tuples."""
-        self._live[side].append(first, words, live)
+        self._live[side].append(first, _words(words, live), live)
 
-    def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
+    def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Append both sides, then probe each with the other. The intervals exclude later tuples."""
         r, s = self._live["r"], self._live["s"]
-        r.append(step.r.first, step.r.words, step.r.live)
-        s.append(step.s.first, step.s.words, step.s.live)
-        if self.context.plan.probes is None:
-            found = _all_visible(s, step.r), _all_visible(r, step.s)
+        for side, part in ((r, batch.r), (s, batch.s)):
+            side.append(part.first, _words(part.words, part.live), part.live)
+        if self.context.plan.searchable:
+            found = s.probe(batch.r, want_positions), r.probe(batch.s, want_positions)
         else:
-            found = s.probe(step.r, want_positions), r.probe(step.s, want_positions)
-        r.drop_before(step.keep[0])
-        s.drop_before(step.keep[1])
+            found = _all_visible(s, batch.r), _all_visible(r, batch.s)
+        r.drop_before(batch.keep[0])
+        s.drop_before(batch.keep[1])
         return found
 
     def counters(self) -> dict[str, int]:
@@ -136,11 +136,16 @@ class ScanIndex(JoinIndex):
         return {"boundaries": self._live["r"].moves + self._live["s"].moves}
 
 
-def _all_visible(run: _LiveTuples, step: SideStep) -> Matches:
+def _words(words: tuple[Array, ...], live: Mask) -> Array:
+    """The words of the first key; zeros for a condition without a key."""
+    return words[0] if words else np.zeros(len(live), np.uint64)
+
+
+def _all_visible(run: _LiveTuples, part: SideProbes) -> Matches:
     """All live tuples in each live tuple's interval: the candidates of a condition without a key."""
     held = run.positions.view()
-    begin = np.searchsorted(held, step.begin)
-    counts = np.where(step.live, np.searchsorted(held, step.end) - begin, 0)
+    begin = np.searchsorted(held, part.begin)
+    counts = np.where(part.live, np.searchsorted(held, part.end) - begin, 0)
     starts = np.cumsum(counts) - counts
     within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
     return Matches(counts, held[np.repeat(begin, counts) + within])

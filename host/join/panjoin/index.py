@@ -14,14 +14,13 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Side, other
 from millrace.host.base.words import all_true
-from millrace.host.expr.plan import PlanKind
-from millrace.host.join.contract import IndexContext, JoinIndex, Matches, SideStep, Step
+from millrace.host.expr.plan import SearchShape
+from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 from millrace.host.join.panjoin import match_collector, range_probes, run_engine
 from millrace.host.join.panjoin.chain import SUBWINDOWS, Chain
 from millrace.host.join.panjoin.range_probes import SortedTuples
 from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext
 from millrace.host.kernels.word_sorter import sort_words
-from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
 
 STRUCTURES = {
@@ -33,8 +32,6 @@ LOAD_ROWS = 1 << 16
 """Tuples inserted at a time when a window is loaded: sorting is fastest in the cache."""
 STATIC_LOAD_ROWS = 1 << 24
 """The same for static windows (a full table): there, fewer runs to merge matter more."""
-MIN_SHARED_ROWS = 1 << 13
-"""Steps of fewer tuples run on one thread: waking other threads would cost more."""
 
 
 def structure_class(name: str) -> type[Structure]:
@@ -52,10 +49,8 @@ class PanJoinIndex(JoinIndex):
     def __init__(self, context: IndexContext) -> None:
         """Two empty chains."""
         super().__init__(context)
-        device = context.device
-        self.team = device.team or Team(cores())
-        assert context.plan.probes is not None
-        self._words = {side: context.plan.probes[side].key.kind.word for side in SIDES}
+        self.team = context.team
+        self._words = {side: context.plan.searches[side][0].key.kind.word for side in SIDES}
         subwindows = 1 if context.static else SUBWINDOWS
         self._chains = {
             side: Chain(partial(self._begin, side), context.rows.get(side), self.team.arena, subwindows)
@@ -71,17 +66,16 @@ class PanJoinIndex(JoinIndex):
         return structure_class(self.structure)(context, first) if before is None else before.successor(context, first)
 
     @staticmethod
-    def serves(kind: PlanKind) -> bool:
+    def serves(shape: SearchShape) -> bool:
         """Conditions with a key on both sides."""
-        return kind != "residual"
+        return shape.kind != "residual"
 
-    def load(self, side: Side, first: int, words: Array, live: Mask) -> None:
+    def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Insert earlier tuples, a batch at a time."""
-        self.acquire(len(words))
         batch = STATIC_LOAD_ROWS if self.context.static else LOAD_ROWS
-        for start in range(0, len(words), batch):
-            stop = min(start + batch, len(words))
-            self._append(side, first + start, words[start:stop], live[start:stop])
+        for start in range(0, len(live), batch):
+            stop = min(start + batch, len(live))
+            self._append(side, first + start, words[0][start:stop], live[start:stop])
         if self.context.static:
             self._chains[side].seal()
 
@@ -90,53 +84,44 @@ class PanJoinIndex(JoinIndex):
         sorted_tuples = _sort_live(words, live, self.team)
         self._chains[side].append(first, len(words), sorted_tuples.words, sorted_tuples.order)
 
-    def step(self, step: Step, want_positions: bool) -> tuple[Matches, Matches]:
+    def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Insert, probe, expire."""
-        parts: dict[Side, SideStep] = {"r": step.r, "s": step.s}
-        probes = {side: self._take(side, part, step) for side, part in parts.items()}
+        parts: dict[Side, SideProbes] = {"r": batch.r, "s": batch.s}
+        probes = {side: self._take(side, part, batch) for side, part in parts.items()}
         found = {side: self._find_matches(side, part, probes[side], want_positions) for side, part in parts.items()}
-        self._chains["r"].expire(step.keep[0])
-        self._chains["s"].expire(step.keep[1])
+        self._chains["r"].expire(batch.keep[0])
+        self._chains["s"].expire(batch.keep[1])
         for chain in self._chains.values():
             chain.maintain()
         return found["r"], found["s"]
-
-    def acquire(self, rows: int) -> None:
-        """Wake the team's threads, if there are enough rows."""
-        if rows >= MIN_SHARED_ROWS:
-            self.team.acquire()
-
-    def release(self) -> None:
-        """Release the team's threads."""
-        self.team.release()
 
     def close(self) -> None:
         """Drop the chains and free their memory."""
         for chain in self._chains.values():
             chain.close()
 
-    def _take(self, side: Side, part: SideStep, step: Step) -> RangeProbes | None:
+    def _take(self, side: Side, part: SideProbes, batch: ProbeBatch) -> RangeProbes | None:
         """Make the probes of new tuples, and insert those that a later tuple may match into their chain."""
-        n, chain = len(part.words), self._chains[side]
+        n, chain = len(part), self._chains[side]
         if n == 0:
             return None
-        alone = len(step.order) == n
-        skip = min(max(step.keep[SIDES.index(side)] - part.first, 0), n) if alone else 0
-        sorted_tuples = _sort_live(part.words, part.live, self.team) if skip == 0 or part.band else None
+        words, alone = part.words[0], len(batch.order) == n
+        skip = min(max(batch.keep[SIDES.index(side)] - part.first, 0), n) if alone else 0
+        sorted_tuples = _sort_live(words, part.live, self.team) if skip == 0 or part.probes[0].band else None
         probes = range_probes.make_probes(
             part, sorted_tuples, self.team, run_engine.BAND_PROBER in self.context.device.units
         )
         if skip == n:
             chain.skip(part.first + n)
         elif skip:
-            self._append(side, part.first + skip, part.words[skip:], part.live[skip:])
+            self._append(side, part.first + skip, words[skip:], part.live[skip:])
         elif sorted_tuples is not None:
             chain.append(part.first, n, sorted_tuples.words, sorted_tuples.order)
         return probes
 
-    def _find_matches(self, side: Side, part: SideStep, probes: RangeProbes | None, want: bool) -> Matches:
+    def _find_matches(self, side: Side, part: SideProbes, probes: RangeProbes | None, want: bool) -> Matches:
         """The partners of one side's new tuples."""
-        n = len(part.words)
+        n = len(part)
         if probes is None or not len(probes):
             return Matches(np.zeros(n, np.int64), np.zeros(0, np.int64) if want else None)
         visible = range_probes.visible_intervals(part)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array, Ids
-from millrace.host.join.contract import SideStep
+from millrace.host.join.contract import SideProbes
 from millrace.host.join.panjoin.subwindow import RangeProbes, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as, table
@@ -96,23 +96,24 @@ def _spread_64(given: int, part: int, parts: int) -> None:
     _spread(given, part, parts, np.uint64(0))
 
 
-def make_probes(step: SideStep, sorted_tuples: SortedTuples | None, team: Team, keys: bool = False) -> RangeProbes:
+def make_probes(part: SideProbes, sorted_tuples: SortedTuples | None, team: Team, keys: bool = False) -> RangeProbes:
     """The ranges of all live tuples, ascending. `sorted_tuples`: the live tuples by their own words, if known.
 
     With `keys`, the probes of a band include the words. Arrays come from the team's arena where possible.
     """
+    probe = part.probes[0]
     if sorted_tuples is not None and len(sorted_tuples.order):
-        if step.band is not None:
-            return _band(sorted_tuples, step.band, team, keys)
-        given = _in_order(step.low[0], step.high[0], sorted_tuples.order, team) if len(step.low) == 1 else None
+        if probe.band is not None:
+            return _band(sorted_tuples, probe.band, team, keys)
+        given = _in_order(probe.low[0], probe.high[0], sorted_tuples.order, team) if len(probe.low) == 1 else None
         if given is not None:
             return given
-    lines, probe_tuple = np.nonzero(step.live & (step.low <= step.high))
-    low, number = sort_words(step.low[lines, probe_tuple], team)
-    high = step.high[lines, probe_tuple][number]
-    slot = (lines * len(step.words) + probe_tuple)[number].astype(np.uint32)
+    lines, probe_tuple = np.nonzero(part.live & (probe.low <= probe.high))
+    low, number = sort_words(probe.low[lines, probe_tuple], team)
+    high = probe.high[lines, probe_tuple][number]
+    slot = (lines * len(part) + probe_tuple)[number].astype(np.uint32)
     rising = bool((high[1:] >= high[:-1]).all())
-    return RangeProbes(low, high, probe_tuple[number].astype(np.uint32), rising, slot, len(step.low))
+    return RangeProbes(low, high, probe_tuple[number].astype(np.uint32), rising, slot, len(probe.low))
 
 
 def _band(sorted_tuples: SortedTuples, band: tuple[int, int], team: Team, keys: bool) -> RangeProbes:
@@ -143,9 +144,9 @@ def _in_order(low: Array, high: Array, order: Ids, team: Team) -> RangeProbes | 
     return RangeProbes(out_low, out_high, order, not flags[FALLING], order)
 
 
-def visible_intervals(step: SideStep) -> VisibleIntervals:
+def visible_intervals(part: SideProbes) -> VisibleIntervals:
     """The positions visible to each tuple, as one entry if they are the same for all."""
-    begin, end = step.begin, step.end
+    begin, end = part.begin, part.end
     if len(begin) and begin[0] == begin[-1] and end[0] == end[-1]:
         begin, end = begin[:1], end[:1]
     return VisibleIntervals(np.ascontiguousarray(begin), np.ascontiguousarray(end))

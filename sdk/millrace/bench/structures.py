@@ -31,7 +31,7 @@ from millrace.bench.options import Options
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.join.contract import Matches
 from millrace.host.join.panjoin import match_collector
-from millrace.host.join.panjoin.index import MIN_SHARED_ROWS, STRUCTURES, structure_class
+from millrace.host.join.panjoin.index import STRUCTURES, structure_class
 from millrace.host.join.panjoin.raptable import PARTITION, adjusted, even
 from millrace.host.join.panjoin.subwindow import (
     ID_PADDING,
@@ -42,6 +42,7 @@ from millrace.host.join.panjoin.subwindow import (
     VisibleIntervals,
     padded,
 )
+from millrace.host.runtime.team import MIN_SHARED_ROWS
 
 SUBWINDOWS = (1 << 16, 1 << 20)
 BATCHES = (1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16)

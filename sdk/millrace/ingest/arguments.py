@@ -11,8 +11,11 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import SIDES, Side
 from millrace.host.device.contract import Device
 from millrace.host.expr.condition import Condition
-from millrace.host.expr.plan import check_bands, plan_kind
-from millrace.host.join.contract import INDEXES, preferred, serving
+from millrace.host.expr.plan import check_bands, search_shape
+from millrace.host.join.registry import INDEXES, serving
+from millrace.host.planner.choice import preferred
+from millrace.host.runtime.pool import cores
+from millrace.host.runtime.team import Team
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.durations import Span, WindowSpec, parse_lateness, parse_window
 from millrace.ingest.memory_limits import check_memory
@@ -37,25 +40,36 @@ class Engine:
 
     def open(self) -> OpenedEngine:
         """Choose an index, open its device and, if the user allows it, the device to continue on after a fault."""
-        index, chosen = device_for(self.indexes, self.device, self.threads)
-        if self.fallback is None or self.fallback == chosen.name:
-            return OpenedEngine(index, chosen, None)
-        return OpenedEngine(index, chosen, open_device(self.fallback, self.threads))
+        index, device = device_for(self.indexes, self.device, self.threads)
+        spare = None
+        if self.fallback is not None and self.fallback != device.name:
+            try:
+                spare = open_device(self.fallback, self.threads)
+            except BaseException:
+                device.close()
+                raise
+        team = device.team or (spare.team if spare is not None else None)
+        return OpenedEngine(index, device, spare, team or Team(self.threads or cores()))
 
 
 @dataclass(frozen=True)
 class OpenedEngine:
-    """The index and devices that `Engine.open` opened; `spare` is the device to continue on after a fault."""
+    """The index and devices that `Engine.open` opened; `spare` is the device to continue on after a fault.
+
+    `team` are the threads for work on the host: those of the CPU device if one is open, so that a join has one team.
+    """
 
     index: str
     device: Device
     spare: Device | None
+    team: Team
 
     def close(self) -> None:
-        """Close the devices."""
+        """Close the devices and the team."""
         for device in (self.device, self.spare):
             if device is not None:
                 device.close()
+        self.team.close()
 
 
 @dataclass(frozen=True)
@@ -100,19 +114,20 @@ def _parsed(on: Any) -> Condition:
 
 def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool) -> Engine:
     """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the list of suitable indexes."""
-    kind = plan_kind(condition)
-    able = serving(kind)
+    shape = search_shape(condition)
+    able = serving(shape)
     choice("index", index, tuple(INDEXES))
     if index not in ("auto", *able):
         raise ArgumentError(
-            f"index={index!r} cannot serve this condition (of the kind {kind!r}); those that can are {', '.join(able)}"
+            f"index={index!r} cannot serve this condition (of the kind {shape.kind!r}); "
+            f"those that can are {', '.join(able)}"
         )
     if not (isinstance(device, str) and device == "auto"):
         check_name(device)
     if threads is not None:
         threads = integer_at_least("threads", threads, 1)
     choice("fallback", fallback, FALLBACKS)
-    indexes = preferred(kind, counting) if index == "auto" else [index]
+    indexes = preferred(shape, counting) if index == "auto" else [index]
     return Engine(tuple(indexes), device, threads, fallback)
 
 

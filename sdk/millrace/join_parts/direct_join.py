@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import SIDES, Array, Side
-from millrace.host.base.words import all_true, repeated
-from millrace.host.data.timescale import TimeScale
+from millrace.host.base.words import all_true
 from millrace.host.data.tuples import Tuples
-from millrace.host.expr.condition import Column, Condition
+from millrace.host.expr.condition import Column
 from millrace.host.expr.evaluate import Columns
 from millrace.host.expr.plan import Plan
 from millrace.host.join.direct.keyed_join import Chunk, KeyedJoin, Ranges
@@ -26,7 +25,6 @@ from millrace.host.join.direct.keyed_rows import KeyedRows
 from millrace.host.kernels.gathering import plain_values
 from millrace.host.planner.selectivity import most_selective
 from millrace.host.runtime.team import Team
-from millrace.host.stream.intake import make_intake
 from millrace.ingest.arguments import OpenedEngine
 
 INDEXES = ("bisort", "auto")
@@ -47,25 +45,23 @@ class DirectBlock:
 
 
 def direct_blocks(
-    condition: Condition, opened: OpenedEngine, tables: Mapping[Side, pa.Table], payload: bool
+    plan: Plan, opened: OpenedEngine, tables: Mapping[Side, pa.Table], tuples: dict[Side, Tuples], payload: bool
 ) -> list[DirectBlock] | None:
     """All pairs, or None if this strategy does not apply."""
     sizes = [tables[side].num_rows for side in SIDES]
-    team = opened.device.team
-    if team is None or opened.index not in INDEXES or min(sizes) < MIN_ROWS or max(sizes) > MAX_ROWS:
+    if (
+        not opened.device.shares_host_memory
+        or opened.index not in INDEXES
+        or min(sizes) < MIN_ROWS
+        or max(sizes) > MAX_ROWS
+    ):
         return None
-    tuples = {side: _read(side, condition, tables[side]) for side in SIDES}
     if not all(all_true(tuples[side].live) for side in SIDES):
         return None
-    plan = most_selective(condition, {side: tables[side].schema for side in SIDES}, tuples)
-    if plan.probes is None or len(plan.probes["s"].ranges) > 1 or plan.recheck_of("s"):
+    plan = most_selective(plan, tuples)
+    if not plan.searchable or len(plan.searches["s"][0].ranges) > 1 or plan.recheck_of("s"):
         return None
-    return _DirectJoin(plan, tuples, tables, payload, team).blocks()
-
-
-def _read(side: Side, condition: Condition, table: pa.Table) -> Tuples:
-    intake = make_intake(side, condition, table.schema, None)
-    return intake.read(table, repeated(0, table.num_rows), 0, TimeScale(unit=1)).tuples
+    return _DirectJoin(plan, tuples, tables, payload, opened.team).blocks()
 
 
 @dataclass(frozen=True)
@@ -101,8 +97,7 @@ class _DirectJoin:
 
     def _words(self, side: Side) -> tuple[Array, int] | None:
         """A side's key words: a column and the bits to flip in it; None if some row has no key."""
-        assert self.plan.probes is not None
-        key, tuples = self.plan.probes[side].key, self.tuples[side]
+        key, tuples = self.plan.searches[side][0].key, self.tuples[side]
         if isinstance(key.expression, Column):
             values = tuples.columns[key.expression.name]
             if values.dtype.kind in "iu" and values.dtype.itemsize == key.kind.word.itemsize:
@@ -113,12 +108,11 @@ class _DirectJoin:
 
     def _ranges(self) -> Ranges:
         """The key ranges in which r's rows search."""
-        assert self.plan.probes is not None
         band, words = self.plan.band("r"), self._words("r")
         if band is not None and words is not None:
             return Ranges(words[0], words[0], words[1], *band)
         columns: Columns = {("r", name): c for name, c in self.tuples["r"].columns.items()}
-        low, high = self.plan.probes["s"].word_ranges(columns, self.plan.types, len(self.tuples["r"]))
+        low, high = self.plan.searches["s"][0].word_ranges(columns, self.plan.types, len(self.tuples["r"]))
         return Ranges(np.ascontiguousarray(low[0]), np.ascontiguousarray(high[0]))
 
     def _plain(self, side: Side) -> dict[int, Array]:

@@ -57,8 +57,7 @@ def pairs_table(
     if several:
         columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
     if len(schema) > len(columns):
-        if len(r) >= MIN_SHARED_PAIRS:
-            team.acquire()
+        team.acquire(len(r))
         try:
             for side in SIDES:
                 columns += windows[side].payload_at(positions[side], team)

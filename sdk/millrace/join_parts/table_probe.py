@@ -8,27 +8,24 @@ created it and serves one thread at a time. Limit: the held table has fewer than
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from millrace.host.base.types import SIDES, Positions, Side, other
 from millrace.host.base.words import count_true
-from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
-from millrace.host.expr.condition import Condition
-from millrace.host.expr.plan import bind
 from millrace.host.join.matcher import Matcher, PairBlock
 from millrace.host.planner.selectivity import most_selective
-from millrace.host.stream.intake import Intake, make_intake
+from millrace.host.stream.intake import Reading
 from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arrival_order
 from millrace.ingest.arguments import Engine, OpenedEngine, parse_condition, parse_engine
 from millrace.ingest.checks import choice
 from millrace.ingest.tables import as_schema, as_table
+from millrace.join_parts.bound_tables import BoundTables
 
 
 @dataclass(frozen=True)
@@ -56,20 +53,13 @@ class TableProbe:
     """
 
     def __init__(
-        self,
-        condition: Condition,
-        engine: Engine,
-        held: pa.Table,
-        schemas: Mapping[Side, pa.Schema],
-        side: Side = "s",
-        opened: OpenedEngine | None = None,
+        self, bound: BoundTables, engine: Engine, held: Reading, side: Side = "s", opened: OpenedEngine | None = None
     ) -> None:
-        """Read the held table, which is `side`, and open the device unless `opened` is given."""
-        self._condition, self._schemas, self._side = condition, dict(schemas), side
-        bind(condition, self._schemas)  # reports a bad column or type before any row is read
-        self._intakes = {one: make_intake(one, condition, schemas[one], None) for one in SIDES}
-        self._null_keys = dict.fromkeys(SIDES, 0)
-        self._held = self._read(self._intakes[side], held)
+        """Hold the rows of a table, which is `side`, and open the device unless `opened` is given."""
+        self._bound, self._side = bound, side
+        self._null_keys = {"r": 0, "s": 0}
+        self._count_null_keys(side, held)
+        self._held = held.tuples
         self._window = _window(self._held)
         self._probing_rows, self._pairs = 0, 0
         self._opened = opened or engine.open()
@@ -94,13 +84,11 @@ class TableProbe:
         engine = parse_engine(condition, index, device, threads, fallback, counting)
         table = as_table(held, known)
         schemas = {known: table.schema, other(known): as_schema(probing_schema, other(known))}
-        return cls(condition, engine, table, schemas, known)
+        bound = BoundTables.of(condition, schemas)
+        return cls(bound, engine, bound.read(known, table), known)
 
-    def _read(self, intake: Intake, table: pa.Table) -> Tuples:
-        numbers = np.arange(table.num_rows, dtype=np.int64)
-        reading = intake.read(table, numbers, 0, TimeScale(unit=1))
-        self._null_keys[intake.side] += table.num_rows - count_true(reading.known_keys)
-        return reading.tuples
+    def _count_null_keys(self, side: Side, reading: Reading) -> None:
+        self._null_keys[side] += len(reading.known_keys) - count_true(reading.known_keys)
 
     def find_partners(self, batch: Any, want_pairs: bool = True) -> Partners:
         """The partners of a batch's rows in the held table; without `want_pairs` only their number per row."""
@@ -111,22 +99,34 @@ class TableProbe:
     def blocks(self, batch: Any, want_pairs: bool = True) -> Iterator[Partners]:
         """The same, one block of rows at a time, so that the caller processes it while it is in the cache."""
         probing = other(self._side)
-        tuples = self._read(self._intakes[probing], as_table(batch, probing))
+        return self.blocks_of(self._bound.read(probing, as_table(batch, probing)), want_pairs)
+
+    def blocks_of(self, reading: Reading, want_pairs: bool = True) -> Iterator[Partners]:
+        """The same for rows that are read already."""
+        probing, tuples = other(self._side), reading.tuples
+        self._count_null_keys(probing, reading)
         windows = {self._side: self._window, probing: _window(tuples, self._probing_rows)}
         matcher = self._matcher_for(tuples)
         taken = TakenTuples({probing: tuples, self._side: self._held.slice(0, 0)}, _order(probing, len(tuples)))
         new = WindowBounds(True, {probing: 1, self._side: max(len(self._held), 1)}).new_tuples(windows, taken)
-        base = self._probing_rows
+        base, pairs, complete = self._probing_rows, 0, False
 
         def keep(n: int) -> tuple[int, int]:
             return (base + n, 0) if probing == "r" else (0, base + n)
 
-        pairs = 0
-        for found in matcher.match(windows, new, taken.order, keep, want_pairs=want_pairs):
-            counts, partners = found.counts[probing], found.partner[probing]
-            rows = _rows(found, probing, base) if want_pairs else counts[:0]
-            pairs += len(partners) if want_pairs else int(counts.sum())
-            yield Partners(counts, rows, partners if want_pairs else counts[:0], found.first[probing])
+        team = self._opened.team
+        team.acquire(max(len(tuples), len(self._held)))
+        try:
+            for found in matcher.match(windows, new, taken.order, keep, want_pairs=want_pairs):
+                counts, partners = found.counts[probing], found.partner[probing]
+                rows = _rows(found, probing, base) if want_pairs else counts[:0]
+                pairs += len(partners) if want_pairs else int(counts.sum())
+                yield Partners(counts, rows, partners if want_pairs else counts[:0], found.first[probing])
+            complete = True
+        finally:
+            team.release()
+            if not complete:  # the index may hold some of these rows already
+                matcher.discard_index()
         self._probing_rows += len(tuples)
         self._pairs += pairs
 
@@ -134,10 +134,9 @@ class TableProbe:
         """The matcher; created with the first probing rows, from which it estimates which comparison is selective."""
         if self._matcher is None:
             sides = {self._side: self._held, other(self._side): tuples}
-            plan = most_selective(self._condition, self._schemas, sides)
             rows = {one: len(sides[one]) for one in SIDES}
-            opened = self._opened
-            self._matcher = Matcher(plan, opened.index, opened.device, opened.spare, rows, static=True)
+            plan, opened = most_selective(self._bound.plan, sides), self._opened
+            self._matcher = Matcher(plan, opened.index, opened.device, opened.spare, opened.team, rows, static=True)
         return self._matcher
 
     @property
@@ -160,10 +159,14 @@ class TableProbe:
             **({} if self._matcher is None else self._matcher.counters()),
         }
 
-    def close(self) -> None:
-        """Free memory and close the devices."""
+    def free(self) -> None:
+        """Free the index; the devices stay open."""
         if self._matcher is not None:
-            self._matcher.close()
+            self._matcher.discard_index()
+
+    def close(self) -> None:
+        """Free the index and close the devices."""
+        self.free()
         self._opened.close()
 
 

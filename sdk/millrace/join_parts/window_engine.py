@@ -7,8 +7,6 @@ failed call appended. `evict` drops the tuples that no later tuple can match.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +52,7 @@ class WindowEngine:
         except DeviceUnavailable:
             opened.close()
             raise
-        self.index, self.device, self._spare = opened.index, opened.device, opened.spare
+        self.index, self.device, self._spare, self.team = opened.index, opened.device, opened.spare, opened.team
         self._pid = os.getpid()
         self.matcher: Matcher | None = None
 
@@ -73,6 +71,7 @@ class WindowEngine:
         used = self.current_device
         for device in {id(d): d for d in (self.device, self._spare, used) if d is not None}.values():
             device.close()
+        self.team.close()
         self.device, self.matcher = used, None
 
     def _save_stats(self) -> None:
@@ -98,19 +97,6 @@ class WindowEngine:
     def counters(self) -> dict[str, int]:
         """Counters of device and index, including those before a restore or a fork."""
         return dict(self._past_counters) if self.matcher is None else self.matcher.counters()
-
-    @contextmanager
-    def threads_acquired(self, rows: int) -> Iterator[None]:
-        """Acquire the index's threads early, so that they wake while rows are being read; release them at the end."""
-        matcher = self.matcher
-        if matcher is None:
-            yield
-            return
-        try:
-            matcher.acquire(rows)
-            yield
-        finally:
-            matcher.release()
 
     # --- windows ---
 
@@ -155,7 +141,7 @@ class WindowEngine:
             window.time = time
             window.truncate(end)
         if self.matcher is not None:
-            self.matcher.forget()
+            self.matcher.discard_index()
 
     def _bounds(self, progress: Progress) -> WindowBounds:
         """The window lengths, in rows or in ticks of the current time scale."""
@@ -181,14 +167,19 @@ class WindowEngine:
         new = bounds.new_tuples(self.windows, taken)
         keep = bounds.oldest_needed_after(self.windows, taken)
         matcher = self._matcher_for(progress.plan)
-        found = list(matcher.match(self.windows, new, taken.order, keep, want_pairs=not counting))
-        pairs = sum(block.pairs() for block in found)
-        if counting:
-            return out.counts_table(taken, counts_in_order(taken, found)), pairs
-        if pairs == 0:
-            return schema.empty_table(), 0
-        positions = pair_positions(taken, new, found)
-        return out.pairs_table(schema, self.windows, positions, self._args.several, matcher.team), pairs
+        team = self.team
+        team.acquire(len(taken.order))
+        try:
+            found = list(matcher.match(self.windows, new, taken.order, keep, want_pairs=not counting))
+            pairs = sum(block.pairs() for block in found)
+            if counting:
+                return out.counts_table(taken, counts_in_order(taken, found)), pairs
+            if pairs == 0:
+                return schema.empty_table(), 0
+            positions = pair_positions(taken, new, found)
+            return out.pairs_table(schema, self.windows, positions, self._args.several, team), pairs
+        finally:
+            team.release()
 
     def _matcher_for(self, plan: Plan) -> Matcher:
         """The matcher; created when both sides are known, and again in a forked process."""
@@ -199,7 +190,7 @@ class WindowEngine:
             # The plan differs if a first push failed after planning and the next one has other columns.
             window = self._args.window
             rows: dict[Side, int] = {"r": window.r.length, "s": window.s.length} if window.counts else {}
-            self.matcher = Matcher(plan, self.index, self.device, self._spare, rows)
+            self.matcher = Matcher(plan, self.index, self.device, self._spare, self.team, rows)
             self.matcher.start_counters(self._past_counters)
         return self.matcher
 

@@ -18,7 +18,7 @@ from millrace import registry
 from millrace.host.device.contract import DeviceInfo
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.device.null import NullDevice
-from millrace.host.join.contract import INDEXES
+from millrace.host.join.registry import INDEXES
 
 PLUGIN = '''
 """A third party's backend."""

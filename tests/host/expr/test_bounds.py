@@ -19,7 +19,7 @@ from millrace.host.base.errors import KeyTypeError, PredicateError, SchemaError
 from millrace.host.base.types import SIDES, Side, other
 from millrace.host.base.words import native
 from millrace.host.expr.condition import Condition
-from millrace.host.expr.plan import Plan, bind, check_bands, plan_kind
+from millrace.host.expr.plan import Plan, bind, check_bands, search_shape
 from millrace.predicate import parse
 from tests import oracle
 
@@ -166,8 +166,8 @@ def cells(side: Side, plan: Plan, rows: Rows) -> dict[tuple[Side, str], Any]:
 
 def candidates(plan: Plan, searched: Side, sides: dict[Side, Rows]) -> Any:
     """Whether each row of `searched` (columns) is in the ranges of each row of the other side (rows)."""
-    assert plan.probes is not None
-    probe = plan.probes[searched]
+    assert plan.searchable
+    probe = plan.searches[searched][0]
     searcher = sides[other(searched)]
     probers = searcher.table.num_rows
     low, high = probe.word_ranges(cells(other(searched), plan, searcher), plan.types, probers)
@@ -182,7 +182,7 @@ def candidates(plan: Plan, searched: Side, sides: dict[Side, Rows]) -> Any:
 
 def check(text: str, r: Rows, s: Rows) -> None:
     plan = plan_of(text, r.table, s.table)
-    if plan.probes is None:
+    if not plan.searchable:
         assert plan.kind == "residual"
         return
     holds = oracle.condition(oracle.Parser(text).parse())
@@ -299,7 +299,7 @@ def test_hand_picked_edges(text: str, r: dict[str, list[Any]], s: dict[str, list
     ],
 )
 def test_the_kind_of_a_plan_needs_no_types(text: str, kind: str) -> None:
-    assert plan_kind(parse(text)) == kind
+    assert search_shape(parse(text)).kind == kind
 
 
 def test_a_plan_says_what_it_searches() -> None:

@@ -121,9 +121,10 @@ def around(low: Array, high: Array, known: Array, dtype: np.dtype[Any]) -> Array
 @np.errstate(all="ignore")
 def check(text: str, types: dict[Side, str], searched: Side, exact: bool = True) -> None:
     plan = plan_of(text, types["r"], types["s"])
-    assert plan.probes is not None
-    probe, prober = plan.probes[searched], other(searched)
-    assert exact == (not probe.recheck), f"{text} over {types}: recheck of {searched} is {probe.recheck}"
+    assert plan.searchable
+    probe, prober = plan.searches[searched][0], other(searched)
+    recheck = plan.recheck_of(searched)
+    assert exact == (not recheck), f"{text} over {types}: recheck of {searched} is {recheck}"
     mine = specials(types[prober], 1)
     dtype = np.dtype(types[searched])
     low, high = probe.word_ranges({(prober, "x"): mine}, plan.types, len(mine))
@@ -168,22 +169,22 @@ def test_what_is_not_one_range_is_searched_wider_and_checked_again(text: str) ->
 @np.errstate(all="ignore")
 def test_matches_on_both_sides_of_what_does_not_match_are_checked_again() -> None:
     plan = plan_of("(abs(s.x) - 1e308) * 10 + r.x <= 1e400", "float64", "float64")
-    assert plan.probes is not None
-    probe = plan.probes["s"]
-    assert probe.recheck
+    assert plan.searchable
+    probe = plan.searches["s"][0]
+    assert plan.recheck_of("s")
     keys = np.array([-1e308, 0.0, 1e308])
     low, high = probe.word_ranges({("r", "x"): np.array([math.inf])}, plan.types, 1)
     pairs: dict[tuple[Side, str], Array] = {("r", "x"): np.full(3, math.inf), ("s", "x"): keys}
-    assert plan.matches(probe.recheck, pairs, 3).tolist() == [True, False, True]
+    assert plan.matches(plan.recheck_of("s"), pairs, 3).tolist() == [True, False, True]
     assert ((low[0] <= to_words(keys)) & (to_words(keys) <= high[0])).all()
 
 
 def test_a_second_term_on_another_key_is_still_checked() -> None:
     schema = pa.schema({"x": pa.float64(), "y": pa.float64()})
     plan = bind(parse("abs(r.x - s.x) <= 0.1 AND r.y < s.y"), {"r": schema, "s": schema})
-    assert plan.probes is not None
+    assert plan.searchable
     for side in SIDES:
-        (unproven,) = plan.probes[side].recheck
+        (unproven,) = plan.recheck_of(side)
         assert [term.op for term in unproven] == ["<"]
 
 
@@ -293,7 +294,7 @@ def test_a_literal_next_to_the_bare_column_is_a_double_in_a_part_of_an_or() -> N
     text = "(abs(r.x - s.x) <= 5 AND s.x <= 0.1 AND s.x >= 0.1) OR abs(r.x - s.x - 20) <= 5"
     for searched in SIDES:
         plan = plan_of(text, "float64", "float64")
-        assert plan.probes is not None
-        low, high = plan.probes["s"].word_ranges({("r", "x"): np.array([0.0])}, plan.types, 1)
+        assert plan.searchable
+        low, high = plan.searches["s"][0].word_ranges({("r", "x"): np.array([0.0])}, plan.types, 1)
         word = to_words(np.array([0.1]))
         assert ((low <= word) & (word <= high)).any(), searched

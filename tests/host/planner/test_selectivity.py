@@ -9,7 +9,7 @@ import pytest
 import millrace as mr
 from millrace.host.base.types import SIDES, Side
 from millrace.host.data.timescale import TimeScale
-from millrace.host.expr.plan import render
+from millrace.host.expr.plan import bind, render
 from millrace.host.planner.selectivity import most_selective
 from millrace.host.stream.intake import make_intake
 from millrace.predicate import parse
@@ -35,9 +35,9 @@ def driver(on: str, rows: int = 3000) -> str:
         .tuples
         for side in SIDES
     }
-    plan = most_selective(condition, schemas, sides)
-    assert plan.probes is not None
-    return render(plan.probes["s"].key.expression)
+    plan = most_selective(bind(condition, schemas), sides)
+    assert plan.searchable
+    return render(plan.searches["s"][0].key.expression)
 
 
 @pytest.mark.parametrize("on", [f"{WIDE} AND {NARROW}", f"{NARROW} AND {WIDE}"])

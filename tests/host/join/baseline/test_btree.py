@@ -10,16 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.host.base.types import SIDES, Side, other
+from millrace.host.base.types import SIDES, Array, Mask, Positions, Side, other
 from millrace.host.join.baseline import btree_kernel as bk
 from millrace.host.join.baseline.btree import BTreeIndex
-from millrace.host.join.contract import IndexContext, Matches, SideStep, Step
+from millrace.host.join.contract import IndexContext, KeyProbe, Matches, ProbeBatch, SideProbes
 
 TOP = 2**64 - 1
 
 
+def side_probes(
+    first: int, words: Array, live: Mask, begin: Positions, end: Positions, low: Array, high: Array
+) -> SideProbes:
+    return SideProbes(first, live, begin, end, (words,), (KeyProbe.of(low, high),))
+
+
 def new_index() -> BTreeIndex:
-    return BTreeIndex(IndexContext(cast(Any, None), cast(Any, None)))
+    return BTreeIndex(IndexContext(cast(Any, None), cast(Any, None), cast(Any, None)))
 
 
 def entries(index: BTreeIndex, side: Side) -> list[tuple[int, int]]:
@@ -110,11 +116,11 @@ class Stream:
             wanted[side].append(self.model.partners(partner, begin, end, spans[i]) if live[i] else [])
             self.model.words[side].append(words[i])
             self.model.live[side].append(live[i])
-        sides: dict[Side, SideStep] = {}
+        sides: dict[Side, SideProbes] = {}
         for side, at in parts.items():
             low = np.array([[([*spans[i], *[(1, 0)] * ranges])[k][0] for i in at] for k in range(ranges)], np.uint64)
             high = np.array([[([*spans[i], *[(1, 0)] * ranges])[k][1] for i in at] for k in range(ranges)], np.uint64)
-            sides[side] = SideStep.of(
+            sides[side] = side_probes(
                 first[side],
                 np.array([words[i] for i in at], np.uint64),
                 np.array([live[i] for i in at], np.bool_),
@@ -124,7 +130,7 @@ class Stream:
                 high.reshape(ranges, len(at)),
             )
         r, s = (max(len(self.model.words[one]) - self.window, 0) for one in SIDES)
-        found = self.index.step(Step(sides["r"], sides["s"], np.array(order, np.uint8), (r, s)), want)
+        found = self.index.step(ProbeBatch(sides["r"], sides["s"], np.array(order, np.uint8), (r, s)), want)
         for one, matches in zip(SIDES, found, strict=True):
             check(matches, wanted[one], want)
         for one, oldest in zip(SIDES, (r, s), strict=True):
@@ -195,7 +201,7 @@ def test_any_order_of_keys_is_searched_and_expired(name: str, window: int) -> No
         low = np.where(probes > 40, probes - np.uint64(40), np.uint64(0))
         low[:4] = probes[:4]
         high = np.where(probes < TOP - 40, probes + np.uint64(rng.integers(0, 80)), np.uint64(TOP))
-        r = SideStep.of(
+        r = side_probes(
             start,
             fresh,
             np.ones(n, np.bool_),
@@ -204,11 +210,11 @@ def test_any_order_of_keys_is_searched_and_expired(name: str, window: int) -> No
             np.ones((1, n), np.uint64),
             np.zeros((1, n), np.uint64),
         )
-        s = SideStep.of(
+        s = side_probes(
             held, probes, np.zeros(12, np.bool_) | True, np.full(12, oldest), np.full(12, end), low[None], high[None]
         )
         order = np.repeat(np.array([0, 1], np.uint8), [n, 12])
-        found = index.step(Step(r, s, order, (oldest, held + 12)), True)[1]
+        found = index.step(ProbeBatch(r, s, order, (oldest, held + 12)), True)[1]
         held += 12
         alive = np.arange(oldest, end)
         wanted = [alive[(keys[alive] >= a) & (keys[alive] <= b)].tolist() for a, b in zip(low, high, strict=True)]
@@ -224,7 +230,7 @@ def test_nodes_are_freed_so_that_memory_stays_flat(name: str) -> None:
     for start in range(0, len(keys), 1000):
         fresh, n = keys[start : start + 1000], 1000
         longs, none = np.zeros(n, np.int64), np.zeros((0, 0), np.uint64)
-        nothing = SideStep.of(
+        nothing = side_probes(
             0,
             np.zeros(0, np.uint64),
             np.zeros(0, np.bool_),
@@ -234,8 +240,8 @@ def test_nodes_are_freed_so_that_memory_stays_flat(name: str) -> None:
             none.reshape(0, 0),
         )
         never = np.ones((1, n), np.uint64), np.zeros((1, n), np.uint64)
-        r = SideStep.of(start, fresh, np.ones(n, np.bool_), longs, longs, *never)
-        index.step(Step(r, nothing, np.zeros(n, np.uint8), (max(start + n - window, 0), 0)), True)
+        r = side_probes(start, fresh, np.ones(n, np.bool_), longs, longs, *never)
+        index.step(ProbeBatch(r, nothing, np.zeros(n, np.uint8), (max(start + n - window, 0), 0)), True)
         sizes.append(index._sides["r"].tree.nbytes + index._sides["r"]._words._data.nbytes)
     assert len(entries(index, "r")) == window
     assert max(sizes) == max(sizes[: len(sizes) // 3]), "memory still grows long after the window is full"
@@ -257,7 +263,7 @@ def test_loading_is_the_same_as_having_taken_the_tuples() -> None:
     words = rng.integers(0, 100, 3000).astype(np.uint64)
     live = rng.random(3000) < 0.9
     index = new_index()
-    index.load("r", 41, words, live)
+    index.load("r", 41, (words,), live)
     wanted = sorted((int(w), 41 + p) for p, (w, a) in enumerate(zip(words, live, strict=True)) if a)
     assert entries(index, "r") == wanted
 

@@ -71,7 +71,7 @@ def test_counted_boundaries_never_go_back(index: str) -> None:
         join.push("rs"[number % 2], rows(rng.integers(0, 10**6, 1_000)))
         if number == 30:
             assert join._engine.matcher is not None
-            join._engine.matcher.forget()
+            join._engine.matcher.discard_index()
         counted.append(join.stats["boundaries"])
     assert counted == sorted(counted)
     assert counted[-1] > counted[len(counted) // 2] > 0

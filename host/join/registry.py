@@ -1,0 +1,37 @@
+"""Every join index by name. Modules are imported when an index is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from millrace.host.device.contract import Device
+from millrace.host.expr.plan import SearchShape
+from millrace.host.join.contract import JoinIndex
+
+INDEXES: dict[str, str] = {
+    "auto": "millrace.host.planner.auto:AutoIndex",
+    "bisort": "millrace.host.join.panjoin.index:BisortIndex",
+    "rap": "millrace.host.join.panjoin.index:RapIndex",
+    "wib": "millrace.host.join.panjoin.index:WibIndex",
+    "btree": "millrace.host.join.baseline.btree:BTreeIndex",
+    "scan": "millrace.host.join.baseline.scan:ScanIndex",
+}
+"""In order of preference."""
+
+
+def load_index(name: str) -> type[JoinIndex]:
+    """The class of an index."""
+    module, _, attribute = INDEXES[name].partition(":")
+    index: type[JoinIndex] = getattr(import_module(module), attribute)
+    return index
+
+
+def serving(shape: SearchShape) -> list[str]:
+    """The names of the indexes that can search conditions of a shape."""
+    return [name for name in INDEXES if load_index(name).serves(shape)]
+
+
+def runs_on(name: str, device: Device) -> bool:
+    """Whether an index can run on a device."""
+    needs = load_index(name).needs
+    return device.kind == "cpu" if not needs else needs <= device.units

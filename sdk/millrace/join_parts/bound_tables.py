@@ -1,0 +1,35 @@
+"""A condition bound to two tables' schemas, once per call: the plan, and how each side's rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.host.base.types import SIDES, Side
+from millrace.host.base.words import repeated
+from millrace.host.data.timescale import TimeScale
+from millrace.host.expr.condition import Condition
+from millrace.host.expr.plan import Plan, bind
+from millrace.host.stream.intake import Intake, Reading, make_intake
+
+_NO_TIME = TimeScale(unit=1)
+
+
+@dataclass(frozen=True)
+class BoundTables:
+    """What joins of whole tables share: the direct strategy and the probe read rows and plan searches by it."""
+
+    plan: Plan
+    intakes: dict[Side, Intake]
+
+    @staticmethod
+    def of(condition: Condition, schemas: Mapping[Side, pa.Schema]) -> BoundTables:
+        """Bind a condition; a missing column or a wrong type is reported here, before any row is read."""
+        plan = bind(condition, dict(schemas))
+        return BoundTables(plan, {side: make_intake(side, condition, schemas[side], None) for side in SIDES})
+
+    def read(self, side: Side, table: pa.Table) -> Reading:
+        """Read a side's table. Row numbers are not stored: a table's rows are known by their position."""
+        return self.intakes[side].read(table, repeated(0, table.num_rows), 0, _NO_TIME)

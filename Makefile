@@ -12,7 +12,7 @@ HW := $(wildcard tests/hw tests/hls tests/formal)
 # Those of boards, which need pynq's environment too.
 BOARDS := $(wildcard tests/boards)
 
-.PHONY: help setup demo test check pytest hw boards others bench plots lock pynq pynqenv clean
+.PHONY: help setup demo test check pytest hw boards others bench plots layers lock pynq pynqenv clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -48,6 +48,9 @@ bench: setup ## measure our work and its peers side by side
 
 plots: setup ## draw docs/images/panjoin-*.svg from benchmarks/results
 	@$(BIN)/python tools/plot_panjoin.py $(ARGS)
+
+layers: setup ## draw docs/images/layers.svg from the imports
+	@$(BIN)/python tools/draw_layers.py
 
 lock: ## renew constraints/*.txt from pyproject.toml (UPGRADE=1: newest versions)
 	@bash tools/lock.sh

@@ -1,8 +1,8 @@
-"""Draws the floors of the architecture from the real imports: `make floors`, or `python tools/draw_floors.py`.
+"""Draws the layers of the architecture from the real imports: `make layers`, or `python tools/draw_layers.py`.
 
-A box is a floor (a folder) with its modules counted; an arc is an import from one floor to another, as thick as there are
-modules that use it. Plain SVG, no libraries; the same tree gives the same bytes, and a test compares them with
-docs/images/floors.svg. What may be imported is in `tools/imports.py`.
+A box is a layer (a folder) with the number of its modules. An arc is an import between two layers, thicker if more
+modules use it. Plain SVG, no libraries; the same tree gives the same bytes, and a test compares them with
+docs/images/layers.svg. What may be imported is in `tools/imports.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tools.imports import LAYERS, ROOT, SDK, Import, all_imports, package_of, path_in_package
 
-PICTURE = ROOT / "docs/images/floors.svg"
+PICTURE = ROOT / "docs/images/layers.svg"
 PACKAGES = ("spark", SDK, "host")
 TITLES = {"spark": "spark/", SDK: "sdk/millrace/", "host": "host/"}
 BOX, HEIGHT, GAP, LEFT, ARC, TOP = 210, 26, 10, 16, 110, 44
@@ -25,14 +25,14 @@ Edge = tuple[int, int]
 
 
 def layers_in_use(root: Path, package: str) -> list[str]:
-    """The names on a room's floors that exist, top first, one line each."""
+    """The names on a room's layers that exist, top first, one line each."""
     folder = root / "sdk/millrace" if package == SDK else root / package
     names = [name for layer in LAYERS[package] for name in layer]
     return [name for name in names if (folder / name).is_dir() or (folder / f"{name}.py").is_file()]
 
 
 def edges_of(root: Path, package: str) -> tuple[list[str], Counter[Edge], Counter[str]]:
-    """A room's floors, the imports between them, and how many modules each has."""
+    """A room's layers, the imports between them, and how many modules each has."""
     names = layers_in_use(root, package)
     users: set[tuple[int, int, str]] = set()
     modules: dict[str, set[Path]] = {name: set() for name in names}
@@ -47,7 +47,7 @@ def edges_of(root: Path, package: str) -> tuple[list[str], Counter[Edge], Counte
 
 
 def _target(package: str, found: Import) -> str:
-    """The floor that an import of the same room leads to; empty where it leads elsewhere."""
+    """The layer that an import of the same room leads to; empty where it leads elsewhere."""
     if not found.target.startswith("millrace.") or package_of(found.target) != package:
         return ""
     inside = path_in_package(found.target)
@@ -70,7 +70,7 @@ def draw(root: Path) -> str:
         body += [_arc(x + BOX, edge, users) for edge, users in sorted(edges.items())]
         lowest = max(lowest, TOP + len(names) * (HEIGHT + GAP))
         x += BOX + ARC
-    note = "Lower floors import higher ones, never the other way; arcs: imports, thicker where more modules use them."
+    note = "Lower layers import higher ones, never the other way; arcs: imports, thicker where more modules use them."
     body.append(f'<text x="{LEFT}" y="{lowest + 16}" fill="#777">{note}</text>')
     size = f'width="{x}" height="{lowest + 28}" viewBox="0 0 {x} {lowest + 28}"'
     style = 'font-family="sans-serif" font-size="13"'
@@ -78,7 +78,7 @@ def draw(root: Path) -> str:
 
 
 def _arc(x: int, edge: Edge, users: int) -> str:
-    """A curve on the right of the boxes, from the importing floor up to the imported one."""
+    """A curve on the right of the boxes, from the importing layer up to the imported one."""
     here, there = (TOP + number * (HEIGHT + GAP) + HEIGHT // 2 for number in edge)
     out = x + min(ARC - 14, 12 + 7 * abs(edge[0] - edge[1]))
     width = 0.6 + 0.5 * log2(users)

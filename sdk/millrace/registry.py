@@ -28,8 +28,8 @@ BACKENDS: dict[str, str] = {
     "null": "millrace.host.device.null",
 }
 ENTRY_POINTS = "millrace.devices"
-_AUTO_ORDER = (("cuda", "cuda"), ("opencl", "opencl-gpu"), ("cpu", "cpu"))
-"""The backends and device kinds that `auto` may choose, best first: no simulator, loopback board or OpenCL CPU."""
+REAL_KINDS = frozenset({"cuda", "opencl-gpu", "opencl-accelerator", "fpga"})
+"""The device kinds that `auto` may choose besides the CPU: no simulator, loopback board or OpenCL CPU."""
 
 
 class Backend(Protocol):
@@ -58,6 +58,8 @@ def devices() -> list[DeviceInfo]:
 def device(name: str = "auto", threads: int | None = None) -> Device:
     """Open a device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"hls"`, `"rtl"`, `"fpga:<board>"` or `"auto"`.
 
+    `"auto"` is the CPU, unless `millrace calibrate` on this machine found another real device faster.
+
     >>> import millrace as mr
     >>> mr.device("cpu").kind
     'cpu'
@@ -65,7 +67,7 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
     if threads is not None:
         threads = integer_at_least("threads", threads, 1)
     if isinstance(name, str) and name == "auto":
-        return _open_best(threads, lambda opened: True)
+        return _open_auto(threads, lambda opened: True)
     family = check_name(name)
     backend = _backend(family)
     if backend is None:
@@ -77,9 +79,9 @@ def device(name: str = "auto", threads: int | None = None) -> Device:
 
 
 def device_for(indexes: Sequence[str], name: str, threads: int | None) -> tuple[str, Device]:
-    """Open a device that can run one of the indexes, best first; return that index too. `auto` tries all devices."""
+    """Open a device that can run one of the indexes, best first; return that index too. `auto`: see `_open_auto`."""
     if name == "auto":
-        opened = _open_best(threads, lambda one: _first(indexes, one) is not None)
+        opened = _open_auto(threads, lambda one: _first(indexes, one) is not None)
     else:
         opened = device(name, threads)
     index = _first(indexes, opened)
@@ -92,9 +94,9 @@ def device_for(indexes: Sequence[str], name: str, threads: int | None) -> tuple[
 
 
 def device_with(unit: str, what: str, name: str, threads: int | None) -> Device:
-    """Open a device that has the unit that `what` needs; `auto` tries all devices."""
+    """Open a device that has the unit that `what` needs; `auto`: see `_open_auto`."""
     if name == "auto":
-        return _open_best(threads, lambda one: unit in one.units)
+        return _open_auto(threads, lambda one: unit in one.units)
     opened = device(name, threads)
     if unit in opened.units:
         return opened
@@ -118,16 +120,35 @@ def _first(indexes: Sequence[str], opened: Device) -> str | None:
     return next((index for index in indexes if runs_on(index, opened)), None)
 
 
-def _open_best(threads: int | None, suits: Callable[[Device], bool]) -> Device:
-    """Open the best available device that suits; third parties' devices are opened by name only."""
-    for family, kind in _AUTO_ORDER:
-        for info in _probe(family):
-            if info.available and info.kind == kind:
-                opened = device(info.name, threads)
-                if suits(opened):
-                    return opened
-                opened.close()
+def _open_auto(threads: int | None, suits: Callable[[Device], bool]) -> Device:
+    """Open the device that won `millrace calibrate` on this machine, if it is available and suits; else the CPU."""
+    from millrace.host.planner.calibration import CPU, calibration
+
+    for name in dict.fromkeys((calibration(threads).device, CPU)):
+        opened = _open_real(name, threads)
+        if opened is not None:
+            if suits(opened):
+                return opened
+            opened.close()
     raise DeviceUnavailable(f"no device of this machine can run this; {_usable()} (see `millrace devices`)")
+
+
+def _open_real(name: str, threads: int | None) -> Device | None:
+    """Open one of our devices if it is available now, and neither a simulation nor another kind of CPU."""
+    family = name.partition(":")[0]
+    infos = _probe(family) if family in BACKENDS else []
+    if not any(info.name == name and info.available and info.kind in {"cpu", *REAL_KINDS} for info in infos):
+        return None
+    try:
+        return device(name, threads)
+    except DeviceUnavailable:
+        return None
+
+
+def real_devices() -> list[str]:
+    """The available devices besides the CPU that `millrace calibrate` compares with it."""
+    built_in = (info for family in BACKENDS for info in _probe(family))
+    return [info.name for info in built_in if info.available and info.kind in REAL_KINDS]
 
 
 def join_pairs() -> list[tuple[str, str]]:

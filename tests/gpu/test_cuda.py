@@ -15,6 +15,7 @@ import pytest
 
 import millrace as mr
 from millrace.gpu import cuda, driver
+from millrace.host.planner import calibration
 from tests.gpu.devices import sample, send
 from tests.gpu.emulated import backend, standin
 from tests.gpu.emulated.backend import EmulatedRuntime, emulated
@@ -134,9 +135,12 @@ def test_cards_are_numbered_and_described(monkeypatch: pytest.MonkeyPatch) -> No
         cuda.open_device("cuda:2", None)
 
 
-def test_auto_takes_a_card_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_a_card_that_won_the_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     start(monkeypatch, StandIn())
-    assert mr.device("auto").name == "cuda:0"
+    for won in ("cpu", "cuda:0"):
+        measured = calibration.Calibration(device=won)
+        monkeypatch.setattr(calibration, "calibration", lambda threads=None, measured=measured: measured)
+        assert mr.device("auto").name == won
 
 
 def test_an_old_card_is_listed_and_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,31 +33,16 @@ MIN_ROWS = 1 << 12
 
 @dataclass
 class Subwindow:
-    """Positions from `structure.first` to `end`, and the range of their words."""
+    """Positions from `structure.first` to `end`."""
 
     structure: Structure
     end: int
     capacity: int
 
-    smallest: int = -1
-    largest: int = -1
-    beyond: int = 0
-    """Tuples whose words are outside the range of the previous subwindow."""
-
     @property
     def first(self) -> int:
         """The oldest position."""
         return self.structure.first
-
-    def widen(self, words: Array, before: Subwindow | None) -> None:
-        """Update the range by new tuples' sorted words, and count those outside the range of `before`."""
-        smallest, largest = int(words[0]), int(words[-1])
-        self.smallest = smallest if self.smallest < 0 else min(self.smallest, smallest)
-        self.largest = max(self.largest, largest)
-        if before is not None and before.largest >= 0 and (smallest < before.smallest or largest > before.largest):
-            ends = np.array([before.smallest, before.largest], words.dtype)
-            self.beyond += int(np.searchsorted(words, ends[0]))
-            self.beyond += len(words) - int(np.searchsorted(words, ends[1], "right"))
 
     def __len__(self) -> int:
         """The number of positions."""
@@ -89,7 +74,6 @@ class Chain:
         """Insert the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
         newest = self._newest(first, span)
         if len(words):
-            newest.widen(words, self._before())
             # A copy: the structure owns the arrays of a batch, and the caller still needs the numbers.
             ids = self._arena.take(len(numbers) + ID_PADDING, np.uint32)[: len(numbers)]
             np.add(numbers, np.uint32(first - newest.first), out=ids)
@@ -110,15 +94,6 @@ class Chain:
         capacity = min(max(-(-rows // self._per_window), MIN_ROWS), MAX_ROWS // 2)
         self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
         return self.subwindows[-1]
-
-    def _before(self) -> Subwindow | None:
-        return self.subwindows[-2] if len(self.subwindows) > 1 else None
-
-    @property
-    def drift(self) -> float:
-        """The share of the newest subwindow's tuples whose keys are outside the range of the previous one."""
-        newest = self.subwindows[-1] if self.subwindows else None
-        return newest.beyond / max(len(newest.structure), 1) if newest is not None else 0.0
 
     def maintain(self) -> None:
         """Do the maintenance deferred to the end of a step. Helper threads may continue it in the background."""

@@ -29,8 +29,6 @@ LARGEST_SCAN = 1 << 28
 LARGEST_COUNTED = 1 << 26
 """Maximum matches in a step of an index that visits every match to count it."""
 COUNT_WITHOUT_WALKING = frozenset({"bisort", "auto"})
-WARM_UP_FACTORS = {"auto": 2}
-"""`auto` needs its windows replaced twice: once to see the workload, once more to use the structure it chose."""
 LARGEST_ON = {"opencl-cpu": 1 << 16, "hls": 1 << 16, "rtl": 1 << 12}
 """The largest window on device kinds that exist for checking, not for speed."""
 
@@ -51,9 +49,7 @@ class Entrant:
 
     def contender(self, start: Callable[[], Runner]) -> Contender:
         """This entrant as a contender that runs what `start` returns."""
-        return Contender(
-            self.name, start, self.index, self.device, self.kind, warm_up_factor=WARM_UP_FACTORS.get(self.index, 1)
-        )
+        return Contender(self.name, start, self.index, self.device, self.kind)
 
     def starts(self, workload: Workload) -> Callable[[], Stream]:
         """Starts our window join; its pairs have the order of the contract."""

@@ -64,8 +64,6 @@ class Contender:
     device_kind: str | None = None
     answers: bool = True
     unit: str | None = None
-    warm_up_factor: int = 1
-    """Multiplies the usual warm-up."""
 
     @property
     def ours(self) -> bool:
@@ -81,7 +79,7 @@ class Case:
     that adaptive code reaches a steady state. A slice is a multiple of `round` steps, for steps that alternate.
     `slice_share` shortens the usual slice, for benches with many cases. A repeat may be cut into `turns` slices per
     contender, so that contenders with similar speeds are measured under the same conditions. Our indexes in `rivals`
-    are peers of our other indexes. `prepare` is called before the contenders start.
+    are peers of our other indexes.
     """
 
     name: str
@@ -94,7 +92,6 @@ class Case:
     slice_share: float = 1.0
     turns: int = 1
     rivals: frozenset[str] = frozenset()
-    prepare: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -142,8 +139,6 @@ def measure(case: Case, effort: Effort, progress: Progress) -> Result:
     runners: dict[str, Runner] = {}
     missing: dict[str, str] = {}
     try:
-        if case.prepare is not None:
-            case.prepare()
         for contender in case.contenders:
             progress(f"{case.name}: preparing {contender.name}", 0.0)
             try:
@@ -201,11 +196,10 @@ def _first_answer(contender: Contender, runner: Runner) -> Answer | None:
 
 def _warm(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: Progress) -> None:
     """Run untimed work."""
-    times = {contender.name: contender.warm_up_factor for contender in case.contenders}
     for name, runner in runners.items():
         progress(f"{case.name}: warming up {name}", 0.0)
         work = seconds = 0.0
-        while work < times[name] * case.warm_work and seconds < times[name] * effort.max_seconds / 15:
+        while work < case.warm_work and seconds < effort.max_seconds / 15:
             done, took = runner.step()
             work, seconds = work + done, seconds + took
         runner.pause()

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from millrace.host.runtime import pool
+from millrace.host.runtime.processor import cpu_model
 
 PACKAGES = ("numpy", "pyarrow", "numba", "duckdb", "polars")
 
@@ -26,16 +26,6 @@ class Compiler:
     path: str
     name: str
     version: str
-
-
-@cache
-def cpu_model() -> str:
-    """The processor's model name."""
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def memory_gib() -> float | None:

@@ -5,11 +5,10 @@
   searches; DuckDB and Polars are left out because they would build the pairs (10^9 per batch at 16 Ki).
 - `small-…`: batches of 1 to 4 Ki tuples, two matches per tuple, pairs emitted.
 - `grid-…`: tests the choices of `auto`: batch x selectivity x distribution, in windows of 2^14 (single tuples), 2^16
-  (batches up to 256) or 2^20. `auto`, calibrated on this machine first if necessary, has the peer `best fixed index` in
-  each cell. Left out, to stay near ten minutes: selectivity 256 of drifting and increasing keys, which neighbouring
-  cells bracket; other peers; indexes that visit every match, in steps with more than 2^26 matches; `scan` beyond 2^28
-  comparisons per step. Cells with more than one match per tuple count them: writing the pairs takes the same time for
-  all indexes and would hide their differences.
+  (batches up to 256) or 2^20. `auto` has the peer `best fixed index` in each cell. Left out, to stay near ten minutes:
+  selectivity 256 of drifting and increasing keys, which neighbouring cells bracket; other peers; indexes that visit
+  every match, in steps with more than 2^26 matches; `scan` beyond 2^28 comparisons per step. Cells with more than one
+  match per tuple count them: writing the pairs takes the same time for all indexes and would hide their differences.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from millrace.bench.options import Options
 from millrace.bench.peers.numpy_batches import NumpySession
 from millrace.bench.stream import starter
 from millrace.bench.workload import DISTRIBUTIONS, Distribution, Workload
-from millrace.host.planner import calibration
-from millrace.host.runtime import pool
 
 COUNT_WINDOW, COUNT_BATCH = 1 << 20, 1 << 16
 COUNT_SELECTIVITIES = (1, 16, 256, 1 << 12, 1 << 14)
@@ -87,12 +84,11 @@ def _grid(quick: bool, everyone: Sequence[Entrant]) -> Iterator[Case]:
                 rate,
                 distribution=distribution,
             )
-            case = replace(
+            yield replace(
                 _case(f"grid-{_shape(workload)}-{distribution}", workload, everyone),
                 slice_share=GRID_SLICE_SHARE,
                 turns=GRID_TURNS,
             )
-            yield case if quick else replace(case, prepare=partial(calibration.ensure, pool.cores()))
 
 
 def _grid_window(batch: int) -> int:

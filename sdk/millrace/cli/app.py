@@ -69,7 +69,7 @@ def demo(
 
 @app.command()
 def calibrate(json: Json = False) -> None:
-    """Compile all kernels and measure the costs that index="auto" uses, once per machine."""
+    """Compile the kernels; measure, once per machine, which index and device "auto" should choose."""
     from millrace.cli.calibrate import run_calibration
 
     run_calibration(json)

@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.bench.machine import cpu_model, find_compiler, memory_gib, output_of, package_version
+from millrace.bench.machine import find_compiler, memory_gib, output_of, package_version
 from millrace.host.runtime import pool
+from millrace.host.runtime.processor import cpu_model
 
 if TYPE_CHECKING:
     from millrace.host.device.contract import DeviceInfo

@@ -19,6 +19,7 @@ from millrace.host.device.contract import DeviceInfo
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.device.null import NullDevice
 from millrace.host.join.registry import INDEXES
+from millrace.host.planner import calibration
 
 PLUGIN = '''
 """A third party's backend."""
@@ -201,18 +202,49 @@ def built_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-def test_auto_prefers_cuda_then_an_opencl_gpu_then_the_cpu(built_in) -> None:
-    built_in("cuda", ("cuda:0", "cuda", False))
-    built_in("opencl", ("opencl:0", "opencl-cpu", True))
+@pytest.fixture
+def calibrated(monkeypatch: pytest.MonkeyPatch):
+    """`calibrated(name)`: the device that won `millrace calibrate`."""
+
+    def set_winner(name: str) -> None:
+        monkeypatch.setattr(calibration, "calibration", lambda threads=None: calibration.Calibration(device=name))
+
+    return set_winner
+
+
+def test_auto_is_the_cpu_unless_another_real_device_won_the_calibration(built_in, calibrated) -> None:
+    built_in("cuda", ("cuda:0", "cuda", False), ("cuda:1", "cuda", True))
+    built_in("opencl", ("opencl:0", "opencl-cpu", True), ("opencl:1", "opencl-gpu", True))
     for family in ("hls", "rtl"):
         built_in(family, (family, family, True))
-    built_in("fpga", ("fpga:loopback", "loopback", True))
+    built_in("fpga", ("fpga:loopback", "loopback", True), ("fpga:card", "fpga", True))
+    calibrated("cpu")
     assert mr.device("auto").name == "cpu"
-    built_in("opencl", ("opencl:0", "opencl-cpu", True), ("opencl:1", "opencl-gpu", True))
-    assert mr.device("auto").name == "opencl:1"
-    assert mr.device().name == "opencl:1"
-    built_in("cuda", ("cuda:0", "cuda", False), ("cuda:1", "cuda", True))
-    assert mr.device("auto").name == "cuda:1"
+    for name in ("opencl:1", "cuda:1", "fpga:card"):
+        calibrated(name)
+        assert mr.device("auto").name == mr.device().name == name
+    for name in ("cuda:0", "cuda:7", "opencl:0", "hls", "rtl", "fpga:loopback", "null", "toy:0", "nonsense"):
+        calibrated(name)
+        assert mr.device("auto").name == "cpu", name
+    assert registry.real_devices() == ["opencl:1", "cuda:1", "fpga:card"]
+
+
+def test_auto_takes_the_cpu_where_the_winner_cannot_run_the_operator(built_in, calibrated) -> None:
+    built_in("cuda", ("cuda:0", "cuda", True))
+    calibrated("cuda:0")
+    assert registry.device_for(["btree"], "auto", None)[1].name == "cpu"
+
+
+def test_auto_takes_the_cpu_where_the_winner_does_not_open(built_in, calibrated, monkeypatch) -> None:
+    built_in("cuda", ("cuda:0", "cuda", True))
+    calibrated("cuda:0")
+    mr.device("auto")
+
+    def refuse(name: str, threads: int | None) -> None:
+        raise mr.DeviceUnavailable(f"device {name!r} is in use")
+
+    monkeypatch.setattr(sys.modules["built_in_cuda"], "open_device", refuse)
+    assert mr.device("auto").name == "cpu"
 
 
 def test_where_nothing_suits_auto_says_where_to_look(built_in) -> None:

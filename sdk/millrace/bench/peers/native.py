@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from millrace.bench.harness import PeerMissing
-from millrace.bench.machine import cpu_model, find_compiler
+from millrace.bench.machine import find_compiler
 from millrace.host.runtime.jit import cache_dir
+from millrace.host.runtime.processor import cpu_model
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-pthread", "-fPIC", "-shared", "-Wall", "-Wextra")
 

@@ -239,7 +239,7 @@ class GpuDevice(Device):
         In another process than the one that opened the device, this does nothing.
         """
         was_open, self._open = self._open, False
-        if not was_open or self._runtime.pid != os.getpid():
+        if not was_open or not self._runtime.process.is_here:
             return
         for lane in list(self._lanes):
             lane.close()
@@ -286,10 +286,10 @@ class GpuDevice(Device):
     def _check_open(self) -> None:
         if not (self._open and self._main._open):
             raise DeviceFault(f"device {self.name!r} is closed: open it again")
-        if self._runtime.pid != os.getpid():
+        if not self._runtime.process.is_here:
             raise DeviceFault(
-                f"device {self.name!r} was opened in process {self._runtime.pid}, this is process {os.getpid()}; "
-                f"open it in the process that uses it"
+                f"device {self.name!r} was opened in process {self._runtime.process.pid}, this is process "
+                f"{os.getpid()}; open it in the process that uses it"
             )
 
     @contextmanager

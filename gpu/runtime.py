@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 from millrace.gpu import driver
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import DeviceInfo
+from millrace.host.runtime.fork import ProcessMark, reset_in_child
 
 Errors = tuple[type[BaseException], ...]
 
@@ -37,7 +38,7 @@ class Runtime(ABC):
 
     def __init__(self) -> None:
         """No kernels are built yet."""
-        self.pid = os.getpid()
+        self.process = ProcessMark()
         self._kernels: dict[tuple[int, str, int], Any] = {}
         self._lock = threading.Lock()
 
@@ -69,10 +70,9 @@ class Started(Generic[R]):
         self._what, self._start = what, start
         self.held: R | None = None
         self._lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew_lock)
+        reset_in_child(self)
 
-    def _renew_lock(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace the lock: another thread may have held it during the fork."""
         self._lock = threading.Lock()
 
@@ -81,10 +81,11 @@ class Started(Generic[R]):
         with self._lock:
             if self.held is None:
                 self.held = self._start()
-            if self.held.pid != os.getpid():
+            if not self.held.process.is_here:
                 raise DeviceUnavailable(
-                    f"process {self.held.pid} had started {self._what} when it forked this one, and {self._what} does "
-                    f"not survive a fork: fork before devices are listed or opened, or start processes by 'spawn'"
+                    f"process {self.held.process.pid} had started {self._what} when it forked this one, and "
+                    f"{self._what} does not survive a fork: fork before devices are listed or opened, "
+                    f"or start processes by 'spawn'"
                 )
             return self.held
 

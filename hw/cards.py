@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from millrace.host.base.errors import ArgumentError, BitstreamError, DeviceUnavailable
+from millrace.host.runtime.fork import reset_in_child
 from millrace.hw.catalog import PYNQ, SERIAL
 
 VARIABLE = "MILLRACE_BOARDS_DIR"
@@ -137,26 +138,31 @@ def lock(link: str) -> Callable[[], None]:
         ) from None
     os.ftruncate(file, 0)
     os.write(file, f"{os.getpid()}\n".encode())
-    _held.add(file)
+    _held.files.add(file)
 
     def release() -> None:
-        if file in _held:
-            _held.discard(file)
+        if file in _held.files:
+            _held.files.discard(file)
             os.close(file)
 
     return release
 
 
-_held: set[int] = set()
+class _HeldLocks:
+    """The files of the locks that this process holds."""
+
+    def __init__(self) -> None:
+        """No lock is held."""
+        self.files: set[int] = set()
+        reset_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """A forked child must not hold its parent's locks: they would stay taken until the child ends."""
+        while self.files:
+            os.close(self.files.pop())
 
 
-def _release_in_child() -> None:
-    """A forked child must not hold its parent's locks: they would stay taken until the child ends."""
-    while _held:
-        os.close(_held.pop())
-
-
-os.register_at_fork(after_in_child=_release_in_child)
+_held = _HeldLocks()
 
 
 def _write(path: Path, data: bytes) -> None:

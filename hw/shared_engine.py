@@ -8,13 +8,13 @@ of its parent.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.runtime.fork import ProcessLocal
 from millrace.hw import cards
 from millrace.hw.driver import Engine
 from millrace.hw.link import Link
@@ -123,20 +123,23 @@ class SharedEngine:
             ahead()
 
 
-_engines: dict[tuple[int, str, str], SharedEngine] = {}
-_engines_lock = threading.Lock()
+class _Engines:
+    """The engines of a process, by folder and name of their card: cards of different folders are different."""
+
+    def __init__(self) -> None:
+        """No engine is open."""
+        self.lock = threading.Lock()
+        self.by_card: dict[tuple[str, str], SharedEngine] = {}
 
 
-def _key(name: str) -> tuple[int, str, str]:
-    """The key of a card; cards of different folders are different."""
-    return os.getpid(), str(cards.folder()), name
+_engines = ProcessLocal(_Engines)
 
 
 def acquire(name: str, connect: Callable[[], tuple[Link, Callable[[], None]]]) -> SharedEngine:
     """The shared engine of a card in this process; calls `connect` if there is no usable one."""
-    key = _key(name)
-    with _engines_lock:
-        engine = _engines.get(key)
+    key, engines = (str(cards.folder()), name), _engines.get()
+    with engines.lock:
+        engine = engines.by_card.get(key)
         if engine is None or not engine.alive:
             link, release = connect()
             try:
@@ -145,18 +148,18 @@ def acquire(name: str, connect: Callable[[], tuple[Link, Callable[[], None]]]) -
                 link.close()
                 release()
                 raise
-            _engines[key] = engine
+            engines.by_card[key] = engine
         engine.users += 1
         return engine
 
 
 def release_engine(engine: SharedEngine) -> None:
     """Remove one user; the last one closes the engine."""
-    key = _key(engine.name)
-    with _engines_lock:
+    key, engines = (str(cards.folder()), engine.name), _engines.get()
+    with engines.lock:
         engine.users -= 1
         if engine.users:
             return
-        if _engines.get(key) is engine:
-            del _engines[key]
+        if engines.by_card.get(key) is engine:
+            del engines.by_card[key]
         engine.close()

@@ -64,16 +64,19 @@ class CpuLaunch:
         self.unit = unit
         self._work = work
         self.result: dict[str, int] | None = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
     def run(self) -> None:
-        """Execute the launch; errors are kept for `wait`."""
+        """Execute the launch. Errors are kept for `wait`; an interrupt is raised at once, and `wait` then fails too."""
         start = time.perf_counter_ns()
         try:
             rows = self._work()
             self.result = {"rows": rows, "ns": time.perf_counter_ns() - start}
-        except BaseException as error:
+        except Exception as error:
             self.error = error
+        except BaseException:
+            self.error = DeviceFault(f"the launch of {self.unit} was interrupted: its results are incomplete")
+            raise
 
 
 class CpuDevice(Device):

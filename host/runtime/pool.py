@@ -7,14 +7,13 @@ layers abort on concurrent callers and do not survive a fork.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from millrace.host.runtime.fork import ProcessLocal
+
 T = TypeVar("T")
-_pools: dict[int, ThreadPoolExecutor] = {}
-_lock = threading.Lock()
 
 
 def cores() -> int:
@@ -29,7 +28,7 @@ def size() -> int:
 
 def submit(task: Callable[[], T]) -> Future[T]:
     """Start one task on the pool."""
-    return _pool().submit(task)
+    return _pool.get().submit(task)
 
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
@@ -51,23 +50,4 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     return results
 
 
-def _pool() -> ThreadPoolExecutor:
-    pid = os.getpid()
-    pool = _pools.get(pid)
-    if pool is None:
-        with _lock:
-            pool = _pools.get(pid)
-            if pool is None:
-                _pools.clear()
-                pool = _pools[pid] = ThreadPoolExecutor(size(), thread_name_prefix="millrace")
-    return pool
-
-
-def _renew_lock() -> None:
-    """Give a forked child a new lock: another thread may have held the old one during the fork."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+_pool = ProcessLocal(lambda: ThreadPoolExecutor(size(), thread_name_prefix="millrace"))

@@ -7,13 +7,12 @@ there `read`, `write` and `check` raise a `StateError` from then on.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from weakref import WeakSet
 
 from millrace.host.base.errors import StateError
+from millrace.host.runtime.fork import reset_in_child
 
 
 class ForkSafeLock:
@@ -22,7 +21,7 @@ class ForkSafeLock:
     def __init__(self) -> None:
         """A free lock."""
         self.reset_after_fork()
-        _all.add(self)
+        reset_in_child(self)
 
     def reset_after_fork(self) -> None:
         """Free the lock; called in a child right after the fork."""
@@ -42,7 +41,7 @@ class ReadWriteLock:
         """A free lock."""
         self._half_changed = False
         self._reset()
-        _all.add(self)
+        reset_in_child(self)
 
     def _reset(self) -> None:
         self._condition = threading.Condition()
@@ -99,16 +98,3 @@ class ReadWriteLock:
                 with condition:
                     self._writing = False
                     condition.notify_all()
-
-
-_all: WeakSet[ReadWriteLock | ForkSafeLock] = WeakSet()
-
-
-def _reset_after_fork() -> None:
-    """Reset all locks in a forked child, before any thread of it can use one."""
-    for one in list(_all):
-        one.reset_after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)

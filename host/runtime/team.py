@@ -22,6 +22,7 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.runtime import pool
 from millrace.host.runtime.arena import Arena
+from millrace.host.runtime.fork import ProcessLocal, ProcessMark
 from millrace.host.runtime.intrinsics import (
     address,
     atomic_add,
@@ -45,6 +46,9 @@ Long on purpose, as in other runtimes: waking a sleeping core may take milliseco
 push of a stream usually follows soon.
 """
 
+_NUMBERS = 0xFFFFFFFF
+"""Job numbers have 32 bits and start again at 0; no thread holds an old number for that long."""
+
 # One atomic word holds the job's number and the range `low` to `high` of unclaimed parts. So a helper that has read an
 # old job can never claim a part of a new one. The caller claims parts from the low end, helpers from the high end: in
 # successive jobs each thread works on the same end of the data, which is still in its cache.
@@ -56,7 +60,7 @@ def _execute(control: int, number: int) -> None:
     while True:
         claim = atomic_load(control + _CLAIM)
         low, high = claim & 0xFFFF, (claim >> 16) & 0xFFFF
-        if claim >> 32 != number:
+        if (claim >> 32) & _NUMBERS != number:
             return
         if low < high:
             if atomic_swap_if(control + _CLAIM, claim, claim + 1):
@@ -70,14 +74,15 @@ def _execute(control: int, number: int) -> None:
 @inline
 def _publish(control: int, function: int, arguments: int, parts: int) -> int:
     """Finish the job before, then post a job; returns its number."""
-    number = atomic_load(control + _CLAIM) >> 32
-    _execute(control, number)
+    before = (atomic_load(control + _CLAIM) >> 32) & _NUMBERS
+    number = (before + 1) & _NUMBERS
+    _execute(control, before)
     atomic_store(control + _FUNCTION, function)
     atomic_store(control + _ARGUMENTS, arguments)
     atomic_store(control + _PARTS, parts)
     atomic_store(control + _DONE, 0)
-    atomic_store(control + _CLAIM, ((number + 1) << 32) | (parts << 16))
-    return number + 1
+    atomic_store(control + _CLAIM, (number << 32) | (parts << 16))
+    return number
 
 
 @kernel
@@ -147,12 +152,13 @@ class HelperThreads:
             given = (address(self.control), number, read, self._wake_read)
             # Daemons: they hold no resources, and must not keep the process alive.
             threading.Thread(target=_helper_loop, args=given, name=f"millrace-{number}", daemon=True).start()
-        atexit.register(self._end, os.getpid())
+        self.mark = ProcessMark()
+        atexit.register(self._end)
 
-    def _end(self, pid: int) -> None:
+    def _end(self) -> None:
         """Finish the posted job before its memory is freed: helpers do not notice the end of the interpreter."""
-        if os.getpid() == pid:
-            _finish(address(self.control), int(self.control[_CLAIM // 8]) >> 32)
+        if self.mark.is_here:
+            _finish(address(self.control), (int(self.control[_CLAIM // 8]) >> 32) & _NUMBERS)
 
     def wake(self, count: int) -> None:
         """Allow `count` helpers to take parts, and wake all that sleep."""
@@ -165,19 +171,7 @@ class HelperThreads:
                 return
 
 
-_by_process: dict[int, HelperThreads] = {}
-_starting = threading.Lock()
-
-
-def _helper_threads() -> HelperThreads:
-    """Return the helper threads of this process; a forked child starts its own."""
-    pid = os.getpid()
-    if pid not in _by_process:
-        with _starting:
-            if pid not in _by_process:
-                _by_process.clear()
-                _by_process[pid] = HelperThreads()
-    return _by_process[pid]
+_helper_threads = ProcessLocal(HelperThreads)
 
 
 class Team:
@@ -189,7 +183,6 @@ class Team:
         self.arena = arena or Arena()
         self._helpers: HelperThreads | None = None
         self._depth = 0
-        self._pid = 0
 
     def acquire(self, rows: int = MIN_SHARED_ROWS) -> None:
         """Take the helper threads for work on `rows` rows, and wake them; does not wait for them.
@@ -200,13 +193,13 @@ class Team:
         self._depth += 1
         if self.threads < 2 or rows < MIN_SHARED_ROWS:
             return
-        if self._helpers is not None and self._pid != os.getpid():
+        if self._helpers is not None and not self._helpers.mark.is_here:
             self._helpers = None  # they belong to the parent process
         if self._helpers is None:
-            helpers = _helper_threads()
+            helpers = _helper_threads.get()
             if not helpers.lock.acquire(blocking=False):
                 return
-            self._helpers, self._pid = helpers, os.getpid()
+            self._helpers = helpers
         self._helpers.wake(self.threads - 1)
 
     def release(self) -> None:
@@ -214,7 +207,7 @@ class Team:
         self._depth = max(self._depth - 1, 0)
         if self._depth == 0:
             helpers, self._helpers = self._helpers, None
-            if helpers is not None and self._pid == os.getpid():
+            if helpers is not None and helpers.mark.is_here:
                 helpers.lock.release()
 
     def close(self) -> None:
@@ -239,7 +232,7 @@ class Team:
         A share raises nothing, and running it twice must do no harm. `used`: all arrays that it reads or writes; they
         are kept alive even if the caller never finishes it.
         """
-        helpers, pid, parts = self._helpers, os.getpid(), min(parts, MAX_PARTS)
+        helpers, parts = self._helpers, min(parts, MAX_PARTS)
         if helpers is None:
             self.run(share, arguments, parts)
             return lambda: None
@@ -249,19 +242,9 @@ class Team:
         helpers.posted = (arguments, *used)
 
         def finish() -> None:
-            if os.getpid() == pid:
+            if helpers.mark.is_here:
                 _finish(address(helpers.control), number)
             else:  # a forked child has no helpers that work on it
                 _run_serial(share.address, address(arguments), parts)
 
         return finish
-
-
-def _renew_lock() -> None:
-    """Give a forked child a new lock: another thread may have held the old one during the fork."""
-    global _starting
-    _starting = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)

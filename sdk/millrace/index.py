@@ -235,7 +235,7 @@ class OrderedIndex(IndexBase):
             if self._fell_back is None:
                 self._abandon_device(StateError("the index was closed"))
             left, self._abandoned = self._abandoned, None
-            if left is not None and self._pid == os.getpid():
+            if left is not None and self._opened_in.is_here:
                 left.close()
 
     def __len__(self) -> int:

@@ -7,7 +7,6 @@ the windows if anything fails, and replaces the state last.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from millrace.host.base.types import SIDES, Order, Side
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
+from millrace.host.runtime.fork import ProcessLocal
 from millrace.host.stream.timeline import Waiting
 from millrace.host.stream.window_bounds import time_order
 from millrace.ingest.arguments import MAX_PENDING, WindowArguments, describe_arguments, parse_window_arguments
@@ -66,7 +66,7 @@ class WindowJoin:
         """Check all arguments and open the device; no data is needed yet."""
         given = {k: v for k, v in locals().items() if k not in ("self", "schemas")}
         self._args: WindowArguments = parse_window_arguments(given)
-        self._lock_of = os.getpid(), threading.RLock()
+        self._locks = ProcessLocal(threading.RLock)
         ranks = tuple((side, i) for side in self._args.sides for i in range(self._args.sources[side]))
         self._reader = BatchReader(self._args, ranks)
         self._progress = self._reader.initial_progress()
@@ -222,9 +222,7 @@ class WindowJoin:
     @property
     def _lock(self) -> threading.RLock:
         """Serialises calls. A forked child makes its own: a thread of the parent may hold the old one."""
-        if self._lock_of[0] != os.getpid():
-            self._lock_of = os.getpid(), threading.RLock()
-        return self._lock_of[1]
+        return self._locks.get()
 
     # --- internals ---
 

@@ -23,6 +23,7 @@ from millrace.host.hybrid.search_engine import UNITS, SearchEngine
 from millrace.host.hybrid.update_runner import Applied, DeviceLost, UpdateRunner
 from millrace.host.runtime import pool
 from millrace.host.runtime.critical import Begin
+from millrace.host.runtime.fork import ProcessMark
 from millrace.host.runtime.rwlock import ForkSafeLock, ReadWriteLock
 from millrace.host.runtime.team import Team
 from millrace.index_parts.implicit_rows import ImplicitRows
@@ -51,7 +52,7 @@ class IndexBase:
         self._duplicates, self._fallback = duplicates, fallback
         self._given_threads = threads
         self._device: Device | None = self._open(device)
-        self._device_name, self._pid = self._device.name, os.getpid()
+        self._device_name, self._opened_in = self._device.name, ProcessMark()
         self._on_cpu = self._device.shares_host_memory
         self._fell_back: str | None = None
         self._abandoned: Device | None = None
@@ -69,8 +70,8 @@ class IndexBase:
     def _make_runner(self, rows: ImplicitRows | RegularRows) -> LookupRunner | None:
         """A runner for rows on a device opened in this process; None if the CPU continues alone."""
         try:
-            if self._device is None or self._pid != os.getpid():
-                self._device, self._pid = self._open(self._device_name), os.getpid()
+            if self._device is None or not self._opened_in.is_here:
+                self._device, self._opened_in = self._open(self._device_name), ProcessMark()
             return LookupRunner(SearchEngine(self._device), rows.tree)
         except (DeviceUnavailable, DeviceFault) as error:
             if self._fallback is None:
@@ -171,7 +172,7 @@ class IndexBase:
         if self._on_cpu or self._fell_back is not None:
             return None
         with self._runner_lock.held():
-            if self._runner is not None and self._pid != os.getpid():
+            if self._runner is not None and not self._opened_in.is_here:
                 self._runner = self._make_runner(self._rows)
         return self._runner
 

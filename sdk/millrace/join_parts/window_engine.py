@@ -6,7 +6,6 @@ failed call appended. `evict` drops the tuples that no later tuple can match.
 
 from __future__ import annotations
 
-import os
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +20,7 @@ from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan
 from millrace.host.join.matcher import Matcher
 from millrace.host.join.pair_order import counts_in_order, pair_positions
+from millrace.host.runtime.fork import ProcessMark
 from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arrival_order
 from millrace.ingest.arguments import WindowArguments
 from millrace.ingest.memory_limits import check_device_memory
@@ -53,7 +53,7 @@ class WindowEngine:
             opened.close()
             raise
         self.index, self.device, self._spare, self.team = opened.index, opened.device, opened.spare, opened.team
-        self._pid = os.getpid()
+        self._opened_in = ProcessMark()
         self.matcher: Matcher | None = None
 
     def load(self, windows: dict[Side, Window], snapshot: Snapshot) -> None:
@@ -183,7 +183,7 @@ class WindowEngine:
 
     def _matcher_for(self, plan: Plan) -> Matcher:
         """The matcher; created when both sides are known, and again in a forked process."""
-        if self._pid != os.getpid():
+        if not self._opened_in.is_here:
             self._save_stats()
             self._open()
         if self.matcher is None or self.matcher.plan is not plan:

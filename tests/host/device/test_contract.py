@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import re
@@ -15,6 +16,7 @@ import pytest
 
 import millrace as mr
 from millrace import registry
+from millrace.host.device import cpu as cpu_module
 from millrace.host.device.contract import DeviceInfo
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.device.null import NullDevice
@@ -23,6 +25,7 @@ from millrace.host.planner import calibration
 
 PLUGIN = '''
 """A third party's backend."""
+from millrace.host.device import cpu as cpu_module
 from millrace.host.device.contract import DeviceInfo
 from millrace.host.device.null import NullDevice
 
@@ -173,6 +176,7 @@ def test_a_third_party_whose_device_does_not_open_hides_no_other_device(plugin) 
 BUILT_IN = '''
 """A built-in backend, for tests."""
 from millrace.host.device.cpu import CpuDevice
+from millrace.host.device import cpu as cpu_module
 from millrace.host.device.contract import DeviceInfo
 
 def probe():
@@ -382,3 +386,21 @@ def test_no_library_code_asks_for_the_class_of_a_device() -> None:
     files = [path for room in ("host", "sdk", "gpu", "sim", "hw", "spark") for path in (root / room).rglob("*.py")]
     assert len(files) > 100
     assert [str(path) for path in files if re.search(r"isinstance\([^)]*CpuDevice", path.read_text())] == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interrupt_of_a_launch_is_raised_at_once_and_an_error_at_its_wait(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unit(arrays: object, scalars: object, team: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cpu_module, "_unit", lambda name: (unit, None))
+    device = CpuDevice(1)
+    buffer = device.alloc(8, np.dtype(np.int64))
+    launch = device.launch("scan_prober", [], ())
+    with contextlib.nullcontext() if error is ValueError else pytest.raises(KeyboardInterrupt):
+        device.read(buffer, 0, 8)  # executes the queue; nobody waits for the launch
+    with pytest.raises(ValueError if error is ValueError else mr.DeviceFault):
+        device.wait(launch)
+    device.close()

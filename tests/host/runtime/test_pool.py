@@ -106,5 +106,5 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
 
 def test_a_fork_while_the_pool_is_being_made_does_not_lock_the_child() -> None:
-    with pool._lock:
+    with pool._pool._lock:
         assert in_child(lambda: pool.submit(partial(int, 7)).result(timeout=60) == 7) == 0

@@ -188,3 +188,20 @@ def test_a_forked_child_has_its_own_helper_threads() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert marked(team, 8) == ([8] * 8, 8)
     team.release()
+
+
+@pytest.mark.parametrize("before", [(1 << 31) - 1, 1 << 31, (1 << 32) - 1])
+def test_job_numbers_of_any_size_run_every_part(before: int) -> None:
+    """Job numbers have 32 bits: they must neither be compared with a sign nor overflow."""
+    team = Team(2)
+    team.acquire()
+    assert team._helpers is not None
+    marked(team, 2)
+    word = before << 32
+    team._helpers.control[0] = word - (1 << 64) if word >= 1 << 63 else word  # no part of that job is left
+    for _ in range(3):
+        assert marked(team, 16) == ([16] * 16, 16)
+        out, finish = posted(team, times=1)
+        finish()
+        assert (out == np.arange(50_000)).all()
+    team.release()

@@ -16,9 +16,9 @@ import pyarrow as pa
 from millrace.host.base.types import Array, Positions
 from millrace.host.data.rowstore import Chunk, RowStore
 from millrace.host.kernels.gathering import MIN_ROWS, SLICE
+from millrace.host.runtime.allocator import result_array
 from millrace.host.runtime.intrinsics import load_as, load_id, prefetch, stack_words, store_as, table
 from millrace.host.runtime.jit import inline, kernel, share
-from millrace.host.runtime.result_memory import result_array
 from millrace.host.runtime.team import Team
 
 BLOCK = 64

@@ -23,7 +23,7 @@ from millrace.host.base.errors import ArgumentError, DeviceFault
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch, Tally
 from millrace.host.runtime import pool
-from millrace.host.runtime.arena import Arena
+from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.team import Team
 
 Unit = Callable[[Sequence[Array], Sequence[int], Team], int]
@@ -92,7 +92,7 @@ class CpuDevice(Device):
         Alternatively `team`: a team of another owner, which also closes it.
         """
         self.name = "cpu"
-        self.team = team or Team(min(threads or pool.cores(), pool.size()), Arena.borrow())
+        self.team = team or Team(min(threads or pool.cores(), pool.size()))
         self._tally = Tally()
         self._queue: deque[CpuLaunch] = deque()
 
@@ -103,7 +103,7 @@ class CpuDevice(Device):
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> CpuBuffer:
         """Allocate an uninitialised array."""
-        return CpuBuffer(self.team.arena.take(size, dtype))
+        return CpuBuffer(allocate(size, dtype))
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
         """Copy an array into a buffer."""
@@ -129,9 +129,9 @@ class CpuDevice(Device):
         return _array(buffer)[:size]
 
     def free(self, buffer: Buffer) -> None:
-        """Return the memory to the arena for reuse."""
+        """Return the memory to the allocator for reuse."""
         self._finish()
-        self.team.arena.give(_array(buffer))
+        free(_array(buffer))
 
     def launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> CpuLaunch:
         """Queue a unit; start it on the helper threads if it supports that and the queue is empty."""
@@ -172,7 +172,7 @@ class CpuDevice(Device):
         return self._tally.as_dict()
 
     def close(self) -> None:
-        """Close the team."""
+        """Return the helper threads."""
         self.team.close()
 
 

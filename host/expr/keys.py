@@ -22,7 +22,7 @@ from millrace.host.expr.evaluate import Columns, Types, evaluate
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN, Double, Exact
 from millrace.host.expr.exact_ends import closed_end, double_words, single_words
 from millrace.host.kernels.word_shifter import shifted_words
-from millrace.host.runtime.result_memory import result_array
+from millrace.host.runtime.allocator import result_array
 
 
 @dataclass(frozen=True)

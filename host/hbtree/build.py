@@ -15,7 +15,7 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.hbtree.layout import LINE, Shape, shape_of
 from millrace.host.hbtree.leaves import DISTINCT, Leaves, empty_leaves, fill_arguments, fill_lines, largest
-from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.allocator import huge_array
 from millrace.host.runtime.intrinsics import address, load_as, size_of, store_as, table
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.team import Team

@@ -20,6 +20,7 @@ from millrace.host.base.types import Array
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree import update as hu
 from millrace.host.hbtree.journal import Journal
+from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.team import Team
 
@@ -112,7 +113,7 @@ class Editor:
         bounds = _bounds(lines, tree.fanout)
         parts, left = len(bounds) - 1, np.zeros(len(changes), np.uint8)
         grown, size = np.zeros(parts, np.int64), self._scratch_words
-        scratch = team.arena.take(parts * size, np.uint64)
+        scratch = allocate(parts * size, np.uint64)
         entries = (tree.table, changes.words, changes.upserts, changes.values, lines, bounds, left, grown, scratch)
         args = np.zeros(hu.ARGUMENTS, np.int64)
         args[: len(entries)] = [address(entry) for entry in entries]
@@ -122,7 +123,7 @@ class Editor:
             args[hu.JOURNALS] = address(journals)
         team.run(hu.group_64 if self._wide else hu.group_32, args, parts)
         tree.table[hf.SIZE] += int(grown.sum())
-        team.arena.give(scratch)
+        free(scratch)
         return Leftover(np.flatnonzero(left), args, changes)
 
     def _journal_sizes(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

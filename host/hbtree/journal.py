@@ -2,7 +2,7 @@
 
 Not in the paper, which does not say what happens to the tree if the device fails. Each change writes a line of the
 journal. In fresh memory, a large update therefore spends much of its time on page faults, and that time varies from
-update to update. So later updates, of any tree, reuse the memory blocks, up to the limit of an arena.
+update to update. So later updates, of any tree, reuse the memory blocks that the allocator keeps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree import update as hu
-from millrace.host.runtime.arena import Arena, ArenaCache
+from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import table
 from millrace.host.runtime.team import Team
 
@@ -27,15 +27,14 @@ _BLOCK = 1 << 25
 """Bytes of a block: all have one size, so that updates of any size can reuse them."""
 _HEAD = 2
 """Words of a piece's header: bytes used and capacity."""
-_MEMORY = ArenaCache()
 
 
 class Journal:
     """Old contents in pieces, and a copy of the tree's scalar state."""
 
-    def __init__(self, tree: RegularTree, arena: Arena | None = None) -> None:
+    def __init__(self, tree: RegularTree) -> None:
         """Start a journal before the tree changes."""
-        self._tree, self._arena = tree, arena or Arena()
+        self._tree = tree
         self._blocks: list[Array] = []
         self._pieces: list[Array] = []
         self._free: Array = np.empty(0, np.int64)
@@ -45,10 +44,9 @@ class Journal:
     @contextmanager
     def pooled(cls, tree: RegularTree) -> Iterator[Journal]:
         """A journal whose memory is reused by the next one."""
-        with _MEMORY.use() as arena:
-            journal = cls(tree, arena)
-            yield journal
-            journal._forget()
+        journal = cls(tree)
+        yield journal
+        journal._forget()
 
     def pieces(self, sizes: npt.NDArray[np.int64]) -> Array:
         """Allocate a piece of each size in bytes; return the addresses."""
@@ -59,7 +57,7 @@ class Journal:
     def _piece(self, size: int) -> Array:
         words = _HEAD + -(-size // 8)
         if words > len(self._free):
-            self._free = self._arena.take(max(words, _BLOCK // 8), np.int64)
+            self._free = allocate(max(words, _BLOCK // 8), np.int64)
             self._blocks.append(self._free)
         made, self._free = self._free[:words], self._free[words:]
         made[:_HEAD] = 0, size
@@ -73,7 +71,7 @@ class Journal:
         self._pieces = []
 
     def _forget(self) -> None:
-        """Return the memory to the arena."""
+        """Return the memory to the allocator."""
         for block in self._blocks:
-            self._arena.give(block)
+            free(block)
         self._blocks, self._pieces, self._free = [], [], self._free[:0]

@@ -16,7 +16,7 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree.layout import LINE
-from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.allocator import huge_array
 from millrace.host.runtime.intrinsics import load_as, size_of, store_as, table
 from millrace.host.runtime.jit import inline
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from millrace.host.base.types import Array
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree.layout import Shape
-from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.allocator import huge_array
 from millrace.host.runtime.intrinsics import address
 
 

@@ -17,7 +17,7 @@ from millrace.host.base.types import Array
 from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.directory import StartDirectory
 from millrace.host.hbtree.search_call import run_search
-from millrace.host.runtime.arena import Arena, ArenaCache
+from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import load_as, store_as, table
 from millrace.host.runtime.jit import Share, inline, share
 from millrace.host.runtime.team import Team
@@ -28,10 +28,7 @@ MIN_QUERIES = 1 << 17
 MIN_BYTES = 1 << 26
 """Minimum batch and tree sizes for which partitioning pays off."""
 _SLICES = 8
-_MEMORY = ArenaCache()
 """Working memory that calls reuse: in fresh memory each page is a page fault."""
-MAX_KEPT = 1 << 22
-"""Maximum batch size whose memory is kept: 13 bytes per query."""
 _QUERIES, _FLIP, _COUNT, _TREE, _COUNTS, _WORDS, _ROWS, _SHIFT = range(8)
 
 
@@ -82,12 +79,10 @@ def _move_64(args: int, part: int, parts: int) -> None:
     _move(args, part, parts, np.uint64(0))
 
 
-def partition_queries(
-    tree: Array, entries: int, queries: Array, flip: int, team: Team, arena: Arena
-) -> tuple[Array, Array]:
-    """The words of the queries in partition order, and their query numbers; both in arrays of the arena."""
+def partition_queries(tree: Array, entries: int, queries: Array, flip: int, team: Team) -> tuple[Array, Array]:
+    """The words of the queries in partition order, and their query numbers; both in arrays of the allocator."""
     count, wide = len(queries), queries.itemsize == 8
-    words, rows = arena.take(count, queries.dtype), arena.take(count, np.dtype(np.uint32))
+    words, rows = allocate(count, queries.dtype), allocate(count, np.dtype(np.uint32))
     shift = max((entries - 1).bit_length() - PARTS.bit_length() + 1, 0)
     counts = np.zeros((_SLICES, PARTS), np.int64)
     args = table(queries, 0, count, tree, counts, words, rows, shift)
@@ -114,14 +109,13 @@ def run_partitioned(
     searched = "START" not in args and args.get("MODE", ha.NODES) != ha.NODES
     if starts is None or not searched or len(queries) < MIN_QUERIES or nbytes < MIN_BYTES:
         return run_search(share, team, tree, queries, flip, **args)
-    with _MEMORY.use(keep=len(queries) <= MAX_KEPT) as arena:
-        words, rows = partition_queries(tree, len(starts.directory) - 1, queries, flip, team, arena)
-        there = arena.take(len(queries), np.uint8)
-        there[:] = 1
-        hits = run_search(share, team, tree, words, ROWS=rows, THERE=there, **args)
-        if "BITS" in args and hits < len(there):
-            bits = np.packbits(there, bitorder="little")
-            args["BITS"][: len(bits)] = bits
-        for array in (words, rows, there):
-            arena.give(array)
+    words, rows = partition_queries(tree, len(starts.directory) - 1, queries, flip, team)
+    there = allocate(len(queries), np.uint8)
+    there[:] = 1
+    hits = run_search(share, team, tree, words, ROWS=rows, THERE=there, **args)
+    if "BITS" in args and hits < len(there):
+        bits = np.packbits(there, bitorder="little")
+        args["BITS"][: len(bits)] = bits
+    for array in (words, rows, there):
+        free(array)
     return hits

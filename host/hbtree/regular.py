@@ -30,7 +30,7 @@ from millrace.host.hbtree.regular_build import FilledLeaves, copy_with_gaps, cou
 from millrace.host.hbtree.search_call import run_search, tree_table
 from millrace.host.hbtree.tree import Numbers, Positions, helpers
 from millrace.host.runtime import pool
-from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.allocator import huge_array
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.jit import Share
 from millrace.host.runtime.team import Team

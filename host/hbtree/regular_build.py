@@ -14,7 +14,7 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree.leaves import Leaves, largest
-from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.allocator import huge_array
 from millrace.host.runtime.intrinsics import load_as, size_of, store_as, table
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.team import Team

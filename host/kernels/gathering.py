@@ -1,4 +1,4 @@
-"""Gathers fixed-width columns by row number, on all threads, into reused memory (`runtime/result_memory.py`).
+"""Gathers fixed-width columns by row number, on all threads, into reused memory (`runtime/allocator.py`).
 
 Arrow's `take` serves every type. These kernels serve the common ones (numbers and times without nulls, in one chunk)
 several times as fast: they prefetch rows and write to reused memory. If many rows of a large table are gathered in
@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Positions
-from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.allocator import huge_array, result_array
 from millrace.host.runtime.intrinsics import load_as, prefetch, store_as, table
 from millrace.host.runtime.jit import Share, inline, share
-from millrace.host.runtime.result_memory import result_array
 from millrace.host.runtime.team import Team
 
 PLAIN_BITS = (8, 16, 32, 64)

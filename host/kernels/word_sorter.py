@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.host.base.types import Array
+from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import address, load_as, store_as
 from millrace.host.runtime.jit import inline, kernel, share
 from millrace.host.runtime.team import Team
@@ -218,11 +219,11 @@ def _insertion(words: Any, out: Any, order: Any) -> None:
 def sort_words(words: Array, team: Team) -> tuple[Array, npt.NDArray[np.uint32]]:
     """Return the words in ascending order, and the row number of each; equal words keep their order.
 
-    Both arrays come from the team's arena.
+    Both arrays come from the allocator.
     """
     n = len(words)
     words = np.ascontiguousarray(words)
-    out, order = team.arena.take(n, words.dtype), team.arena.take(n, np.uint32)
+    out, order = allocate(n, words.dtype), allocate(n, np.uint32)
     if n < MIN_RADIX:
         _insertion(words, out, order)
     elif not _radix(words, out, order, team):
@@ -240,8 +241,8 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
     mask = (1 << bits) - 1
     parts = team.threads if n >= MIN_SHARED else 1
     pivots, firsts = _pivots(words, mask, parts), np.zeros(parts + 1, np.int64)
-    a, b = team.arena.take(n + parts, np.uint64), team.arena.take(n + parts, np.uint64)
-    histograms = team.arena.take(parts * MAX_PASSES * BUCKETS, np.int32)
+    a, b = allocate(n + parts, np.uint64), allocate(n + parts, np.uint64)
+    histograms = allocate(parts * MAX_PASSES * BUCKETS, np.int32)
     failed = np.zeros(1, np.int64)
     given = np.array(
         [
@@ -256,7 +257,7 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
         np.cumsum(firsts, out=firsts)
     team.run(_sort_part_64 if wide else _sort_part_32, given, parts)
     for scratch in (a, b, histograms):
-        team.arena.give(scratch)
+        free(scratch)
     return not failed[0]
 
 

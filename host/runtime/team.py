@@ -21,7 +21,6 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.runtime import pool
-from millrace.host.runtime.arena import Arena
 from millrace.host.runtime.fork import ProcessLocal, ProcessMark
 from millrace.host.runtime.intrinsics import (
     address,
@@ -177,10 +176,9 @@ _helper_threads = ProcessLocal(HelperThreads)
 class Team:
     """The caller's thread and up to `threads - 1` helpers."""
 
-    def __init__(self, threads: int, arena: Arena | None = None) -> None:
+    def __init__(self, threads: int) -> None:
         """A team without helpers; `acquire` takes them."""
         self.threads = threads
-        self.arena = arena or Arena()
         self._helpers: HelperThreads | None = None
         self._depth = 0
 
@@ -211,11 +209,9 @@ class Team:
                 helpers.lock.release()
 
     def close(self) -> None:
-        """Release the helper threads, and leave the arena to its next user; the team gets an empty one."""
+        """Return the helper threads, however often they were acquired."""
         self._depth = 0
         self.release()
-        self.arena.leave()
-        self.arena = Arena()
 
     def run(self, share: Share, arguments: Array, parts: int = 0) -> None:
         """Run a share in `parts` parts (default: four per thread) and wait until all are done."""

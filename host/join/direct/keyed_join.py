@@ -19,9 +19,9 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.join.direct import keyed_join_kernel as kk
 from millrace.host.join.direct.keyed_rows import KeyedRows
+from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.lanes import LINE
-from millrace.host.runtime.result_memory import result_array
 from millrace.host.runtime.team import Team
 
 PART_ROWS = 1 << 16
@@ -91,7 +91,7 @@ class KeyedJoin:
     def run(self) -> list[Chunk] | None:
         """All pairs, one chunk per part. None if rows compare too many keyed rows, or have too many pairs."""
         parts = _parts(len(self._ranges))
-        local = self._team.arena.take(len(parts) * kk.LOCAL_SIZE, np.uint8)
+        local = allocate(len(parts) * kk.LOCAL_SIZE, np.uint8)
         self._given[kk.LOCAL] = address(local)
         try:
             space = self._space(parts)
@@ -107,7 +107,7 @@ class KeyedJoin:
                     chunks[i] = chunk
             return chunks
         finally:
-            self._team.arena.give(local)
+            free(local)
 
     def _space(self, parts: Array) -> Array | None:
         """The space of each part in pairs, by a sample. None if rows compare too many keyed rows."""

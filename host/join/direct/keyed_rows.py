@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array
+from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as, table
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.team import Team
@@ -188,7 +189,7 @@ class KeyedRows:
     def of(words: Array, flip: int, columns: Sequence[Array], team: Team) -> KeyedRows | None:
         """Rows with these words, XOR `flip`, and 64-bit columns. None if the keys are not suitable.
 
-        Arrays come from the team's arena.
+        Arrays come from the allocator.
         """
         n, parts = len(words), PARTS_PER_THREAD * team.threads
         base, top = _min_max(words, flip, team, parts)
@@ -209,17 +210,17 @@ class KeyedRows:
         largest = int(counts.sum(axis=0).max())
         if largest > MAX_SKEW * max(n >> outer, 1):
             return None
-        rows = team.arena.take((n + PADDING_ROWS) * width, np.int64)
-        directory = team.arena.take((1 << bits) + 1, np.uint32)
+        rows = allocate((n + PADDING_ROWS) * width, np.int64)
+        directory = allocate((1 << bits) + 1, np.uint32)
         directory[1 << bits] = n
         given[[_ROWS, _DIRECTORY]] = address(rows), address(directory)
         _partition_rows(given, counts, largest, words.itemsize == 8, team)
         return KeyedRows(rows, directory, n, width, base, top, number_bits, shift)
 
     def release(self, team: Team) -> None:
-        """Return the arrays to the arena."""
-        team.arena.give(self.rows)
-        team.arena.give(self.directory)
+        """Return the arrays to the allocator."""
+        free(self.rows)
+        free(self.directory)
 
 
 def _partition_rows(given: Array, counts: Array, largest: int, wide: bool, team: Team) -> None:
@@ -230,12 +231,12 @@ def _partition_rows(given: Array, counts: Array, largest: int, wide: bool, team:
     counts[:] = np.cumsum(counts, axis=0) - counts + starts[:-1]  # the target of each part's rows of a group
     width, shares = int(given[_WIDTH]), min(groups, 2 * parts)
     size = (4 << int(given[_INNER])) + 8 * width * largest + LINE & -LINE
-    local = team.arena.take(shares * size, np.uint8)
+    local = allocate(shares * size, np.uint8)
     given[[_STARTS, _LOCAL, _LOCAL_SIZE]] = address(starts), address(local), size
     common = wide and width == 2  # a constant width unrolls the loops over a row's words
     team.run(_scatter_64_2 if common else _scatter_64 if wide else _scatter_32, given, parts)
     team.run(_scatter_groups_2 if width == 2 else _scatter_groups_any, given, shares)
-    team.arena.give(local)
+    free(local)
 
 
 def _min_max(words: Array, flip: int, team: Team, parts: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from millrace.host.join.panjoin.subwindow import (
     Structure,
     VisibleIntervals,
 )
-from millrace.host.runtime.arena import Arena
+from millrace.host.runtime.allocator import allocate
 
 SUBWINDOWS = 2
 """Subwindows per window."""
@@ -56,13 +56,11 @@ class Chain:
         self,
         begin: Callable[[Structure | None, int, int], Structure],
         rows: int | None,
-        arena: Arena,
         per_window: int = SUBWINDOWS,
     ) -> None:
         """Empty. `rows`: how many positions the window spans, if known."""
         self._begin = begin
         self._per_window = per_window
-        self._arena = arena
         self._rows = rows
         self._oldest = 0
         self._trims = False
@@ -75,7 +73,7 @@ class Chain:
         newest = self._newest(first, span)
         if len(words):
             # A copy: the structure owns the arrays of a batch, and the caller still needs the numbers.
-            ids = self._arena.take(len(numbers) + ID_PADDING, np.uint32)[: len(numbers)]
+            ids = allocate(len(numbers) + ID_PADDING, np.uint32)[: len(numbers)]
             np.add(numbers, np.uint32(first - newest.first), out=ids)
             newest.structure.insert(InsertBatch(words, ids))
         newest.end = first + span

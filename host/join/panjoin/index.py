@@ -52,10 +52,7 @@ class PanJoinIndex(JoinIndex):
         self.team = context.team
         self._words = {side: context.plan.searches[side][0].key.kind.word for side in SIDES}
         subwindows = 1 if context.static else SUBWINDOWS
-        self._chains = {
-            side: Chain(partial(self._begin, side), context.rows.get(side), self.team.arena, subwindows)
-            for side in SIDES
-        }
+        self._chains = {side: Chain(partial(self._begin, side), context.rows.get(side), subwindows) for side in SIDES}
 
     def _begin(self, side: Side, before: Structure | None, first: int, capacity: int) -> Structure:
         """The structure of a new subwindow."""
@@ -132,7 +129,7 @@ class PanJoinIndex(JoinIndex):
             result = match_collector.count_partners(n, probes, match_ranges, visible, self.team)
         for one in match_ranges:
             one.release()
-        range_probes.free(probes, self.team)
+        range_probes.free_probes(probes)
         return result
 
     def counters(self) -> dict[str, int]:

@@ -18,9 +18,9 @@ from millrace.host.join.panjoin import match_collector_kernel as ck
 from millrace.host.join.panjoin.bisort_prober import BLOCK
 from millrace.host.join.panjoin.short_matches import SHORT_SIZE
 from millrace.host.join.panjoin.subwindow import ID_PADDING, MatchRanges, RangeProbes, VisibleIntervals
+from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.jit import Share
-from millrace.host.runtime.result_memory import result_array
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 12
@@ -48,7 +48,7 @@ def find_partners(
     """The partners of each of `n` tuples, whose own positions begin at `own`."""
     counts = result_array(n, np.int64)
     collector = _Collector(n, probes, match_ranges, visible, team, counts, want=True)
-    collector.allocate(ck.SEGMENTS, 2 * n * probes.ranges)
+    collector.set_array(ck.SEGMENTS, 2 * n * probes.ranges)
     if len(probes) < n * probes.ranges:
         collector.arrays[ck.SEGMENTS][:] = 0  # tuples without a probe have no partners
     collector.collect()
@@ -102,11 +102,11 @@ class _Collector:
             return 0, 0, ids, one.first, one.check, address(run.words), run.size, run.step, address(run.index)
         return address(one.starts), address(one.ends), ids, one.first, one.check, 0, 0, 0, 0
 
-    def allocate(self, argument: int, size: int) -> None:
-        """Pass an int64 array from the arena as an argument, in place of an earlier one."""
+    def set_array(self, argument: int, size: int) -> None:
+        """Pass a new int64 array as an argument, in place of an earlier one."""
         if argument in self.arrays:
-            self._team.arena.give(self.arrays[argument])
-        self.arrays[argument] = self._team.arena.take(size, np.int64)
+            free(self.arrays[argument])
+        self.arrays[argument] = allocate(size, np.int64)
         self.given[argument] = address(self.arrays[argument])
 
     def collect(self) -> None:
@@ -114,12 +114,12 @@ class _Collector:
         probes, given = self._probes, self.given
         parts = min(_slices(len(probes)), PARTS)
         local = len(self._table) * (2 + ck.SPAN) + 2 * BLOCK + 1 + SHORT_SIZE // 8
-        self.allocate(ck.LOCAL, parts * local)
+        self.set_array(ck.LOCAL, parts * local)
         given[ck.LOCAL_SIZE], given[ck.LOW], given[ck.HIGH] = 8 * local, address(probes.low), address(probes.high)
         kernel = ck.collect_64 if probes.low.dtype == np.uint64 else ck.collect_32
         areas = np.arange(parts + 1) * (EXPECTED_PARTNERS * (len(probes) // parts + 1) + ID_PADDING)
         while True:
-            self.allocate(ck.SCRATCH, int(areas[-1]) + ID_PADDING)
+            self.set_array(ck.SCRATCH, int(areas[-1]) + ID_PADDING)
             given[ck.AREAS] = address(areas)
             needed = self.run(kernel, parts, ck.TOTALS)
             if (np.diff(needed) <= np.diff(areas)).all():
@@ -136,6 +136,6 @@ class _Collector:
         return np.cumsum(sums, out=sums)
 
     def close(self) -> None:
-        """Return the arrays to the arena."""
+        """Return the arrays to the allocator."""
         for array in self.arrays.values():
-            self._team.arena.give(array)
+            free(array)

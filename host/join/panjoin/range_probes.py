@@ -15,6 +15,7 @@ from millrace.host.base.types import Array, Ids
 from millrace.host.join.contract import SideProbes
 from millrace.host.join.panjoin.subwindow import RangeProbes, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as, table
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.team import Team
@@ -99,7 +100,7 @@ def _spread_64(given: int, part: int, parts: int) -> None:
 def make_probes(part: SideProbes, sorted_tuples: SortedTuples | None, team: Team, keys: bool = False) -> RangeProbes:
     """The ranges of all live tuples, ascending. `sorted_tuples`: the live tuples by their own words, if known.
 
-    With `keys`, the probes of a band include the words. Arrays come from the team's arena where possible.
+    With `keys`, the probes of a band include the words. Arrays come from the allocator where possible.
     """
     probe = part.probes[0]
     if sorted_tuples is not None and len(sorted_tuples.order):
@@ -119,7 +120,7 @@ def make_probes(part: SideProbes, sorted_tuples: SortedTuples | None, team: Team
 def _band(sorted_tuples: SortedTuples, band: tuple[int, int], team: Team, keys: bool) -> RangeProbes:
     """The probes of a band: ranges of constant width are in the order of the words."""
     n, word = len(sorted_tuples.order), sorted_tuples.words.dtype
-    low, high = team.arena.take(n, word), team.arena.take(n, word)
+    low, high = allocate(n, word), allocate(n, word)
     given = np.array([address(sorted_tuples.words), n, address(low), address(high), *band], np.uint64)
     team.run(_spread_64 if word == np.uint64 else _spread_32, given.view(np.int64), -(-n // SLICE))
     # A copy: the words themselves are inserted into a structure, which may reuse their memory.
@@ -133,13 +134,13 @@ def _in_order(low: Array, high: Array, order: Ids, team: Team) -> RangeProbes | 
     """The ranges in a given order of the tuples, or None if they are not ascending in it."""
     n = len(order)
     low, high = np.ascontiguousarray(low), np.ascontiguousarray(high)
-    out_low, out_high = team.arena.take(n, low.dtype), team.arena.take(n, high.dtype)
+    out_low, out_high = allocate(n, low.dtype), allocate(n, high.dtype)
     flags = np.zeros(3, np.int64)
     gather = _gather_64 if low.dtype == np.uint64 else _gather_32
     team.run(gather, table(low, high, order, n, out_low, out_high, flags), -(-n // SLICE))
     if flags[EMPTY] or flags[UNSORTED]:
-        team.arena.give(out_low)
-        team.arena.give(out_high)
+        free(out_low)
+        free(out_high)
         return None
     return RangeProbes(out_low, out_high, order, not flags[FALLING], order)
 
@@ -152,7 +153,7 @@ def visible_intervals(part: SideProbes) -> VisibleIntervals:
     return VisibleIntervals(np.ascontiguousarray(begin), np.ascontiguousarray(end))
 
 
-def free(probes: RangeProbes, team: Team) -> None:
-    """Return the arrays to the arena."""
+def free_probes(probes: RangeProbes) -> None:
+    """Return the arrays to the allocator."""
     for array in (probes.low, probes.high, probes.probe_tuple):
-        team.arena.give(array)
+        free(array)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array, Ids, Positions
 from millrace.host.device.contract import Device
-from millrace.host.runtime.huge_pages import SPARE
+from millrace.host.runtime.allocator import SPARE
 from millrace.host.runtime.team import Team
 
 ID_PADDING = 4
@@ -29,7 +29,7 @@ MAX_ROWS = 1 << 31
 
 
 def padded(values: Array) -> Array:
-    """A copy with two readable cache lines after it, as all arrays of an arena have."""
+    """A copy with two readable cache lines after it, as all arrays of the allocator have."""
     memory = np.empty(len(values) + SPARE // values.itemsize, values.dtype)
     memory[: len(values)] = values
     return memory[: len(values)]
@@ -174,7 +174,7 @@ class Structure(ABC):
         """Prepare for reading only: no more tuples will be inserted."""
 
     def release(self) -> None:  # noqa: B027 - most structures have nothing to free
-        """Free all memory of the device and the arena."""
+        """Free all memory of the device and the host."""
 
     @abstractmethod
     def __len__(self) -> int:

@@ -22,6 +22,7 @@ from millrace.host.hybrid.lookup_runner import Finish, LookupRunner
 from millrace.host.hybrid.search_engine import UNITS, SearchEngine
 from millrace.host.hybrid.update_runner import Applied, DeviceLost, UpdateRunner
 from millrace.host.runtime import pool
+from millrace.host.runtime.allocator import free
 from millrace.host.runtime.critical import Begin
 from millrace.host.runtime.fork import ProcessMark
 from millrace.host.runtime.rwlock import ForkSafeLock, ReadWriteLock
@@ -96,8 +97,8 @@ class IndexBase:
                 team.release()
             begin()
             self._apply(rows, update, mode)
-            team.arena.give(update.batch.words)
-            team.arena.give(update.batch.rows)
+            free(update.batch.words)
+            free(update.batch.rows)
 
     def _apply(self, rows: ImplicitRows | RegularRows, update: Update, mode: str) -> None:
         if isinstance(rows, ImplicitRows) or rows.must_rebuild(update):

@@ -19,6 +19,7 @@ from millrace.host.hbtree.build import build, fill
 from millrace.host.hbtree.layout import MAX_KEYS
 from millrace.host.hbtree.leaves import EQUALS, INLINE_WIDTHS, UNSORTED, Leaves
 from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.runtime.allocator import free
 from millrace.host.runtime.team import Team
 
 DUPLICATES = ("error", "first", "last")
@@ -99,8 +100,8 @@ def make_rows(
         else:
             values = values.take(pa.array(order))
         built = build(words, 0, inline, hybrid, team)
-        team.arena.give(words)
-        team.arena.give(order)
+        free(words)
+        free(order)
     if built.known == EQUALS and duplicates == "error":
         raise _duplicate_error(built.leaves, kind)
     separate_values = values if inline is None else None

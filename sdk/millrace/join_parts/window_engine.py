@@ -6,7 +6,6 @@ failed call appended. `evict` drops the tuples that no later tuple can match.
 
 from __future__ import annotations
 
-
 import numpy as np
 import pyarrow as pa
 

@@ -11,15 +11,16 @@ from millrace.host.hbtree.editor import Changes, Editor
 from millrace.host.hbtree.journal import Journal
 from millrace.host.hbtree.regular import RegularTree
 from millrace.host.hbtree.tree import helpers
-from millrace.host.runtime.arena import MAX_KEPT, ArenaCache
+from millrace.host.runtime.allocator import MAX_KEPT, Allocator
 from millrace.host.runtime.intrinsics import address
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> ArenaCache:
+def memory(monkeypatch: pytest.MonkeyPatch) -> Allocator:
     """No memory is kept yet."""
-    made = ArenaCache()
-    monkeypatch.setattr(journal_module, "_MEMORY", made)
+    made = Allocator()
+    monkeypatch.setattr(journal_module, "allocate", made.allocate)
+    monkeypatch.setattr(journal_module, "free", made.free)
     return made
 
 
@@ -35,7 +36,7 @@ def rows(tree: RegularTree) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("block", [1 << 10, 1 << 21, 1 << 25])
-def test_only_the_last_update_is_undone(block: int, memory: ArenaCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_update_is_undone(block: int, memory: Allocator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks may be smaller than a piece."""
     monkeypatch.setattr(journal_module, "_BLOCK", block)
     tree = tree_of(np.arange(0, 40_000, 4, dtype=np.uint64))
@@ -52,7 +53,7 @@ def test_only_the_last_update_is_undone(block: int, memory: ArenaCache, monkeypa
         assert rows(tree) == sorted(held.items())
 
 
-def test_memory_is_used_again_by_updates_of_any_size(memory: ArenaCache) -> None:
+def test_memory_is_used_again_by_updates_of_any_size(memory: Allocator) -> None:
     tree = tree_of(np.arange(100, dtype=np.uint64))
     with Journal.pooled(tree) as journal:
         first = journal.pieces(np.array([1 << 20, 1 << 22])).tolist()
@@ -62,10 +63,10 @@ def test_memory_is_used_again_by_updates_of_any_size(memory: ArenaCache) -> None
         assert other_pieces.tolist() != first[:1]
 
 
-def test_no_more_memory_is_kept_than_an_arena_keeps(memory: ArenaCache) -> None:
+def test_no_more_memory_is_kept_than_the_allocator_keeps(memory: Allocator) -> None:
     tree = tree_of(np.arange(100, dtype=np.uint64))
     with Journal.pooled(tree) as journal:
         pieces = journal.pieces(np.full(20, MAX_KEPT // 16))
         assert len(set(pieces.tolist())) == 20
         assert all(address(piece) == at for piece, at in zip(journal._pieces, pieces.tolist(), strict=True))
-    assert memory.kept[0]._kept <= MAX_KEPT
+    assert 0 < memory.kept <= MAX_KEPT

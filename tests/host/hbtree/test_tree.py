@@ -16,7 +16,7 @@ from millrace.host.hbtree.layout import LAYOUTS, LINE, LayoutName, shape_of
 from millrace.host.hbtree.leaves import DISTINCT, EQUALS, UNSORTED
 from millrace.host.hbtree.tree import HBTree, helpers
 from millrace.host.hbtree.values import gather, spread
-from millrace.host.runtime.huge_pages import huge_array
+from millrace.host.runtime.allocator import huge_array
 
 SIZES = (0, 1, 7, 8, 9, 15, 16, 17, 64, 65, 72, 73, 129, 512, 513, 4096, 5000, 40_000)
 both_layouts = pytest.mark.parametrize("layout", LAYOUTS)

@@ -179,10 +179,10 @@ def test_the_helper_threads_are_free_after_every_call(window: str) -> None:
     join = mr.WindowJoin(on=ON, window=window, index="bisort", **arguments)  # type: ignore[arg-type]
     for side in ("r", "s", "r"):
         join.push(side, rows(np.arange(10_000)))
-        assert not team._helper_threads().lock.locked()
+        assert not team._helper_threads.get().lock.locked()
     with pytest.raises(mr.MillraceError):
         join.push("s", pa.table({"x": ["text"] * 10_000}))
-    assert not team._helper_threads().lock.locked()
+    assert not team._helper_threads.get().lock.locked()
 
 
 def test_two_tables_share_the_work_however_small_one_is(monkeypatch: pytest.MonkeyPatch) -> None:

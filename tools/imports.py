@@ -53,7 +53,12 @@ FAMILIES = ("baseline", "panjoin", "direct", "spo", "pimtree", "scalejoin")
 SPARK_MAY_IMPORT = frozenset(
     {
         *("millrace", "millrace.errors", "millrace.registry", "millrace.table_join"),
-        *("millrace.ingest.arguments", "millrace.ingest.checks", "millrace.ingest.durations"),
+        *(
+            "millrace.ingest.arguments",
+            "millrace.ingest.checks",
+            "millrace.ingest.columns",
+            "millrace.ingest.durations",
+        ),
         *("millrace.join_parts.routes", "millrace.join_parts.table_probe", "millrace.state.manifest"),
         *("millrace.bench.harness", "millrace.bench.options", "millrace.cli.demo_job"),
     }

@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace.host.base.types import Longs, Mask
-from millrace.host.base.words import KeyType, true_mask
+from millrace.host.base.words import KeyType, usable
 
 CODE_TYPES = "strings, binary, booleans and decimals"
 NO_VALUE = -1
@@ -71,7 +70,7 @@ class CodeTable:
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        valid = true_mask(len(array)) if array.null_count == 0 else pc.is_valid(array).to_numpy(zero_copy_only=False)
+        valid = usable(array)
         if kind.name == "boolean":
             return _filled(array.cast(pa.int64())), valid
         unique, to_value = _distinct(array, kind)

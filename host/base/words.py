@@ -79,7 +79,7 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
 
     Unusable values become 0, and `-0.0` becomes `0.0`. The array is a view where possible, else a copy.
     """
-    array = _one_piece(column) if isinstance(column, pa.ChunkedArray) else column
+    array = _one_piece(column)
     physical = {"date32": np.int32, "float32": np.float32, "float64": np.float64}.get(kind.name)
     if physical is None:
         physical = np.int64 if kind.domain == "time" else np.dtype(kind.name).type
@@ -88,21 +88,40 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
         return np.zeros(len(array), kind.dtype), np.zeros(len(array), np.bool_)
     start = array.offset
     values: Array = np.frombuffer(buffer, physical, count=start + len(array))[start:]
-    valid = true_mask(len(array))
-    if array.null_count:
-        valid = pc.is_valid(array).to_numpy(zero_copy_only=False)
-        values = np.where(valid, values, values.dtype.type(0))
-    if kind.domain == "float":
-        finite_or_inf = ~np.isnan(values)
-        if not finite_or_inf.all():
-            valid = valid & finite_or_inf
-            values = np.where(finite_or_inf, values, values.dtype.type(0))
-        values = values + values.dtype.type(0)
+    values, valid = usable_numbers(values, not_null(array))
     return values.astype(kind.dtype, copy=False), valid
 
 
-def _one_piece(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one chunk. A single chunk is returned directly: `combine_chunks` would copy it."""
+# The rule of usable keys: a value can match if it is neither null nor NaN, and -0.0 equals 0.0. `usable` states it for
+# Arrow columns of any type, `usable_numbers` for numbers. In Spark, `plan/columns.py` writes the same rule in SQL.
+
+
+def usable(column: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return which values of a key column can match: those that are neither null nor NaN."""
+    array = _one_piece(column)
+    if not pa.types.is_floating(array.type) or len(array) == 0:
+        return not_null(array)
+    return native(array, key_type("", array.type))[1]
+
+
+def usable_numbers(values: Array, valid: Mask) -> tuple[Array, Mask]:
+    """Return numbers with unusable ones as 0 and `-0.0` as `0.0`, and which are usable: valid and not NaN."""
+    if values.dtype.kind == "f":
+        valid = mask_and(valid, ~np.isnan(values))
+    if not all_true(valid):
+        values = np.where(valid, values, values.dtype.type(0))
+    return values + values.dtype.type(0) if values.dtype.kind == "f" else values, valid
+
+
+def not_null(array: pa.Array) -> Mask:
+    """Return which values of an array are not null."""
+    return pc.is_valid(array).to_numpy(zero_copy_only=False) if array.null_count else true_mask(len(array))
+
+
+def _one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array. A single chunk is returned directly: `combine_chunks` would copy it."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

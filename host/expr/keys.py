@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from millrace.host.base.types import Array, Mask
-from millrace.host.base.words import KeyType, saturating_add, to_words
+from millrace.host.base.words import KeyType, saturating_add, to_words, true_mask, usable_numbers
 from millrace.host.expr import exact
 from millrace.host.expr.bounds import Bound, Ends, round_outwards
 from millrace.host.expr.condition import Column, Expression, columns_of
@@ -50,8 +50,8 @@ class Key:
             return to_words(values, out), None
         value = evaluate(node, columns, types)
         if isinstance(value, Double):
-            number = ~np.isnan(value.array)
-            return to_words(np.where(number, value.array, 0.0)), number
+            values, number = usable_numbers(value.array, true_mask(len(value.array)))
+            return to_words(values), number
         top = exact.numerators(value)
         if top.dtype != np.int64:
             top = np.array([min(max(int(n), INT64_MIN), INT64_MAX) for n in top], dtype=np.int64)

@@ -98,7 +98,10 @@ def column(name: str) -> Column:
 
 
 def unusable(schema: ty.StructType, names: Collection[str]) -> str:
-    """SQL that is true if a row has a null or NaN in one of these columns, so that it cannot match; never null."""
+    """SQL that is true if a row has a null or NaN in one of these columns, so that it cannot match; never null.
+
+    The rule of `millrace.ingest.columns.usable`, in SQL.
+    """
     terms = [f"{quoted(name)} IS NULL" for name in names]
     # isnan(null) is false in Spark
     terms += [f"isnan({quoted(name)})" for name in names if isinstance(schema[name].dataType, FLOATS)]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from millrace.ingest.columns import usable
 from millrace.spark.cluster.task import DeviceRequest
 
 Longs = npt.NDArray[np.int64]
@@ -46,11 +46,7 @@ class Side:
         """Which rows have all keys, without null or NaN."""
         able = np.ones(table.num_rows, np.bool_)
         for name in self.keys:
-            column = table.column(name)
-            valid = pc.is_valid(column)
-            if pa.types.is_floating(column.type):
-                valid = pc.and_(valid, pc.invert(pc.is_nan(pc.fill_null(column, 0.0))))
-            able &= valid.to_numpy()
+            able &= usable(table.column(name))
         return able
 
 

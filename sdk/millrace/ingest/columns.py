@@ -1,7 +1,8 @@
 """Converts single columns from users (keys, values or queries) to one `pyarrow.Array`.
 
 Accepts Arrow arrays (also chunked), NumPy arrays, pandas and Polars series, lists, and any object with the Arrow
-PyCapsule interface; for calls that take scalars, scalars of Python, NumPy or Arrow.
+PyCapsule interface; for calls that take scalars, scalars of Python, NumPy or Arrow. `usable` is the rule of keys that
+can match, here for Spark too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, SchemaError
+from millrace.host.base.words import usable as usable
 from millrace.ingest.tables import as_table
 
 _ALLOWED = "a pyarrow, NumPy, pandas or Polars array of one dimension, or a list"

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.host.base.errors import KeyTypeError
-from millrace.host.base.words import band, from_words, key_type, native, saturating_add, to_words
+from millrace.host.base.words import band, from_words, key_type, native, saturating_add, to_words, usable
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -209,3 +209,27 @@ def test_a_band_of_words_ends_where_the_type_ends(words: list[int], below: int, 
     low, high = band(np.array(words, np.uint64), below, above)
     assert low.tolist() == [max(w - below, 0) for w in words]
     assert high.tolist() == [min(w + above, 2**64 - 1) for w in words]
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("values", "data_type", "expected"),
+    [
+        ([1.0, None, NAN, -0.0, float("inf")], pa.float64(), [True, False, False, True, True]),
+        ([NAN, 2.5], pa.float32(), [False, True]),
+        ([None, 3], pa.int64(), [False, True]),
+        (["", None], pa.string(), [True, False]),
+        ([None, None], pa.float64(), [False, False]),
+        ([None, None], pa.null(), [False, False]),
+        ([], pa.float64(), []),
+    ],
+)
+def test_a_key_is_usable_if_it_is_neither_null_nor_nan(values: list, data_type: pa.DataType, expected: list) -> None:
+    """The same rule for arrays, slices and chunks."""
+    array = pa.array(values, data_type)
+    assert usable(array).tolist() == expected
+    assert usable(array.slice(1)).tolist() == expected[1:]
+    assert usable(pa.chunked_array([array, array.slice(1)])).tolist() == expected + expected[1:]
+    assert usable(pa.chunked_array([], data_type)).tolist() == []

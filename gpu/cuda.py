@@ -27,10 +27,11 @@ from millrace.gpu import runtime as api
 from millrace.gpu.device import GpuDevice
 from millrace.gpu.runtime import line
 from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.base.install import install_command
 from millrace.host.base.types import Array
 from millrace.host.device.contract import DeviceInfo
 
-INSTALL = "pip install 'millrace[cuda]'"
+INSTALL = install_command("cuda")
 DRIVER = "libcuda.so.1"
 _OLDEST = (7, 5)
 

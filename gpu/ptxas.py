@@ -3,7 +3,7 @@
 `python -m millrace.gpu.ptxas` prints the table, `--write` puts it into docs/gpu.md. NVRTC compiles to machine code
 without a card; its ptxas reports spills, and cuobjdump reports registers and memory. Instructions are counted in the
 machine code, because disassembling takes ten times as long as compiling. The tools are part of
-`pip install 'millrace[cuda]'`. Limit: the numbers belong to one compiler version, which the table names.
+the extra `cuda`. Limit: the numbers belong to one compiler version, which the table names.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from millrace.gpu import driver
+from millrace.host.base.install import install_command
 
 CARDS = ("sm_80", "sm_90", "sm_100")
 """Ampere, Hopper, Blackwell."""
@@ -91,7 +92,7 @@ def _dump(code: bytes, what: str) -> str:
 
     tool = find_nvidia_binary_utility("cuobjdump")
     if tool is None:
-        raise FileNotFoundError("cuobjdump is missing: pip install 'millrace[cuda]'")
+        raise FileNotFoundError(f"cuobjdump is missing: {install_command('cuda')}")
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "unit.cubin"
         cubin.write_bytes(code)

@@ -1,6 +1,6 @@
 """Builds a bitstream for an ECP5 board with tools from PyPI only: Yosys, nextpnr and ecppack.
 
-The seed is fixed. A design that misses its clock raises an error. Needs `pip install 'millrace[hw]'`. Limits:
+The seed is fixed. A design that misses its clock raises an error. Needs the extra `hw`. Limits:
 nextpnr uses Project Trellis' timing model, not the vendor's; no bitstream was tested on a real board.
 """
 

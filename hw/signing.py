@@ -1,4 +1,4 @@
-"""Ed25519 signatures of images, with the package `cryptography` (`pip install 'millrace[board]'`).
+"""Ed25519 signatures of images, with the package `cryptography` (the extra `board`).
 
 Keys are PEM files, as `openssl genpkey -algorithm ed25519 -out key.pem` and `openssl pkey -in key.pem -pubout` make
 them. If the environment variable `MILLRACE_IMAGE_KEY` names a public key, only images signed with it are deployed.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.host.base.errors import BitstreamError, DeviceUnavailable
+from millrace.host.base.install import install_command
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -93,5 +94,5 @@ def _serialization() -> Any:
     try:
         from cryptography.hazmat.primitives import serialization
     except ImportError as error:
-        raise DeviceUnavailable("signatures need the package cryptography: pip install 'millrace[board]'") from error
+        raise DeviceUnavailable(f"signatures need the package cryptography: {install_command('board')}") from error
     return serialization

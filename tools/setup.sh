@@ -177,6 +177,10 @@ prepare_tools() { # place-and-route tools are WebAssembly, compiled on first use
 
 install_project() {
     say "installing millrace, editable"
+    # The distribution was once named millrace: an environment from then must not keep both.
+    if "$VENV/bin/python" -c 'from importlib.metadata import version; version("millrace")' 2>/dev/null; then
+        "$VENV/bin/python" -m pip --disable-pip-version-check uninstall --yes millrace >>"$LOG" 2>&1 || pip_failed
+    fi
     pip_install --no-deps --no-build-isolation --editable . >/dev/null || pip_failed
 }
 

@@ -31,6 +31,7 @@ from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.query_words import bound_columns, bound_words, query_words
 from millrace.index_parts.regular_rows import RegularRows
 from millrace.index_parts.rows import DUPLICATES, make_rows, with_own_values
+from millrace.index_parts.status import COUNTS
 from millrace.ingest.checks import choice
 from millrace.ingest.columns import as_array, as_values
 
@@ -82,6 +83,7 @@ class OrderedIndex(IndexBase):
     def _set_rows(self, rows: ImplicitRows | RegularRows) -> None:
         """Set the first rows of an index, and send their inner nodes to the device."""
         self._rows = rows
+        self._status.set_rows(rows)
         if not self._on_cpu:
             try:
                 self._runner = self._make_runner(rows)
@@ -108,8 +110,7 @@ class OrderedIndex(IndexBase):
             )
         with self._rwlock.read():
             found = self._look_up(column, trace)
-        self._counts["lookups"] += 1
-        self._counts["queries"] += len(column)
+        self._status.count(lookups=1, queries=len(column))
         return found
 
     def _look_up(self, column: pa.Array, trace: str | os.PathLike[str] | None) -> pa.Array:
@@ -137,8 +138,7 @@ class OrderedIndex(IndexBase):
         low, high = bound_columns(lo, hi)
         with self._rwlock.read():
             found = self._ranges(low, high)
-        self._counts["ranges"] += 1
-        self._counts["queries"] += len(low)
+        self._status.count(ranges=1, queries=len(low))
         return found
 
     def _ranges(self, low: pa.Array, high: pa.Array) -> pa.ListArray:
@@ -267,7 +267,7 @@ class OrderedIndex(IndexBase):
             "fanout": rows.tree.fanout,
             "nbytes": rows.nbytes,
             "inner_nbytes": rows.inner_nbytes,
-            **self._counts,
+            **{name: self._status.current[name] for name in COUNTS},
             "device": self._device_name if self._fell_back is None else "cpu",
             "fell_back": self._fell_back,
             "last_update": None if self._last_update is None else asdict(self._last_update),

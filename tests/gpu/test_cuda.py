@@ -56,7 +56,7 @@ def refused(why: str) -> None:
 @pytest.mark.usefixtures("not_started")
 def test_without_cupy_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "find_spec", lambda name: None)
-    refused("CuPy is not installed: pip install 'millrace[cuda]'")
+    refused("CuPy is not installed: pip install '.[cuda]'")
 
 
 @pytest.mark.usefixtures("not_started")
@@ -79,7 +79,7 @@ def install_fake_cupy(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) 
 @pytest.mark.usefixtures("not_started")
 def test_a_cupy_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install_fake_cupy(monkeypatch, tmp_path, "raise ImportError('libcublas.so:\\ncannot open')")
-    refused("CuPy does not import (libcublas.so: cannot open): pip install 'millrace[cuda]'")
+    refused("CuPy does not import (libcublas.so: cannot open): pip install '.[cuda]'")
 
 
 @pytest.mark.usefixtures("not_started")

@@ -80,7 +80,7 @@ def test_without_pyopencl_the_message_names_the_command(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pyopencl", None)
     (info,) = opencl.probe()
     assert (info.name, info.available) == ("opencl", False)
-    assert "pyopencl is not installed: pip install 'millrace[opencl]'" in info.detail
+    assert "pyopencl is not installed: pip install '.[opencl]'" in info.detail
     for name in ("opencl", "opencl:0"):
         with pytest.raises(mr.DeviceUnavailable, match=rf"'{name}'.*not installed.*pip install"):
             mr.device(name)

@@ -18,6 +18,7 @@ GOOD = {
     "sdk/millrace/table_join.py": "from millrace.host.base import words\nimport pyarrow\nfrom millrace import errors",
     "sdk/millrace/registry.py": "def f():\n    return importlib.import_module('millrace.gpu.opencl')",
     "sdk/millrace/cli/bench.py": "from ..host.base import words\nfrom ..window_join import WindowJoin",
+    "host/base/install.py": "from millrace import _version",
     "host/base/words.py": "import numpy\nimport json\nfrom . import errors\nimport millrace.host.base.errors",
     "host/join/matcher.py": "from millrace.host.stream import window_bounds\nfrom millrace.host.join import contract",
     "host/join/panjoin/chain.py": "from millrace.host.join.baseline import scan",

@@ -43,7 +43,7 @@ PYPROJECT = """
 requires = ["setuptools"]
 build-backend = "setuptools.build_meta"
 [project]
-name = "millrace"
+name = "millrace-sdk"
 version = "0"
 [tool.setuptools]
 py-modules = []
@@ -126,6 +126,16 @@ def test_it_does_its_work_once_and_again_when_needed(machine: Machine) -> None:
     machine.lock.write_text(f"# changed\n{machine.lock.read_text()}")
     assert "making .venv" in machine.setup().stdout
     assert not marker.exists(), "another lock does"
+
+
+def test_an_environment_with_the_old_name_loses_it(machine: Machine) -> None:
+    project = machine.tree / "pyproject.toml"
+    project.write_text(PYPROJECT.replace("millrace-sdk", "millrace"))
+    assert machine.setup().returncode == 0
+    project.write_text(PYPROJECT)
+    assert machine.setup().returncode == 0
+    installed = {path.name for path in (machine.tree / ".venv").glob("lib/*/site-packages/millrace*.dist-info")}
+    assert installed == {"millrace_sdk-0.dist-info"}
 
 
 def test_an_interrupted_set_up_starts_over(machine: Machine) -> None:

@@ -74,6 +74,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         (tree / name).write_text("")
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", "."], tree)
     (wheel,), (sdist,) = (tree / "dist").glob("*.whl"), (tree / "dist").glob("*.tar.gz")
+    assert wheel.name.startswith("millrace_sdk-")
+    assert sdist.name.startswith("millrace_sdk-")
     return Built(tree, wheel, sdist)
 
 

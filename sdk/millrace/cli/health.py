@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.bench.machine import find_compiler, memory_gib, output_of, package_version
+from millrace.host.base.install import in_checkout, install_command
 from millrace.host.runtime import pool
 from millrace.host.runtime.processor import cpu_model
 
@@ -79,10 +80,9 @@ def checks() -> Iterator[Check]:
     """All checks, most important first."""
     yield _python()
     with ThreadPoolExecutor() as threads:
-        core = threads.submit(_packages, "core packages", dict(CORE), "millrace", needed=True)
+        core = threads.submit(_packages, "core packages", dict(CORE), "", needed=True)
         extras = [
-            threads.submit(_packages, f"extra {name}", parts, f"millrace[{name}]", needed=False)
-            for name, parts in EXTRAS.items()
+            threads.submit(_packages, f"extra {name}", parts, name, needed=False) for name, parts in EXTRAS.items()
         ]
         yield core.result()
         yield from (extra.result() for extra in extras)
@@ -102,7 +102,7 @@ def _python() -> Check:
     return Check("python", sys.version_info >= MIN_PYTHON, found, fix, needed=True)
 
 
-def _packages(label: str, parts: dict[str, str | None], wanted: str, needed: bool) -> Check:
+def _packages(label: str, parts: dict[str, str | None], extra: str, needed: bool) -> Check:
     """Check that all of these are installed and can be imported."""
     found = {name: package_version(name) for name in parts}
     absent = [name for name, number in found.items() if number is None]
@@ -113,7 +113,7 @@ def _packages(label: str, parts: dict[str, str | None], wanted: str, needed: boo
     ]
     installed = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
     detail = "; ".join([*problems, *([installed] if installed else [])])
-    return Check(label, not problems, detail, f"{_pip()} '{_requirement(wanted)}'", needed)
+    return Check(label, not problems, detail, _install(extra), needed)
 
 
 def _failed_imports(modules: list[str]) -> dict[str, str]:
@@ -128,17 +128,8 @@ def _failed_imports(modules: list[str]) -> dict[str, str]:
         return {" and ".join(modules): "the process that imports them ended early"}
 
 
-def _checkout() -> bool:
-    """Whether millrace runs from its source tree; `pip install millrace[…]` would then install another copy."""
-    return (Path(__file__).parents[3] / "pyproject.toml").is_file()
-
-
-def _pip() -> str:
-    return "python -m pip install --editable" if _checkout() else "python -m pip install"
-
-
-def _requirement(wanted: str) -> str:
-    return wanted.replace("millrace", ".", 1) if _checkout() else wanted
+def _install(extra: str = "") -> str:
+    return f"python -m {install_command(extra)}"
 
 
 def _fpga() -> Check:
@@ -152,8 +143,8 @@ def _fpga() -> Check:
         if own_environment
         else "pynq needs an environment of its own, which does not exist yet"
     )
-    create = "python -m venv .venv-pynq && .venv-pynq/bin/python -m pip install 'millrace[fpga]'"
-    return Check("extra fpga", bool(version) or own_environment, detail, "make pynq" if _checkout() else create)
+    create = f"python -m venv .venv-pynq && .venv-pynq/bin/{_install('fpga')}"
+    return Check("extra fpga", bool(version) or own_environment, detail, "make pynq" if in_checkout() else create)
 
 
 def _java() -> Check:
@@ -198,7 +189,7 @@ def _devices() -> Iterator[Check]:
         found = devices()
     except Exception as error:  # a core package is broken: its line above reports it
         detail = f"cannot be listed: {type(error).__name__}: {error}"
-        yield Check("devices", False, detail, f"{_pip()} '{_requirement('millrace')}'", needed=True)
+        yield Check("devices", False, detail, _install(), needed=True)
         return
     for info in found:
         fix = _device_fix(info)
@@ -224,4 +215,4 @@ def _device_fix(info: DeviceInfo) -> str | None:
     extra, module = _EXTRAS.get(family, (None, None))
     if module is not None and find_spec(module) is not None:
         return _apt("g++") if family == "rtl" else None  # only a card or its driver is missing
-    return f"{_pip()} '{_requirement(f'millrace[{extra}]' if extra else 'millrace')}'"
+    return _install(extra or "")

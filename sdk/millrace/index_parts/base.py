@@ -29,6 +29,7 @@ from millrace.host.runtime.rwlock import ForkSafeLock, ReadWriteLock
 from millrace.host.runtime.team import Team
 from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.regular_rows import RegularRows
+from millrace.index_parts.status import IndexStatus
 from millrace.index_parts.update_input import Update, read_update
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.registry import check_name, device_with
@@ -61,7 +62,7 @@ class IndexBase:
         self._runner_lock, self._rwlock, self._update_lock = ForkSafeLock(), ReadWriteLock(), ForkSafeLock()
         # To read batches of updates: the team keeps the memory for sorting between batches.
         self._team = Team(self._threads)
-        self._counts = {"lookups": 0, "ranges": 0, "queries": 0, "updates": 0, "changes": 0}
+        self._status = IndexStatus()
         self._updater: UpdateRunner | None = None
         self._last_update: Applied | None = None
 
@@ -102,14 +103,14 @@ class IndexBase:
 
     def _apply(self, rows: ImplicitRows | RegularRows, update: Update, mode: str) -> None:
         if isinstance(rows, ImplicitRows) or rows.must_rebuild(update):
-            self._swap_rows(rows.rebuilt(update), update)
+            self._swap_rows(rows.rebuilt(update), updates=1, changes=len(update.batch))
             return
         if not rows.tree.is_owned:
             rows = replace(rows, tree=rows.tree.owned())
             self._swap_rows(rows)
         with self._rwlock.write():
             rows = self._in_place(rows, update, mode)
-            self._count(update)
+            self._status.set_rows(rows, updates=1, changes=len(update.batch))
         if rows.is_wasteful:
             # The update is complete, and the device has it: a fault during the rebuild may be ignored.
             with suppress(DeviceFault, DeviceUnavailable):
@@ -144,18 +145,12 @@ class IndexBase:
         self._updater = made = UpdateRunner(rows.tree, runner, costs=costs)
         return made
 
-    def _swap_rows(self, rows: ImplicitRows | RegularRows, update: Update | None = None) -> None:
-        """Replace the rows, on the device first; waits until running calls have finished."""
+    def _swap_rows(self, rows: ImplicitRows | RegularRows, **counts: int) -> None:
+        """Replace the rows, on the device first, and count; waits until running calls have finished."""
         runner = self._runner_for(rows)
         with self._rwlock.write():
             self._install(rows, runner)
-            if update is not None:
-                self._count(update)
-
-    def _count(self, update: Update) -> None:
-        """Count an update under the write lock, so that readers see rows and counts of the same state."""
-        self._counts["updates"] += 1
-        self._counts["changes"] += len(update.batch)
+            self._status.set_rows(rows, **counts)
 
     def _runner_for(self, rows: ImplicitRows | RegularRows) -> LookupRunner | None:
         return None if self._ready() is None else self._make_runner(rows)

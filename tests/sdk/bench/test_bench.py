@@ -288,7 +288,7 @@ def test_a_missing_peer_is_reported_and_ours_has_a_row_without_peer() -> None:
 @pytest.mark.parametrize(("module", "make"), [("duckdb", DuckdbSession), ("polars", PolarsSession)])
 def test_a_peer_that_is_not_installed(module: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(PeerMissing, match=r"pip install 'millrace\[bench\]'"):
+    with pytest.raises(PeerMissing, match=r"pip install '\.\[bench\]'"):
         make(Workload(4, 4, "batches"))
 
 

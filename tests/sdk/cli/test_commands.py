@@ -259,7 +259,7 @@ def test_doctor_fails_only_for_what_is_needed(
 
 
 def test_a_package_that_is_broken_or_absent_is_reported() -> None:
-    check = health._packages("x", {"numpy": "no_such_module", "no-such-dist": "y"}, "millrace[bench]", needed=False)
+    check = health._packages("x", {"numpy": "no_such_module", "no-such-dist": "y"}, "bench", needed=False)
     assert not check.ok
     assert "no-such-dist is not installed" in check.detail
     assert "no_such_module does not import: ModuleNotFoundError" in check.detail

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from millrace.bench.harness import PeerMissing
+from millrace.host.base.install import install_command
 
 
 def import_duckdb() -> ModuleType:
@@ -12,7 +13,7 @@ def import_duckdb() -> ModuleType:
     try:
         import duckdb
     except ImportError as error:
-        raise PeerMissing("duckdb is not installed: pip install 'millrace[bench]'") from error
+        raise PeerMissing(f"duckdb is not installed: {install_command('bench')}") from error
     return duckdb
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.bench.harness import PeerMissing
+from millrace.host.base.install import install_command
 
 if TYPE_CHECKING:
     import polars as pl
@@ -15,7 +16,7 @@ def check_polars() -> None:
     try:
         import polars  # noqa: F401
     except ImportError as error:
-        raise PeerMissing("polars is not installed: pip install 'millrace[bench]'") from error
+        raise PeerMissing(f"polars is not installed: {install_command('bench')}") from error
 
 
 def band_join(new: pl.LazyFrame, held: pl.LazyFrame, keys: tuple[str, str], eps: int, buckets: bool) -> pl.LazyFrame:

@@ -80,9 +80,11 @@ def _gather(given: int, part: int, parts: int) -> None:
 
 def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Array | pa.ChunkedArray]:
     """Return the store's columns at these positions, in this order; the caller has acquired the team."""
+    if len(positions) < MIN_ROWS:
+        return list(store.gather(positions).columns)
     origins = list(zip(*(chunk.origins for chunk in store.chunks), strict=True))
     plain = [i for i, column in enumerate(origins) if None not in column]
-    if len(positions) < MIN_ROWS or not plain:
+    if not plain:
         return list(store.gather(positions).columns)
     schema, positions = store.chunks[0].table.schema, np.ascontiguousarray(positions)
     out = {i: result_array(len(positions), np.dtype(f"u{schema.field(i).type.bit_width // 8}")) for i in plain}

@@ -224,7 +224,7 @@ class BatchedArray(LazySlidingArray):
         return True
 
     def _unbalanced(self) -> bool:
-        before, last = (len(values) for _, values in self._chunks[-2:])
+        before, last = len(self._chunks[-2][1]), len(self._chunks[-1][1])
         return before <= 2 * last and before + last <= _MAX_MERGED
 
     def _values(self) -> Array:

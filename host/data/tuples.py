@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ from millrace.host.data.timescale import rescaled
 class Tuples:
     """Tuples of one side. `time` is in ticks of the join's time scale (zeros without a time column).
 
-    `live`: the tuple can match, that is, the condition's columns are not null and all one-sided terms hold.
+    `live`: the tuple can match, that is, the condition's columns are not null and all one-sided terms hold. In a
+    self-join, `live_as_s` says the same of the tuple in its role as s, and `columns` are those of both roles.
     """
 
     seq: Longs
@@ -30,6 +32,7 @@ class Tuples:
     live: Mask
     columns: dict[str, Array]
     payload: pa.Table
+    live_as_s: Mask | None = None
 
     def __len__(self) -> int:
         """Return the number of tuples."""
@@ -37,16 +40,22 @@ class Tuples:
 
     def take(self, rows: Array) -> Tuples:
         """Return these rows, in this order."""
-        columns = {name: c[rows] for name, c in self.columns.items()}
-        payload = self.payload.take(pa.array(rows))
-        return Tuples(self.seq[rows], self.source[rows], self.time[rows], self.live[rows], columns, payload)
+        return self._part(rows, self.payload.take(pa.array(rows)))
 
     def slice(self, start: int, stop: int) -> Tuples:
         """Return consecutive rows, without a copy."""
-        columns = {name: c[start:stop] for name, c in self.columns.items()}
-        payload = self.payload.slice(start, stop - start)
-        part = slice(start, stop)
-        return Tuples(self.seq[part], self.source[part], self.time[part], self.live[part], columns, payload)
+        return self._part(slice(start, stop), self.payload.slice(start, stop - start))
+
+    def _part(self, rows: Any, payload: pa.Table) -> Tuples:
+        """The rows at these numbers, or in this slice."""
+        columns = {name: c[rows] for name, c in self.columns.items()}
+        as_s = None if self.live_as_s is None else self.live_as_s[rows]
+        return Tuples(self.seq[rows], self.source[rows], self.time[rows], self.live[rows], columns, payload, as_s)
+
+    def as_s(self) -> Tuples:
+        """Return the tuples of a self-join in their role as s."""
+        assert self.live_as_s is not None
+        return Tuples(self.seq, self.source, self.time, self.live_as_s, self.columns, self.payload)
 
     def compact(self) -> Tuples:
         """Return the same tuples with the payload in as few chunks as Arrow allows."""
@@ -69,6 +78,7 @@ def concat(parts: Sequence[Tuples]) -> Tuples:
         np.concatenate([p.live for p in parts]),
         {name: np.concatenate([p.columns[name] for p in parts]) for name in names},
         pa.concat_tables([p.payload for p in parts]),
+        None if parts[0].live_as_s is None else np.concatenate([p.live_as_s for p in parts if p.live_as_s is not None]),
     )
 
 
@@ -82,3 +92,8 @@ def in_order(tuples: Tuples) -> Tuples:
     if key_ok.all():
         return tuples
     return tuples.take(np.lexsort((tuples.seq, q, t)))
+
+
+_NOTHING = np.zeros(0, np.int64)
+NO_TUPLES = Tuples(_NOTHING, np.zeros(0, np.int32), _NOTHING, np.zeros(0, np.bool_), {}, pa.table({}))
+"""No tuples of a side, whose columns may not be known yet."""

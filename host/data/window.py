@@ -19,6 +19,9 @@ from millrace.host.data.timescale import rescaled
 from millrace.host.data.tuples import Tuples
 from millrace.host.runtime.team import Team
 
+EVICT_BATCHES, EVICT_SHARE = 16, 16
+"""A window is due for eviction after this many batches, or once a 16th of what it held has been appended."""
+
 
 class Window:
     """Sequence number, source, time, condition columns and payload of each tuple held."""
@@ -31,6 +34,12 @@ class Window:
         self.live = ConstantArray(np.bool_, start)
         self.columns = {name: BatchedArray(dtype, start) for name, dtype in dtypes.items()}
         self.rows = RowStore()
+        self._appended = self._batches = self._kept = 0
+
+    @property
+    def eviction_due(self) -> bool:
+        """Whether rows or batches since the last eviction are enough for another one to pay; bounds what is held."""
+        return self._batches >= EVICT_BATCHES or EVICT_SHARE * self._appended > self._kept
 
     @property
     def first(self) -> int:
@@ -49,6 +58,8 @@ class Window:
     def append(self, tuples: Tuples, run: str | None = None) -> None:
         """Append tuples; `run` names the stored run that they were restored from."""
         self.rows.append(self.end, tuples.payload, run)
+        self._appended += len(tuples.seq)
+        self._batches += 1
         self.seq.append(tuples.seq)
         self.source.append(tuples.source)
         self.time.append(tuples.time)
@@ -68,6 +79,7 @@ class Window:
             for part in self._parts():
                 part.drop_before(keep)
         self.rows.evict(self.first)
+        self._appended, self._batches, self._kept = 0, 0, len(self)
 
     def rescale(self, factor: int) -> None:
         """Convert times to a unit `factor` times finer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -33,6 +33,7 @@ STATIC_STEP_ROWS = 1 << 20
 STEP_CANDIDATES = 1 << 22
 """About the maximum number of candidate pairs of a step whose candidates are rechecked. Bounds their memory."""
 Columns = dict[tuple[Side, str], Array]
+_NO_POSITIONS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,11 @@ class PairBlock:
     own_positions: dict[Side, Positions | None]
     """The new tuples' own positions, one for each partner, if the index returned them and all partners were kept."""
 
-    def pairs(self) -> int:
-        """The number of pairs."""
-        return sum(len(p) if len(p) else int(self.counts[side].sum()) for side, p in self.partner.items())
+    def pairs(self, counting: bool) -> int:
+        """The number of pairs; if only counts were wanted (`counting`), by summing those."""
+        if counting:
+            return int(self.counts["r"].sum()) + int(self.counts["s"].sum())
+        return len(self.partner["r"]) + len(self.partner["s"])
 
     def tuple_numbers(self, side: Side) -> Positions:
         """For each partner of a side's new tuples, the number of the new tuple."""
@@ -154,8 +157,8 @@ class Matcher:
                 keep(stop),
             )
             raw = self._step(windows, old, batch, want_pairs or self._checks_pairs)
-            taken = {side: part[side].stop for side in SIDES}
-            old = {side: new[side].first + taken[side] for side in SIDES}
+            taken = {"r": part["r"].stop, "s": part["s"].stop}
+            old = {"r": new["r"].first + taken["r"], "s": new["s"].first + taken["s"]}
             if self._checks_pairs:
                 size = _next_block(size, sum(int(found.counts.sum()) for found in raw), self._max_rows)
             yield self._checked(windows, new, part, {"r": raw[0], "s": raw[1]}, want_pairs)
@@ -170,9 +173,10 @@ class Matcher:
         """Words of the new tuples' own keys, and ranges of the other side's keys, computed for live tuples only."""
         n = part.stop - part.start
         if n == 0:
-            return replace(self._no_probes[side], first=new.first + part.start)
+            none = self._no_probes[side]
+            return SideProbes(new.first + part.start, none.live, none.begin, none.end, none.words, none.probes)
         live, begin, end, columns = new.tuples.live, new.begin, new.end, new.tuples.columns
-        if n < len(new.tuples):
+        if n < len(begin):
             live, begin, end = live[part], begin[part], end[part]
             columns = {name: c[part] for name, c in columns.items()}
         cells: Columns = {(side, name): c for name, c in columns.items()}
@@ -262,17 +266,19 @@ class Matcher:
         """Drop the candidates that fail the comparisons the index cannot decide. Keep pairs only if wanted."""
         counts: dict[Side, Positions] = {}
         partner: dict[Side, Positions] = {}
-        own_positions: dict[Side, Positions | None] = {side: raw[side].own_positions for side in SIDES}
+        own_positions: dict[Side, Positions | None] = {}
         for side in SIDES:
-            counts[side], positions = raw[side].counts, raw[side].positions
-            terms = self._rechecks[other(side)]
-            if positions is not None and len(positions) and terms:
-                probe_tuple = np.repeat(np.arange(part[side].start, part[side].stop), counts[side])
+            found, terms = raw[side], self._rechecks[other(side)]
+            positions, own = found.positions, found.own_positions
+            counts[side] = found.counts
+            if terms and positions is not None and len(positions):
+                probe_tuple = np.repeat(np.arange(part[side].start, part[side].stop), found.counts)
                 keep = self._true(terms, side, new[side].tuples, windows[other(side)], probe_tuple, positions)
-                positions, own_positions[side] = positions[keep], None
-                counts[side] = np.bincount(probe_tuple[keep] - part[side].start, minlength=len(counts[side]))
-            partner[side] = positions if want_pairs and positions is not None else np.zeros(0, np.int64)
-        return PairBlock({side: part[side].start for side in SIDES}, counts, partner, own_positions)
+                positions, own = positions[keep], None
+                counts[side] = np.bincount(probe_tuple[keep] - part[side].start, minlength=len(found.counts))
+            partner[side] = positions if want_pairs and positions is not None else _NO_POSITIONS
+            own_positions[side] = own
+        return PairBlock({"r": part["r"].start, "s": part["s"].start}, counts, partner, own_positions)
 
     def _true(
         self,
@@ -298,13 +304,14 @@ def _next_block(size: int, candidates: int, max_rows: int) -> int:
 
 def _next_part(new: dict[Side, NewTuples], order: Order, taken: dict[Side, int]) -> dict[Side, slice]:
     """Which of each side's new tuples are next."""
-    if not len(new["s"].tuples):
-        s = 0
-    elif not len(new["r"].tuples):
-        s = len(order)
+    n, r, s = len(order), taken["r"], taken["s"]
+    if not len(new["s"].begin):
+        of_s = 0
+    elif not len(new["r"].begin):
+        of_s = n
     else:
-        s = int(np.count_nonzero(order))
-    return {"r": slice(taken["r"], taken["r"] + len(order) - s), "s": slice(taken["s"], taken["s"] + s)}
+        of_s = int(np.count_nonzero(order))
+    return {"r": slice(r, r + n - of_s), "s": slice(s, s + of_s)}
 
 
 def _ranges(searched: KeySearch, columns: Columns, types: Types, live: Mask) -> tuple[Array, Array]:

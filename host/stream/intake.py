@@ -20,10 +20,16 @@ from millrace.host.expr import evaluate as ev
 from millrace.host.expr.condition import Comparison, Condition, columns_of, sides_of
 from millrace.host.expr.plan import column_type
 
+Cells = dict[str, tuple[Array, Mask]]
+"""Converted columns by name: their values, and which of them are usable."""
+
 
 @dataclass(frozen=True)
 class Intake:
-    """Schema, types and filters of one side. `keys`: the columns of terms that relate both sides."""
+    """Schema, types and filters of one side. `keys`: the columns of terms that relate both sides.
+
+    In a self-join, `as_s` is the intake of the role s: each column is converted once for both roles.
+    """
 
     side: Side
     schema: pa.Schema
@@ -31,40 +37,52 @@ class Intake:
     filters: tuple[Comparison, ...]
     keys: frozenset[str]
     time: tuple[str, KeyType] | None
+    as_s: Intake | None = None
 
     def read(self, table: pa.Table, seq: Longs, source: int | Array, scale: TimeScale) -> Reading:
         """Convert all rows to tuples, with masks of the rows that have no null key and no null time."""
         rows = table.num_rows
-        live = known_keys = true_mask(rows)
-        columns: dict[str, Array] = {}
+        cells: Cells = {}
+        live, known_keys = self._live(table, cells)
+        live_as_s = None
+        if self.as_s is not None:
+            live_as_s, known_as_s = self.as_s._live(table, cells)
+            known_keys = mask_and(known_keys, known_as_s)
+        columns = {name: values for name, (values, _) in cells.items()}
+        time, known = self._times(table, scale, cells)
+        sources = repeated(source, rows, np.int32) if isinstance(source, int) else source
+        return Reading(Tuples(seq, sources, time, live, columns, table, live_as_s), known_keys, known)
+
+    def _live(self, table: pa.Table, cells: Cells) -> tuple[Mask, Mask]:
+        """Convert the columns that are not in `cells` yet; return which rows can match, and which have all keys."""
+        live = known_keys = true_mask(table.num_rows)
         for (_, name), kind in self.types.items():
-            columns[name], valid = native(table.column(name), kind)
+            if name not in cells:
+                cells[name] = native(table.column(name), kind)
+            valid = cells[name][1]
             live = mask_and(live, valid)
             if name in self.keys:
                 known_keys = mask_and(known_keys, valid)
-        live = self._filtered(columns, live)
-        time, known = self._times(table, scale)
-        sources = repeated(source, rows, np.int32) if isinstance(source, int) else source
-        return Reading(Tuples(seq, sources, time, live, columns, table), known_keys, known)
+        return self._filtered(cells, live), known_keys
 
-    def _filtered(self, columns: dict[str, Array], live: Mask) -> Mask:
+    def _filtered(self, cells: Cells, live: Mask) -> Mask:
         """Apply the one-sided terms, only to rows without a null operand."""
         if not self.filters:
             return live
         usable = np.flatnonzero(live)
-        cells = {(self.side, name): c[usable] for name, c in columns.items()}
+        some = {(self.side, name): cells[name][0][usable] for _, name in self.types}
         keep = np.zeros(len(live), np.bool_)
         passed = np.ones(len(usable), np.bool_)
         for term in self.filters:
-            passed &= ev.holds(term, cells, self.types, len(usable))
+            passed &= ev.holds(term, some, self.types, len(usable))
         keep[usable] = passed
         return keep
 
-    def _times(self, table: pa.Table, scale: TimeScale) -> tuple[Longs, Mask]:
+    def _times(self, table: pa.Table, scale: TimeScale, cells: Cells) -> tuple[Longs, Mask]:
         if self.time is None:
             return repeated(0, table.num_rows), true_mask(table.num_rows)
         name, kind = self.time
-        values, known = native(table.column(name), kind)
+        values, known = cells[name] if name in cells else native(table.column(name), kind)
         return scale.times(values, kind, f"{self.side}.{name}"), known
 
 

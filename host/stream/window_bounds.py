@@ -20,6 +20,7 @@ from millrace.host.data.window import Window
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
 
 Windows = dict[Side, Window]
+_NO_POSITIONS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -32,27 +33,23 @@ class NewTuples:
     end: Positions
 
 
-@dataclass(frozen=True)
 class TakenTuples:
     """Newly taken tuples, per side in order, and the order in which the sides interleave (0 for r, 1 for s).
 
     In a self-join every tuple appears twice in a row, as r and as s.
     """
 
-    sides: dict[Side, Tuples]
-    order: Order
-    self_join: bool = False
+    def __init__(self, sides: dict[Side, Tuples], order: Order, self_join: bool = False) -> None:
+        """The tuples of both sides; a side may have none."""
+        self.sides, self.order, self.self_join = sides, order, self_join
+        r, s = len(sides["r"].seq), len(sides["s"].seq)
+        self.only: Side | None = None if r and s else ("r" if r else "s")
+        """The side that all tuples belong to; None if both sides have tuples."""
 
     @cached_property
     def numbers(self) -> dict[Side, Positions]:
         """The indices in `order` of each side's tuples."""
         return {"r": np.flatnonzero(self.order == 0), "s": np.flatnonzero(self.order)}
-
-    @property
-    def only(self) -> Side | None:
-        """The side that all tuples belong to; None if both sides have tuples."""
-        empty = [side for side in SIDES if not len(self.sides[side])]
-        return other(empty[0]) if empty else None
 
     def count_among_first(self, side: Side, n: int) -> int:
         """Return how many of the first `n` tuples belong to a side."""
@@ -91,19 +88,18 @@ class WindowBounds:
 
     def new_tuples(self, windows: Windows, taken: TakenTuples) -> dict[Side, NewTuples]:
         """Return each side's new tuples (already at the end of their window) with their visible intervals."""
-        result: dict[Side, NewTuples] = {}
-        for side, tuples in taken.sides.items():
-            partner = other(side)
-            first = windows[side].end - len(tuples)
-            before = windows[partner].end - len(taken.sides[partner])
-            if taken.only is not None:
-                # The other side has no new tuples: all new tuples share the end of the interval.
-                end = repeated(before, len(tuples))
-            else:
-                end = before + self._partners_before(taken, side)
-            begin = self._begin(windows[partner], self.lengths[partner], end, tuples.time)
-            result[side] = NewTuples(tuples, first, begin, end)
-        return result
+        return {side: self._new_tuples(side, windows, taken) for side in SIDES}
+
+    def _new_tuples(self, side: Side, windows: Windows, taken: TakenTuples) -> NewTuples:
+        partner, tuples = other(side), taken.sides[side]
+        n = len(tuples.seq)
+        first = windows[side].end - n
+        if n == 0:
+            return NewTuples(tuples, first, _NO_POSITIONS, _NO_POSITIONS)
+        before = windows[partner].end - len(taken.sides[partner].seq)
+        # If the other side has no new tuples, all new tuples share the end of the interval.
+        end = before + self._partners_before(taken, side) if taken.only is None else repeated(before, n)
+        return NewTuples(tuples, first, self._begin(windows[partner], self.lengths[partner], end, tuples.time), end)
 
     def _partners_before(self, taken: TakenTuples, side: Side) -> Positions:
         """Return how many tuples of the other side were taken before each tuple, without its own self-join copy."""
@@ -113,8 +109,7 @@ class WindowBounds:
 
     def _begin(self, window: Window, length: int, end: Positions, times: Longs) -> Positions:
         if self.counts and end.strides == (0,):
-            oldest_visible = max(int(end[0]) - length, 0) if len(end) else 0
-            return repeated(oldest_visible, len(end))
+            return repeated(max(int(end[0]) - length, 0), len(end))
         if self.counts:
             return np.maximum(end - min(length, INT64_MAX), 0)
         oldest = saturating_add(times, -length)
@@ -123,18 +118,14 @@ class WindowBounds:
     def oldest_needed_after(self, windows: Windows, taken: TakenTuples) -> Callable[[int], tuple[int, int]]:
         """Return a function of n: the oldest positions (r's, s's) visible to tuples after the n-th taken one."""
         times = None if self.counts else taken.times()
-        first = {side: windows[side].end - len(taken.sides[side]) for side in SIDES}
 
-        def keep(n: int) -> tuple[int, int]:
-            oldest = []
-            for side in SIDES:
-                if times is None:
-                    oldest.append(first[side] + taken.count_among_first(side, n) - self.lengths[side])
-                else:
-                    oldest.append(self._oldest(windows[side], int(times[n - 1]) - self.lengths[side]))
-            return max(oldest[0], 0), max(oldest[1], 0)
+        def oldest(side: Side, n: int) -> int:
+            if times is not None:
+                return max(self._oldest(windows[side], int(times[n - 1]) - self.lengths[side]), 0)
+            later = len(taken.sides[side].seq) - taken.count_among_first(side, n)
+            return max(windows[side].end - later - self.lengths[side], 0)
 
-        return keep
+        return lambda n: (oldest("r", n), oldest("s", n))
 
     def oldest_needed_position(self, side: Side, window: Window, frontier: int | None) -> int:
         """Return the oldest position that a later tuple can see, after all rows up to `frontier` are taken."""

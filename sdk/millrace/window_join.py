@@ -100,7 +100,7 @@ class WindowJoin:
         """Add rows of one side; return the pairs that they complete, in order."""
         with self._lock:
             known = self._check(side, source)
-            table = as_table(batch, f"the batch pushed to {side!r}")
+            table = self._reader.as_table(self._progress, known, batch)
             team = self._engine.team
             team.acquire(table.num_rows)  # early: helper threads wake while the rows are read
             try:
@@ -252,13 +252,14 @@ class WindowJoin:
     def _commit(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None = None) -> pa.Table:
         """Match the taken tuples and adopt the new progress; on any error restore the previous state."""
         self._check_pending(progress)
-        self._engine.evict(self._progress)
+        self._engine.evict(self._progress, always=False)
         marks = self._engine.marks()
         before = self._progress
         try:
             taken = self._engine.extend(progress, before.scale, fresh, order)
             result, pairs = self._engine.results(progress, taken)
-            self._progress = replace(progress, totals=progress.totals.plus(pairs=pairs))
+            totals = progress.totals.plus(pairs=pairs) if pairs else progress.totals
+            self._progress = progress.after_batch(progress.clocks, progress.seqs, totals)
         except BaseException:
             if self._progress is before:  # otherwise the call had succeeded before the interrupt
                 self._engine.undo(marks)

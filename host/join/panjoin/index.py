@@ -12,7 +12,7 @@ from importlib import import_module
 
 import numpy as np
 
-from millrace.host.base.types import SIDES, Array, Mask, Side, other
+from millrace.host.base.types import SIDES, Array, Mask, Side
 from millrace.host.base.words import all_true
 from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
@@ -28,6 +28,7 @@ STRUCTURES = {
     "rap": "millrace.host.join.panjoin.raptable:RapTable",
     "wib": "millrace.host.join.panjoin.wibtree:WibTree",
 }
+_NO_POSITIONS = np.zeros(0, np.int64)
 LOAD_ROWS = 1 << 16
 """Tuples inserted at a time when a window is loaded: sorting is fastest in the cache."""
 STATIC_LOAD_ROWS = 1 << 24
@@ -83,14 +84,16 @@ class PanJoinIndex(JoinIndex):
 
     def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Insert, probe, expire."""
-        parts: dict[Side, SideProbes] = {"r": batch.r, "s": batch.s}
-        probes = {side: self._take(side, part, batch) for side, part in parts.items()}
-        found = {side: self._find_matches(side, part, probes[side], want_positions) for side, part in parts.items()}
-        self._chains["r"].expire(batch.keep[0])
-        self._chains["s"].expire(batch.keep[1])
-        for chain in self._chains.values():
+        r, s = self._chains["r"], self._chains["s"]
+        r_probes, s_probes = self._take("r", batch.r, batch), self._take("s", batch.s, batch)
+        found = (
+            self._find_matches(s, batch.r, r_probes, want_positions),
+            self._find_matches(r, batch.s, s_probes, want_positions),
+        )
+        for chain, keep in ((r, batch.keep[0]), (s, batch.keep[1])):
+            chain.expire(keep)
             chain.maintain()
-        return found["r"], found["s"]
+        return found
 
     def close(self) -> None:
         """Drop the chains and free their memory."""
@@ -99,7 +102,7 @@ class PanJoinIndex(JoinIndex):
 
     def _take(self, side: Side, part: SideProbes, batch: ProbeBatch) -> RangeProbes | None:
         """Make the probes of new tuples, and insert those that a later tuple may match into their chain."""
-        n, chain = len(part), self._chains[side]
+        n, chain = len(part.live), self._chains[side]
         if n == 0:
             return None
         words, alone = part.words[0], len(batch.order) == n
@@ -116,13 +119,13 @@ class PanJoinIndex(JoinIndex):
             chain.append(part.first, n, sorted_tuples.words, sorted_tuples.order)
         return probes
 
-    def _find_matches(self, side: Side, part: SideProbes, probes: RangeProbes | None, want: bool) -> Matches:
-        """The partners of one side's new tuples."""
-        n = len(part)
-        if probes is None or not len(probes):
-            return Matches(np.zeros(n, np.int64), np.zeros(0, np.int64) if want else None)
+    def _find_matches(self, chain: Chain, part: SideProbes, probes: RangeProbes | None, want: bool) -> Matches:
+        """The partners of one side's new tuples in the other side's chain."""
+        n = len(part.live)
+        if probes is None or not len(probes.low):
+            return Matches(np.zeros(n, np.int64), _NO_POSITIONS if want else None)
         visible = range_probes.visible_intervals(part)
-        match_ranges = self._chains[other(side)].probe(probes, visible, want)
+        match_ranges = chain.probe(probes, visible, want)
         if want:
             result = match_collector.find_partners(n, probes, match_ranges, visible, part.first, self.team)
         else:

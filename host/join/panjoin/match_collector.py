@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millrace.host.base.types import Array
+from millrace.host.base.types import Array, Positions
 from millrace.host.join.contract import Matches
 from millrace.host.join.panjoin import match_collector_kernel as ck
 from millrace.host.join.panjoin.bisort_prober import BLOCK
 from millrace.host.join.panjoin.short_matches import SHORT_SIZE
-from millrace.host.join.panjoin.subwindow import ID_PADDING, MatchRanges, RangeProbes, VisibleIntervals
+from millrace.host.join.panjoin.subwindow import ID_PADDING, SMALL_BATCH, MatchRanges, RangeProbes, VisibleIntervals
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.jit import Share
@@ -27,6 +27,7 @@ SLICE = 1 << 12
 """About how many probes or tuples one thread works on at a time, at least."""
 PARTS = 8
 """The maximum number of parts in which probes are collected: each part needs its own memory."""
+_NO_POSITIONS = np.zeros(0, np.int64)
 EXPECTED_PARTNERS = 4
 """Space for partners per probe at first. If it is too small, everything is collected again with enough space."""
 
@@ -35,6 +36,8 @@ def count_partners(
     n: int, probes: RangeProbes, match_ranges: Sequence[MatchRanges], visible: VisibleIntervals, team: Team
 ) -> Matches:
     """The number of partners of each of `n` tuples."""
+    if len(probes.low) <= SMALL_BATCH:
+        return Matches(_counts(_few_partners(n, probes, match_ranges, visible)), None)
     slots = n * probes.ranges
     counts = np.empty(slots, np.int64) if len(probes) == slots else np.zeros(slots, np.int64)
     collector = _Collector(n, probes, match_ranges, visible, team, counts)
@@ -46,6 +49,11 @@ def find_partners(
     n: int, probes: RangeProbes, match_ranges: Sequence[MatchRanges], visible: VisibleIntervals, own: int, team: Team
 ) -> Matches:
     """The partners of each of `n` tuples, whose own positions begin at `own`."""
+    if len(probes.low) <= SMALL_BATCH:
+        found = _few_partners(n, probes, match_ranges, visible)
+        counts = _counts(found)
+        partners = np.concatenate(found)
+        return Matches(counts, partners, np.arange(own, own + n).repeat(counts))
     counts = result_array(n, np.int64)
     collector = _Collector(n, probes, match_ranges, visible, team, counts, want=True)
     collector.set_array(ck.SEGMENTS, 2 * n * probes.ranges)
@@ -59,6 +67,40 @@ def find_partners(
     collector.run(ck.deliver, len(ends) - 1)
     collector.close()
     return Matches(counts, out, own_positions)
+
+
+def _few_partners(
+    n: int, probes: RangeProbes, match_ranges: Sequence[MatchRanges], visible: VisibleIntervals
+) -> list[Positions]:
+    """The partners of each tuple of a small batch, ascending."""
+    parts: list[list[Positions]] = [[_NO_POSITIONS] for _ in range(n)]
+    tuples = probes.probe_tuple.tolist()
+    for one in match_ranges:
+        ids, first = one.ids(), np.int64(one.first)
+        # Arrays of starts and ends may be longer than the probes.
+        for t, start, end in zip(tuples, *_bounds_of(one, probes), strict=False):
+            if start < end:
+                found = ids[start:end] + first
+                if one.check:
+                    v = t * visible.stride
+                    found = found[(found >= visible.begin[v]) & (found < visible.end[v])]
+                parts[t].append(found)
+    partners = [np.concatenate(part) for part in parts]
+    for part in partners:
+        part.sort()
+    return partners
+
+
+def _bounds_of(one: MatchRanges, probes: RangeProbes) -> tuple[list[int], list[int]]:
+    """The starts and ends of one `MatchRanges`; searched in its run if the prober left that to the collector."""
+    if one.run is None:
+        return one.starts.tolist(), one.ends.tolist()
+    words = one.run.words[: one.run.size]
+    return words.searchsorted(probes.low).tolist(), words.searchsorted(probes.high, "right").tolist()
+
+
+def _counts(found: list[Positions]) -> Positions:
+    return np.array([len(part) for part in found], np.int64)
 
 
 def _slices(size: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from millrace.host.base.types import Array, Ids
 from millrace.host.join.contract import SideProbes
-from millrace.host.join.panjoin.subwindow import RangeProbes, VisibleIntervals
+from millrace.host.join.panjoin.subwindow import SMALL_BATCH, RangeProbes, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as, table
@@ -104,6 +104,8 @@ def make_probes(part: SideProbes, sorted_tuples: SortedTuples | None, team: Team
     """
     probe = part.probes[0]
     if sorted_tuples is not None and len(sorted_tuples.order):
+        if probe.band is not None and len(sorted_tuples.order) <= SMALL_BATCH and not keys:
+            return _small_band(sorted_tuples, probe.band)
         if probe.band is not None:
             return _band(sorted_tuples, probe.band, team, keys)
         given = _in_order(probe.low[0], probe.high[0], sorted_tuples.order, team) if len(probe.low) == 1 else None
@@ -115,6 +117,14 @@ def make_probes(part: SideProbes, sorted_tuples: SortedTuples | None, team: Team
     slot = (lines * len(part) + probe_tuple)[number].astype(np.uint32)
     rising = bool((high[1:] >= high[:-1]).all())
     return RangeProbes(low, high, probe_tuple[number].astype(np.uint32), rising, slot, len(probe.low))
+
+
+def _small_band(sorted_tuples: SortedTuples, band: tuple[int, int]) -> RangeProbes:
+    """The same as `_band` for few tuples, for which a few NumPy operations cost less than a kernel's arguments."""
+    words, order = sorted_tuples.words, sorted_tuples.order
+    below, above = (words.dtype.type(distance) for distance in band)
+    low, high = words - np.minimum(words, below), words + np.minimum(~words, above)
+    return RangeProbes(low, high, order, True, order)
 
 
 def _band(sorted_tuples: SortedTuples, band: tuple[int, int], team: Team, keys: bool) -> RangeProbes:
@@ -155,5 +165,7 @@ def visible_intervals(part: SideProbes) -> VisibleIntervals:
 
 def free_probes(probes: RangeProbes) -> None:
     """Return the arrays to the allocator."""
+    if len(probes) <= SMALL_BATCH:
+        return  # not worth reusing
     for array in (probes.low, probes.high, probes.probe_tuple):
         free(array)

@@ -24,6 +24,8 @@ from millrace.host.runtime.team import Team
 
 ID_PADDING = 4
 """Ids that can be read beyond the end of an id array."""
+SMALL_BATCH = 4
+"""Batches of so few tuples skip the kernels of a probe: preparing their arguments costs more than the work."""
 MAX_ROWS = 1 << 31
 """The maximum number of positions of a subwindow."""
 

@@ -21,7 +21,7 @@ from millrace.host.base.types import Array
 
 def as_table(given: Any, label: str) -> pa.Table:
     """The user's table in Arrow, without a pandas index and without metadata."""
-    table = _without_empty_chunks(_arrow(given, label))
+    table = without_empty_chunks(_arrow(given, label))
     doubled = sorted(name for name, count in Counter(table.column_names).items() if count > 1)
     if doubled:
         raise SchemaError(f"{label} has several columns named {', '.join(doubled)}: rename them, names must differ")
@@ -232,8 +232,10 @@ def _picked(values: pa.Array, rows: Array, plain: pa.DataType) -> pa.Array:
     return _plain(values.slice(start, stop - start), plain).take(pa.array(rows - start))
 
 
-def _without_empty_chunks(table: pa.Table) -> pa.Table:
+def without_empty_chunks(table: pa.Table) -> pa.Table:
     """Drops empty chunks: Arrow cannot concatenate those that came through the C interface with others."""
+    if table.num_rows and all(column.num_chunks == 1 for column in table.columns):
+        return table
     if all(len(chunk) for column in table.columns for chunk in column.chunks):
         return table
     return pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)

@@ -7,20 +7,21 @@ next `Progress`, and the join adopts it only after the call has succeeded.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import SchemaError
-from millrace.host.base.types import SIDES, Side
-from millrace.host.base.words import all_true, count_true, mask_and
+from millrace.host.base.types import SIDES, Mask, Side
+from millrace.host.base.words import all_true, count_true
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
 from millrace.host.expr.plan import Plan, bind
-from millrace.host.stream.intake import Intake, make_intake
+from millrace.host.stream.intake import Intake, Reading, make_intake
 from millrace.host.stream.timeline import Clocks, Waiting
 from millrace.ingest.arguments import WindowArguments
-from millrace.ingest.tables import check_schema
+from millrace.ingest.tables import as_table, check_schema, without_empty_chunks
 from millrace.join_parts import output as out
 from millrace.state.join_state import Totals
 
@@ -38,6 +39,12 @@ class Progress:
     seqs: dict[tuple[Side, int], int] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     closed: bool = False
+
+    def after_batch(self, clocks: Clocks, seqs: dict[tuple[Side, int], int], totals: Totals) -> Progress:
+        """The progress after a batch was read."""
+        return Progress(
+            self.scale, clocks, self.waiting, self.intakes, self.plan, self.pair_schema, seqs, totals, self.closed
+        )
 
 
 @dataclass(frozen=True)
@@ -58,33 +65,42 @@ class BatchReader:
         schema = out.pair_schema({}, self.args.output, self.args.several)
         return Progress(scale, clocks, pair_schema=schema, seqs=dict.fromkeys(self.ranks, 0))
 
+    def as_table(self, progress: Progress, side: Side, batch: Any) -> pa.Table:
+        """A pushed batch in Arrow. A table with exactly the schema of the batches before needs no further check."""
+        intake = progress.intakes.get(side)
+        if intake is not None and type(batch) is pa.Table and batch.schema.equals(intake.schema, check_metadata=True):
+            return without_empty_chunks(batch)
+        return as_table(batch, f"the batch pushed to {side!r}")
+
     def read(self, progress: Progress, side: Side, table: pa.Table, source: int) -> tuple[Progress, Tuples]:
         """Read a batch; return the next progress and the rows kept (late rows and rows without a time are dropped)."""
         if side in progress.intakes:
             check_schema(table, progress.intakes[side].schema, side)
         else:
             progress = self.add_schema(progress, side, table.schema)
-        first = progress.seqs[side, source]
-        seq = np.arange(first, first + table.num_rows, dtype=np.int64)
+        rows, first = table.num_rows, progress.seqs[side, source]
+        seq = np.arange(first, first + rows, dtype=np.int64)
         reading = progress.intakes[side].read(table, seq, source, progress.scale)
-        known_keys = reading.known_keys
-        if self.args.self_join:
-            known_keys = mask_and(known_keys, progress.intakes["s"].read(table, seq, source, progress.scale).known_keys)
-        fresh, known = reading.tuples, reading.known_time
-        kept, clocks = known, progress.clocks
+        fresh, null_keys = reading.tuples, rows - count_true(reading.known_keys)
+        clocks, late, null_times = progress.clocks, 0, 0
         if self.args.time is not None:
-            rank = self.ranks.index((side, source))
-            kept = known & ~clocks.late(rank, fresh.time, known)
-            if known.any():
-                clocks = clocks.moved(rank, int(fresh.time[known].max()))
-        late, nulls = count_true(known) - count_true(kept), len(known) - count_true(known)
-        progress = replace(
-            progress,
-            clocks=clocks,
-            seqs={**progress.seqs, (side, source): first + table.num_rows},
-            totals=progress.totals.plus(late, nulls, len(known_keys) - count_true(known_keys)),
-        )
-        return progress, fresh if all_true(kept) else fresh.take(np.flatnonzero(kept))
+            clocks, kept, null_times = self._clocked(clocks, side, source, reading)
+            remaining = count_true(kept)
+            late = rows - null_times - remaining
+            fresh = fresh if remaining == rows else fresh.take(np.flatnonzero(kept))
+        totals = progress.totals
+        if null_keys or late or null_times:
+            totals = totals.plus(late, null_times, null_keys)
+        return progress.after_batch(clocks, {**progress.seqs, (side, source): first + rows}, totals), fresh
+
+    def _clocked(self, clocks: Clocks, side: Side, source: int, reading: Reading) -> tuple[Clocks, Mask, int]:
+        """The clocks after a batch, the rows that are not dropped, and the number of rows without a time."""
+        known, times = reading.known_time, reading.tuples.time
+        rank = self.ranks.index((side, source))
+        kept = known & ~clocks.late(rank, times, known)
+        if known.any():
+            clocks = clocks.moved(rank, int((times if all_true(known) else times[known]).max()))
+        return clocks, kept, len(known) - count_true(known)
 
     def add_schema(self, progress: Progress, side: Side, schema: pa.Schema) -> Progress:
         """Set a side's schema (in a self-join, both sides'). Once both are known, bind the condition."""
@@ -97,6 +113,8 @@ class BatchReader:
             if timed is not None:
                 scale = scale.with_column(timed[1], f"{one}.{timed[0]}")
                 self.check_measures(timed[1].domain == "time", f"{one}.{timed[0]}")
+        if self.args.self_join:
+            intakes["r"] = replace(intakes["r"], as_s=intakes["s"])
         schemas = {s: i.schema for s, i in intakes.items()}
         pairs = out.pair_schema(schemas, self.args.output, self.args.several)
         plan = bind(self.args.condition, schemas) if len(schemas) == 2 else None

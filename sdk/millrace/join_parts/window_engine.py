@@ -13,7 +13,7 @@ from millrace.host.base.errors import DeviceUnavailable
 from millrace.host.base.types import SIDES, Order, Side
 from millrace.host.data.sliding import LazySlidingArray, SlidingArray
 from millrace.host.data.timescale import TimeScale
-from millrace.host.data.tuples import Tuples
+from millrace.host.data.tuples import NO_TUPLES, Tuples
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan
@@ -41,6 +41,7 @@ class WindowEngine:
         self._past_counters: dict[str, int] = {}
         self._past_fallback: str | None = None
         self._past_strategy = ""
+        self._cached_bounds: tuple[TimeScale, WindowBounds] | None = None
         self._open()
 
     def _open(self) -> None:
@@ -99,12 +100,18 @@ class WindowEngine:
 
     # --- windows ---
 
-    def evict(self, progress: Progress) -> None:
-        """Drop tuples that no later tuple can match. Runs before a change: a failure must not damage a finished one."""
-        frontier = progress.clocks.frontier()
-        bounds = self._bounds(progress)
-        for side, window in self.windows.items():
-            window.evict(bounds.oldest_needed_position(side, window, None if frontier is None else frontier[0]))
+    def evict(self, progress: Progress, always: bool = True) -> None:
+        """Drop tuples that no later tuple can match. Runs before a change: a failure must not damage a finished one.
+
+        Unless `always`, a window is left alone until enough was appended that the work pays.
+        """
+        due = [side for side, window in self.windows.items() if always or window.eviction_due]
+        if due:
+            frontier = progress.clocks.frontier()
+            bounds = self._bounds(progress)
+            for side in due:
+                window = self.windows[side]
+                window.evict(bounds.oldest_needed_position(side, window, None if frontier is None else frontier[0]))
 
     def marks(self) -> WindowMarks:
         """What `undo` needs to remove everything appended after this call."""
@@ -122,16 +129,15 @@ class WindowEngine:
                 self.windows[side].rescale(factor)
         if self._args.self_join and "r" in fresh:
             r = fresh["r"]
-            s = progress.intakes["s"].read(r.payload, r.seq, r.source, progress.scale).tuples
-            fresh, order = {"r": r, "s": s}, np.tile(np.array([0, 1], np.uint8), len(r))
+            fresh, order = {"r": r, "s": r.as_s()}, np.tile(np.array([0, 1], np.uint8), len(r))
         for side, tuples in fresh.items():
             self.windows[side].append(tuples)
-        if not any(len(tuples) for tuples in fresh.values()):
+        r, s = fresh.get("r", NO_TUPLES), fresh.get("s", NO_TUPLES)
+        if not len(r.seq) and not len(s.seq):
             return None
-        sides = {side: fresh[side] if side in fresh else _no_tuples(progress, side) for side in SIDES}
         if order is None:
-            order = arrival_order(len(sides["r"]), len(sides["s"]))
-        return TakenTuples(sides, order, self._args.self_join)
+            order = arrival_order(len(r.seq), len(s.seq))
+        return TakenTuples({"r": r, "s": s}, order, self._args.self_join)
 
     def undo(self, marks: WindowMarks) -> None:
         """Restore the windows as they were at `marks`."""
@@ -144,12 +150,16 @@ class WindowEngine:
 
     def _bounds(self, progress: Progress) -> WindowBounds:
         """The window lengths, in rows or in ticks of the current time scale."""
+        if self._cached_bounds is not None and self._cached_bounds[0] is progress.scale:
+            return self._cached_bounds[1]
         spans = {"r": self._args.window.r, "s": self._args.window.s}
         lengths: dict[Side, int] = {}
         for side in SIDES:
             span = spans[side]
             lengths[side] = progress.scale.ticks(span.length) if span.measure == "ns" else span.length
-        return WindowBounds(self._args.window.counts, lengths)
+        bounds = WindowBounds(self._args.window.counts, lengths)
+        self._cached_bounds = progress.scale, bounds
+        return bounds
 
     # --- matching ---
 
@@ -170,7 +180,7 @@ class WindowEngine:
         team.acquire(len(taken.order))
         try:
             found = list(matcher.match(self.windows, new, taken.order, keep, want_pairs=not counting))
-            pairs = sum(block.pairs() for block in found)
+            pairs = found[0].pairs(counting) if len(found) == 1 else sum(block.pairs(counting) for block in found)
             if counting:
                 return out.counts_table(taken, counts_in_order(taken, found)), pairs
             if pairs == 0:
@@ -192,12 +202,3 @@ class WindowEngine:
             self.matcher = Matcher(plan, self.index, self.device, self._spare, self.team, rows)
             self.matcher.start_counters(self._past_counters)
         return self.matcher
-
-
-def _no_tuples(progress: Progress, side: Side) -> Tuples:
-    """An empty set of tuples of a side, whose columns may not be known yet."""
-    known = progress.intakes.get(side)
-    types = {} if known is None else {name: t.dtype for (_, name), t in known.types.items()}
-    longs, flags = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    columns = {name: np.zeros(0, dtype) for name, dtype in types.items()}
-    return Tuples(longs, np.zeros(0, np.int32), longs, flags, columns, pa.table({}))

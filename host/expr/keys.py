@@ -38,16 +38,20 @@ class Key:
         """Whether values beyond 64 bits are clamped."""
         return self.kind.domain == "int" and not isinstance(self.expression, Column)
 
-    @np.errstate(all="ignore")
     def words(self, columns: Columns, types: Types) -> tuple[Array, Mask | None]:
         """Return the words of the rows, and a mask of rows that have one (an expression may be NaN); None: all have."""
         node = self.expression
-        if isinstance(node, Column):
-            values = columns[node.side, node.name]
-            if values.dtype == np.float64:
-                return double_words(values), None
-            out = result_array(len(values), self.kind.word) if values.dtype.kind == "i" else None
-            return to_words(values, out), None
+        if not isinstance(node, Column):
+            return self._expression_words(node, columns, types)
+        values = columns[node.side, node.name]
+        if values.dtype == np.float64:
+            return double_words(values), None
+        out = result_array(len(values), self.kind.word) if values.dtype.kind == "i" else None
+        return to_words(values, out), None
+
+    @np.errstate(all="ignore")
+    def _expression_words(self, node: Expression, columns: Columns, types: Types) -> tuple[Array, Mask | None]:
+        """Return the same for a key that is not a column. Infinities and NaN are legal values here, not errors."""
         value = evaluate(node, columns, types)
         if isinstance(value, Double):
             values, number = usable_numbers(value.array, true_mask(len(value.array)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Longs, Mask, Side
 from millrace.host.base.words import saturating_add
-from millrace.host.data.tuples import Tuples, concat, in_order
+from millrace.host.data.tuples import NO_TUPLES, Tuples, concat, in_order
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
 
 MAX_RUNS = 8
@@ -62,7 +62,7 @@ class Clocks:
         high = list(self.high)
         before = high[rank]
         high[rank] = timestamp if before is None else max(before, timestamp)
-        return replace(self, high=tuple(high))
+        return Clocks(tuple(high), self.lateness, self.flushed, self.tick)
 
     def flush(self) -> Clocks:
         """Return the clocks after all of them are moved past the newest timestamp."""
@@ -94,7 +94,7 @@ class Waiting:
 
     def __len__(self) -> int:
         """Return the number of waiting rows."""
-        return sum(len(run.rows) for side in SIDES for run in self.runs[side])
+        return sum([len(run.rows.seq) for run in (*self.runs["r"], *self.runs["s"])])
 
     def push(self, side: Side, rows: Tuples) -> Waiting:
         """Return a copy with these rows added (in any order)."""
@@ -111,9 +111,9 @@ class Waiting:
         left: dict[Side, tuple[WaitingRun, ...]] = {}
         for side in SIDES:
             parts = [run.cut(frontier, ranks[side]) for run in self.runs[side]]
-            ready = [head for head, _ in parts if len(head)]
+            ready = [head for head, _ in parts if len(head.seq)]
             taken[side] = in_order(concat(ready)) if ready else None
-            left[side] = tuple(remaining for _, remaining in parts if len(remaining.rows))
+            left[side] = tuple(remaining for _, remaining in parts if len(remaining.rows.seq))
         return taken, Waiting(left)
 
     def rescaled(self, factor: int) -> Waiting:
@@ -130,13 +130,15 @@ class WaitingRun:
 
     def cut(self, frontier: Frontier, first_rank: int) -> tuple[Tuples, WaitingRun]:
         """Return the rows up to the frontier, and a run of the remaining rows."""
-        at = self._count_up_to(frontier, first_rank)
+        at, rows = self._count_up_to(frontier, first_rank), self.rows
         if at == 0:
-            return self.rows.slice(0, 0), self
-        remaining = self.rows.slice(at, len(self.rows))
-        if 0 < len(remaining) < at:
-            remaining = remaining.take(np.arange(len(remaining)))  # a copy: frees the memory of the taken rows
-        return self.rows.slice(0, at), WaitingRun(remaining, self.run)
+            return NO_TUPLES, self
+        if at == len(rows.seq):
+            return rows, WaitingRun(NO_TUPLES, self.run)
+        remaining = rows.slice(at, len(rows.seq))
+        if len(remaining.seq) < at:
+            remaining = remaining.take(np.arange(len(remaining.seq)))  # a copy: frees the memory of the taken rows
+        return rows.slice(0, at), WaitingRun(remaining, self.run)
 
     def _count_up_to(self, frontier: Frontier, first_rank: int) -> int:
         """Return the number of rows at or below the frontier."""
@@ -144,5 +146,5 @@ class WaitingRun:
         if not INT64_MIN <= timestamp <= INT64_MAX:  # a clock may be one tick past the largest time
             return len(self.rows) if timestamp > 0 else 0
         times = self.rows.time
-        start, stop = np.searchsorted(times, timestamp, "left"), np.searchsorted(times, timestamp, "right")
-        return int(start) + int(np.searchsorted(self.rows.source[start:stop], rank - first_rank, "right"))
+        start, stop = times.searchsorted(timestamp), times.searchsorted(timestamp, "right")
+        return int(start) + int(self.rows.source[start:stop].searchsorted(rank - first_rank, "right"))

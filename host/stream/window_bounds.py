@@ -55,10 +55,12 @@ class TakenTuples:
         """Return how many of the first `n` tuples belong to a side."""
         if self.only is not None:
             return n if self.only == side else 0
-        return int(np.searchsorted(self.numbers[side], n))
+        return int(self.numbers[side].searchsorted(n))
 
     def times(self) -> Longs:
         """Return all timestamps, in the order in which the tuples were taken."""
+        if self.only is not None:
+            return self.sides[self.only].time
         times = np.zeros(len(self.order), np.int64)
         for side, tuples in self.sides.items():
             times[self.numbers[side]] = tuples.time
@@ -113,7 +115,7 @@ class WindowBounds:
         if self.counts:
             return np.maximum(end - min(length, INT64_MAX), 0)
         oldest = saturating_add(times, -length)
-        return np.minimum(window.first + np.searchsorted(window.time.view(), oldest), end)
+        return np.minimum(window.first + window.time.view().searchsorted(oldest), end)
 
     def oldest_needed_after(self, windows: Windows, taken: TakenTuples) -> Callable[[int], tuple[int, int]]:
         """Return a function of n: the oldest positions (r's, s's) visible to tuples after the n-th taken one."""
@@ -137,4 +139,4 @@ class WindowBounds:
         """Return the first position at or after a time."""
         if time > INT64_MAX:
             return window.end
-        return window.first + int(np.searchsorted(window.time.view(), max(time, INT64_MIN)))
+        return window.first + int(window.time.view().searchsorted(max(time, INT64_MIN)))

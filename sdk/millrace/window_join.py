@@ -108,7 +108,7 @@ class WindowJoin:
                 if self._args.time is None:
                     return self._commit(progress, {known: fresh})
                 waiting = progress.waiting.push(known, fresh)
-                return self._take(replace(progress, waiting=waiting))
+                return self._take(progress.with_waiting(waiting))
             finally:
                 team.release()
 
@@ -125,9 +125,9 @@ class WindowJoin:
                 progress, s = self._reader.read(progress, "s", tables["s"], 0)
                 return self._commit(progress, {"r": r, "s": s}, order)
             # Queue r's rows before reading s: if s has a finer time unit, the queued rows are rescaled too.
-            progress = replace(progress, waiting=progress.waiting.push("r", r))
+            progress = progress.with_waiting(progress.waiting.push("r", r))
             progress, s = self._reader.read(progress, "s", tables["s"], 0)
-            return self._take(replace(progress, waiting=progress.waiting.push("s", s)))
+            return self._take(progress.with_waiting(progress.waiting.push("s", s)))
 
     def advance(self, side: str, ts: Any, source: int = 0) -> pa.Table:
         """Declare that a source pushes nothing older than `ts` minus the lateness; return the pairs completed."""
@@ -247,7 +247,7 @@ class WindowJoin:
         rows, waiting = progress.waiting.take(frontier, self._reader.first_rank())
         fresh = {side: tuples for side, tuples in rows.items() if tuples is not None}
         order = time_order(*(fresh[s].time if s in fresh else np.zeros(0, np.int64) for s in SIDES))
-        return self._commit(replace(progress, waiting=waiting), fresh, order)
+        return self._commit(progress.with_waiting(waiting), fresh, order)
 
     def _commit(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None = None) -> pa.Table:
         """Match the taken tuples and adopt the new progress; on any error restore the previous state."""

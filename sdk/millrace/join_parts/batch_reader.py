@@ -40,6 +40,13 @@ class Progress:
     totals: Totals = field(default_factory=Totals)
     closed: bool = False
 
+    def with_waiting(self, waiting: Waiting) -> Progress:
+        """The same progress with other waiting rows."""
+        return Progress(
+            *(self.scale, self.clocks, waiting, self.intakes, self.plan, self.pair_schema, self.seqs),
+            *(self.totals, self.closed),
+        )
+
     def after_batch(self, clocks: Clocks, seqs: dict[tuple[Side, int], int], totals: Totals) -> Progress:
         """The progress after a batch was read."""
         return Progress(

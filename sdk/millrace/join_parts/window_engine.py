@@ -41,6 +41,7 @@ class WindowEngine:
         self._past_counters: dict[str, int] = {}
         self._past_fallback: str | None = None
         self._past_strategy = ""
+        self._empty_table: tuple[pa.Schema, pa.Table] | None = None
         self._cached_bounds: tuple[TimeScale, WindowBounds] | None = None
         self._open()
 
@@ -184,11 +185,17 @@ class WindowEngine:
             if counting:
                 return out.counts_table(taken, counts_in_order(taken, found)), pairs
             if pairs == 0:
-                return schema.empty_table(), 0
+                return self._empty(schema), 0
             positions = pair_positions(taken, new, found)
             return out.pairs_table(schema, self.windows, positions, self._args.several, team), pairs
         finally:
             team.release()
+
+    def _empty(self, schema: pa.Schema) -> pa.Table:
+        """The table without pairs; made once, since most small batches complete none."""
+        if self._empty_table is None or self._empty_table[0] is not schema:
+            self._empty_table = schema, schema.empty_table()
+        return self._empty_table[1]
 
     def _matcher_for(self, plan: Plan) -> Matcher:
         """The matcher; created when both sides are known, and again in a forked process."""

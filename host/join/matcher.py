@@ -104,6 +104,10 @@ class Matcher:
         """Which structure the index has chosen, and why. Empty if the user chose it."""
         return "" if self._index is None else self._index.reason()
 
+    def build_index(self, windows: dict[Side, Window]) -> None:
+        """Build the index of all tuples held now, so that the next match does not have to."""
+        self._index = self._build(windows, {side: window.end for side, window in windows.items()})
+
     def discard_index(self) -> None:
         """Drop the index and free what it holds on the device; it is rebuilt from the windows when next needed."""
         index, self._index = self._index, None

@@ -1,4 +1,4 @@
-"""The static rule of `index="auto"`: which structure a new subwindow gets (PanJoin, V-A4).
+"""The static rule of `index="auto"`: which structure a new subwindow gets (PanJoin, V-A4), by what steps were like.
 
 The paper's rule: BI-Sort for large batches or many partners, RaP-Table for small ones, WiB+-Tree if keys drift. Here
 `rap` is never chosen: `wib` is as fast within a few percent and does not depend on how keys are distributed, so that
@@ -9,6 +9,43 @@ nobody has to measure drift. The constants hold on the machine of `benchmarks/re
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+
+from millrace.host.join.contract import Matches
+
+WEIGHT = 0.2
+"""The weight of the latest step in the mean batch size; of the first steps each has the same weight."""
+FAN_OUT_TUPLES = 1024
+"""About how many of the latest tuples the mean fan-out covers; the most counts that one step reads for it."""
+
+
+@dataclass
+class RecentSteps:
+    """Running means over the recent steps of a join."""
+
+    steps: int = 0
+    batch: float = 1.0
+    """Tuples per step: a geometric mean, so that one large step among small ones hardly matters."""
+    fan_out: float = 0.0
+    """Partners per tuple: an arithmetic mean by tuples."""
+
+    def add_batch(self, tuples: int) -> None:
+        """A step of so many tuples begins."""
+        self.steps += 1
+        self.batch *= (tuples / self.batch) ** max(WEIGHT, 1 / self.steps)
+
+    def add_partners(self, matches: Matches) -> None:
+        """A step found these partners. If only counts were wanted, the first of them are a sample of all."""
+        tuples = len(matches.counts)
+        if not tuples:
+            return
+        if matches.positions is not None:
+            partners = len(matches.positions)
+        else:
+            tuples = min(tuples, FAN_OUT_TUPLES)
+            partners = int(np.add.reduce(matches.counts[:tuples]))
+        self.fan_out += (partners - tuples * self.fan_out) / (tuples + FAN_OUT_TUPLES)
 
 
 @dataclass(frozen=True)

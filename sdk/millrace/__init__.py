@@ -28,6 +28,7 @@ from millrace.errors import (
 
 if TYPE_CHECKING:
     from millrace.host.device.contract import DeviceInfo
+    from millrace.host.planner.tune import TuneResult
     from millrace.index import OrderedIndex
     from millrace.registry import device, devices
     from millrace.state.join_state import StateDelta
@@ -38,6 +39,7 @@ _LAZY = {
     "DeviceInfo": "millrace.host.device.contract",
     "OrderedIndex": "millrace.index",
     "StateDelta": "millrace.state.join_state",
+    "TuneResult": "millrace.host.planner.tune",
     "WindowJoin": "millrace.window_join",
     "device": "millrace.registry",
     "devices": "millrace.registry",
@@ -57,6 +59,7 @@ __all__ = [
     "SchemaError",
     "StateDelta",
     "StateError",
+    "TuneResult",
     "WindowJoin",
     "__version__",
     "device",

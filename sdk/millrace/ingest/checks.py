@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
+
+import numpy as np
 
 from millrace.host.base.errors import ArgumentError
 
@@ -24,3 +27,11 @@ def integer_at_least(name: str, given: Any, minimum: int) -> int:
     if number is None or number < minimum:
         raise ArgumentError(f"{name}={given!r}: must be a whole number of at least {minimum}")
     return number
+
+
+def positive_number(name: str, given: Any) -> float:
+    """Check that `given` is a finite number above 0."""
+    number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
+    if not number or not 0 < given < math.inf:
+        raise ArgumentError(f"{name}={given!r}: must be a finite number above 0")
+    return float(given)

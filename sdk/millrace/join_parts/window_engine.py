@@ -6,19 +6,23 @@ failed call appended. `evict` drops the tuples that no later tuple can match.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 
-from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.base.errors import DeviceUnavailable, StateError
 from millrace.host.base.types import SIDES, Order, Side
 from millrace.host.data.sliding import LazySlidingArray, SlidingArray
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import NO_TUPLES, Tuples
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
-from millrace.host.expr.plan import Plan
-from millrace.host.join.matcher import Matcher
+from millrace.host.expr.plan import Plan, search_shape
+from millrace.host.join.matcher import STEP_ROWS, Matcher
 from millrace.host.join.pair_order import counts_in_order, pair_positions
+from millrace.host.planner.rule import RecentSteps
+from millrace.host.planner.tune import Arrival, HeldStream, TuneResult, candidates, measure
 from millrace.host.runtime.fork import ProcessMark
 from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arrival_order
 from millrace.ingest.arguments import WindowArguments
@@ -43,6 +47,10 @@ class WindowEngine:
         self._past_strategy = ""
         self._empty_table: tuple[pa.Schema, pa.Table] | None = None
         self._cached_bounds: tuple[TimeScale, WindowBounds] | None = None
+        self._tuned: str | None = None
+        self._recent = RecentSteps()
+        self._mixed = False
+        """Whether the latest call brought tuples of both sides."""
         self._open()
 
     def _open(self) -> None:
@@ -55,6 +63,7 @@ class WindowEngine:
             raise
         self.index, self.device, self._spare, self.team = opened.index, opened.device, opened.spare, opened.team
         self._opened_in = ProcessMark()
+        self.index = self._tuned or self.index
         self.matcher: Matcher | None = None
 
     def load(self, windows: dict[Side, Window], snapshot: Snapshot) -> None:
@@ -62,7 +71,7 @@ class WindowEngine:
         self.windows = windows
         self._past_counters = snapshot.counters
         self._past_fallback = snapshot.fell_back
-        self._past_strategy = snapshot.strategy
+        self._past_strategy = snapshot.strategy if self.index == "auto" else ""
         if snapshot.fell_back is not None and self._spare is not None:
             self.device, self._spare = self._spare, None
 
@@ -91,7 +100,7 @@ class WindowEngine:
         return now or self._past_fallback
 
     def strategy(self) -> str:
-        """Which structure `auto` chose last, and why; empty if the user named an index."""
+        """Which structure `auto` or which index `tune` chose last, and why; empty if the user named an index."""
         now = "" if self.matcher is None else self.matcher.reason()
         return now or self._past_strategy
 
@@ -173,6 +182,8 @@ class WindowEngine:
         if progress.plan is None:
             counts = np.zeros(len(taken.order), np.int64)
             return (out.counts_table(taken, counts) if counting else schema.empty_table()), 0
+        self._recent.add_batch(min(len(taken.order), STEP_ROWS))
+        self._mixed = taken.only is None
         bounds = self._bounds(progress)
         new = bounds.new_tuples(self.windows, taken)
         keep = bounds.oldest_needed_after(self.windows, taken)
@@ -204,8 +215,57 @@ class WindowEngine:
             self._open()
         if self.matcher is None or self.matcher.plan is not plan:
             # The plan differs if a first push failed after planning and the next one has other columns.
-            window = self._args.window
-            rows: dict[Side, int] = {"r": window.r.length, "s": window.s.length} if window.counts else {}
-            self.matcher = Matcher(plan, self.index, self.device, self._spare, self.team, rows)
+            self.matcher = self._new_matcher(plan, self.index, self.device, self._spare)
             self.matcher.start_counters(self._past_counters)
         return self.matcher
+
+    def _new_matcher(self, plan: Plan, index: str, device: Device, spare: Device | None) -> Matcher:
+        window = self._args.window
+        rows: dict[Side, int] = {"r": window.r.length, "s": window.s.length} if window.counts else {}
+        return Matcher(plan, index, device, spare, self.team, rows)
+
+    # --- tuning ---
+
+    def tune(self, progress: Progress, seconds: float) -> TuneResult:
+        """Measure every index that can run this join on its device, and go on with the fastest."""
+        self._check_tunable(progress)
+        assert progress.plan is not None
+        matcher = self._matcher_for(progress.plan)
+        device, spare = matcher.device, None if matcher.fell_back else self._spare
+        counters = matcher.counters()
+        rows = max(len(window) for window in self.windows.values())
+        names = candidates(search_shape(self._args.condition), device, self.index, rows)
+        stream = self._held_stream(progress)
+        new_matcher = partial(self._new_matcher, progress.plan, device=device, spare=None)
+        try:
+            result = measure(stream, names, new_matcher, self._args.output == "count", seconds)
+            chosen = self._new_matcher(progress.plan, result.index, device, spare)
+            chosen.build_index(self.windows)
+        except BaseException:
+            matcher.start_counters(counters)
+            raise
+        chosen.start_counters(counters)
+        self._save_stats()
+        matcher.discard_index()
+        self.matcher, self.index, self._tuned, self._past_strategy = chosen, result.index, result.index, result.reason
+        return result
+
+    def _held_stream(self, progress: Progress) -> HeldStream:
+        """What `tune` replays: the windows, and how tuples arrived lately."""
+        timed, batch = self._args.time is not None, max(1, round(self._recent.batch))
+        arrival: Arrival = "interleaved" if self._mixed else "alternating"
+        if self._args.self_join:
+            arrival, batch = "self-join", batch + batch % 2  # each tuple is taken twice
+        elif timed:
+            arrival = "by time"
+        return HeldStream(self.windows, self._bounds(progress), arrival, timed, batch)
+
+    def _check_tunable(self, progress: Progress) -> None:
+        empty = [side for side in SIDES if side not in self.windows or not len(self.windows[side])]
+        if empty or progress.plan is None:
+            raise StateError(
+                f"tune() measures with the rows that the windows hold, but the window of {' and of '.join(empty)} is "
+                f"empty: push rows first"
+            )
+        if not self._recent.steps:
+            raise StateError("tune() replays batches of the recent size, but none was pushed yet: push a batch first")

@@ -11,8 +11,7 @@ import pytest
 import millrace as mr
 from millrace.host.join.contract import Matches
 from millrace.host.planner import auto, calibration
-from millrace.host.planner.auto import RecentSteps
-from millrace.host.planner.rule import Rule
+from millrace.host.planner.rule import RecentSteps, Rule
 
 
 def counted(*counts: int, positions: bool = False) -> Matches:

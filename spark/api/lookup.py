@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import millrace as mr
 from millrace.errors import ArgumentError
 from millrace.spark.cluster.files import SharedFile, new_path, shared_file
 from millrace.spark.cluster.metrics import Metrics, watched
+from millrace.spark.cluster.open_cache import OpenCache
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.task import DeviceRequest, TaskDevice, device_lock, task_device
 from millrace.spark.cluster.workers import deliver, describe_remote
@@ -33,7 +33,9 @@ from millrace.spark.plan import columns as cl
 Index = mr.OrderedIndex | str | os.PathLike[str]
 MAX_OPEN = 16
 """Indexes that a worker keeps open at once."""
-_opened: dict[tuple[int, SharedFile, str, str | None], mr.OrderedIndex] = {}
+_indexes: OpenCache[tuple[SharedFile, str, str | None], mr.OrderedIndex] = OpenCache(MAX_OPEN)
+_on_driver: OpenCache[SharedFile, mr.OrderedIndex] = OpenCache(MAX_OPEN)
+"""Indexes by path that the driver opened for their types, so that their checksums are read only once."""
 
 
 @dataclass(frozen=True)
@@ -129,20 +131,15 @@ def _prepare_path(frame: DataFrame, path: Path, key_type: pa.DataType, key: str)
     """An index by its path: opened on the driver or, if only workers see it, described by a worker."""
     if path.exists():
         file = shared_file(path)
-        values = _check_key(_open_on_driver(file), key_type, key)
+        with _on_driver.use(file, lambda: mr.OrderedIndex.open(file.path, device="cpu")) as opened:
+            values = _check_key(opened, key_type, key)
         deliver(frame.sparkSession, file)
         return file, values
     found = describe_remote(frame.sparkSession, str(path))
     kinds = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(found["schema"])))
     keys, values = (pa.nulls(0, kinds.field(name).type) for name in ("key", "value"))
-    same_types = mr.OrderedIndex(keys, values, device="cpu")  # so the same rules apply
-    return SharedFile(str(path), found["size"], found["head"]), _check_key(same_types, key_type, key)
-
-
-@lru_cache(maxsize=MAX_OPEN)
-def _open_on_driver(file: SharedFile) -> mr.OrderedIndex:
-    """The index of a file, cached so that its checksums are read only once."""
-    return mr.OrderedIndex.open(file.path, device="cpu")
+    with closing(mr.OrderedIndex(keys, values, device="cpu")) as same_types:  # so the same rules apply
+        return SharedFile(str(path), found["size"], found["head"]), _check_key(same_types, key_type, key)
 
 
 def _check_key(index: mr.OrderedIndex, key_type: pa.DataType, key: str) -> pa.DataType:
@@ -172,22 +169,16 @@ def find(file: SharedFile, device_request: DeviceRequest, keys: pa.Array) -> pa.
     """Look up keys in this process's index; an index on a card is closed before the card is unlocked."""
     device = task_device(device_request)
     if not device.card:
-        return _index(file, device, device_request.fallback).lookup(keys)
+        with use_index(file, device, device_request.fallback) as index:
+            return index.lookup(keys)
     with device_lock(device), closing(_open(file, device, device_request.fallback)) as index:
         return index.lookup(keys)
 
 
 def _open(file: SharedFile, device: TaskDevice, fallback: str | None) -> mr.OrderedIndex:
-    return mr.OrderedIndex.open(file.locate(), device.name, device.threads, fallback)
+    return mr.OrderedIndex.open(file.locate(), device=device.name, threads=device.threads, fallback=fallback)
 
 
-def _index(file: SharedFile, device: TaskDevice, fallback: str | None) -> mr.OrderedIndex:
+def use_index(file: SharedFile, device: TaskDevice, fallback: str | None) -> AbstractContextManager[mr.OrderedIndex]:
     """The index, opened in this process after the fork; the last `MAX_OPEN` used stay open for later tasks."""
-    key = (os.getpid(), file, device.name, fallback)
-    index = _opened.pop(key, None)
-    if index is None:
-        index = _open(file, device, fallback)
-    _opened[key] = index
-    while len(_opened) > MAX_OPEN:
-        del _opened[next(iter(_opened))]
-    return index
+    return _indexes.use((file, device.name, fallback), lambda: _open(file, device, fallback))

@@ -8,8 +8,8 @@ probe lives only as long as one bulk (`probe_task.py`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import chain
 
 import numpy as np
@@ -18,14 +18,15 @@ import pyarrow.compute as pc
 
 from millrace.join_parts.table_probe import TableProbe
 from millrace.spark.cluster.files import SharedFile, map_table
-from millrace.spark.cluster.task import TaskDevice, task_device
+from millrace.spark.cluster.open_cache import OpenCache
+from millrace.spark.cluster.task import task_device
 from millrace.spark.exec.join_rows import JoinJob, merge_batches, open_probe
 from millrace.spark.exec.probe_task import ProbeTask, bulk_rows
 
 MAX_PROBES = 4
 """Probes of held tables that a worker keeps."""
 Batches = Iterable[pa.RecordBatch]
-_kept: dict[tuple[int, SharedFile, JoinJob, str], TableProbe] = {}
+_probes: OpenCache[tuple[SharedFile, JoinJob, str], TableProbe] = OpenCache(MAX_PROBES)
 
 
 def sorted_by_key(table: pa.Table, key: str | None) -> pa.Table:
@@ -47,23 +48,19 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
         first = next(bulks, None)
         if first is None:
             return
-        schema = first.schema
-        task = ProbeTask(job, side, map_table(file), device, lambda: _probe(job, file, side, device, schema))
-        for bulk in chain([first], bulks):
-            yield from task.rows(bulk)
-        if job.report:
-            yield task.report(schema)
+        schema, held = first.schema, map_table(file)
+
+        def new_probe() -> TableProbe:
+            return open_probe(job, held, schema, side, device)
+
+        def probe() -> TableProbe:
+            return new_probe() if device.card else used.enter_context(_probes.use((file, job, device.name), new_probe))
+
+        with ExitStack() as used:  # a probe that is not on a card stays open for later tasks
+            task = ProbeTask(job, side, held, device, probe)
+            for bulk in chain([first], bulks):
+                yield from task.rows(bulk)
+            if job.report:
+                yield task.report(schema)
 
     return join_batches
-
-
-def _probe(job: JoinJob, file: SharedFile, side: str, device: TaskDevice, probing: pa.Schema) -> TableProbe:
-    """A probe of a file's table. This process keeps it for later tasks, unless it is on a card."""
-    if device.card:
-        return open_probe(job, map_table(file), probing, side, device)
-    key = (os.getpid(), file, job, device.name)
-    if key not in _kept:
-        _kept[key] = open_probe(job, map_table(file), probing, side, device)
-    while len(_kept) > MAX_PROBES:
-        _kept.pop(next(iter(_kept))).close()
-    return _kept[key]

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace import spark as ms
-from millrace.spark.api.lookup import _index
+from millrace.spark.api import lookup
 from millrace.spark.cluster.files import shared_file
 from millrace.spark.cluster.task import TaskDevice
 from tests.spark.sessions import GROUP
@@ -91,9 +91,33 @@ def test_a_worker_keeps_an_index_for_each_fallback(tmp_path: Path) -> None:
     path = tmp_path / "one.index"
     mr.OrderedIndex(pa.array([1, 2])).save(path)
     device = TaskDevice("cpu", False, 1, 1)
-    strict, lenient = (_index(shared_file(path), device, fallback) for fallback in (None, "cpu"))
-    assert strict is not lenient
-    assert strict is _index(shared_file(path), device, None)
+    file = shared_file(path)
+    with lookup.use_index(file, device, None) as strict, lookup.use_index(file, device, "cpu") as lenient:
+        assert strict is not lenient
+        with lookup.use_index(file, device, None) as again:
+            assert strict is again
+
+
+def test_a_worker_closes_the_indexes_that_it_evicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "one.index"
+    mr.OrderedIndex(pa.array([1, 2]), pa.array([3, 4])).save(path)
+    file, closed = shared_file(path), list[mr.OrderedIndex]()
+    monkeypatch.setattr(mr.OrderedIndex, "close", lambda index: closed.append(index))
+    devices = [
+        TaskDevice("cpu", False, 1, 1),
+        *(TaskDevice(f"opencl:{i}", False, 1, 1) for i in range(lookup.MAX_OPEN)),
+    ]
+    monkeypatch.setattr(lookup, "_open", lambda *_: mr.OrderedIndex.open(path, device="cpu"))
+    lookup._indexes.close()
+    closed.clear()
+    with lookup.use_index(file, devices[0], None) as oldest:
+        for device in devices[1:]:
+            with lookup.use_index(file, device, None):
+                assert not closed, "the index in use is evicted, but not closed yet"
+        assert oldest.lookup([1]).to_pylist() == [3]
+    assert closed == [oldest]
+    lookup._indexes.close()
+    assert len(closed) == len(devices)
 
 
 def test_values_of_any_type_and_row_numbers(spark: SparkSession) -> None:

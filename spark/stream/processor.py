@@ -6,6 +6,7 @@ remove dead runs when no rows arrive. A shard outputs rows of its own: its pairs
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from millrace.spark.cluster.task import task_device
 from millrace.spark.stream.gc_freeze import freeze_loaded_objects
 from millrace.spark.stream.packed_batches import unpack_input
-from millrace.spark.stream.pair_files import PairOutput
+from millrace.spark.stream.pair_files import PairOutput, Writer, remove_leftovers
 from millrace.spark.stream.plan import StreamPlan
 from millrace.spark.stream.state import StoredRun
 from millrace.spark.stream.task import COUNTS, ShardBatch, ShardInput
@@ -84,13 +85,16 @@ class JoinProcessor(StatefulProcessor):
     """The join of one task's shards."""
 
     def __init__(self, plan: StreamPlan) -> None:
-        """Created on the driver."""
+        """Created on the driver, once for each call of `ms.window_join`."""
         self._plan = plan
+        self._operator = uuid.uuid4().hex
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called on an executor before each micro-batch, and once on the driver, for the state's types."""
         freeze_loaded_objects()
         self._store = StateStore(handle)
+        self._writer = Writer.of_task(self._operator)
+        remove_leftovers(self._writer)
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
@@ -98,7 +102,7 @@ class JoinProcessor(StatefulProcessor):
         """Join a shard's packed batches of a micro-batch."""
         batch = self._shard_batch(timerValues)
         inputs = [one for frame in rows for one in _inputs(frame)]
-        output = PairOutput()
+        output = PairOutput(self._writer)
         for table in batch.join(inputs):
             yield _output_row(output.add(table))
         yield _output_row(batch.counts())

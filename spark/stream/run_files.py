@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millrace.spark.stream.pair_files import SPILL_DIRS
+from millrace.spark.stream.pair_files import spill_folder
 
 MAX_BYTES = 1 << 30
 """Approximate maximum bytes of all files of an executor; the oldest are removed."""
@@ -87,5 +87,5 @@ def _remove_oldest(folder: Path) -> None:
 
 def _folder(shard: str) -> Path | None:
     """The folder of a shard's files; None outside of a Spark task."""
-    given = os.environ.get(SPILL_DIRS, "").split(",")[0]
-    return Path(given, _FOLDER, shard) if given else None
+    folder = spill_folder()
+    return None if folder is None else folder / _FOLDER / shard

@@ -6,6 +6,7 @@ import datetime as dt
 import socket
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,43 @@ def test_a_checkpoint_of_other_arguments_is_refused(spark: SparkSession, tmp_pat
     assert sc.found(tmp_path) == before
     sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
     sc.same(sc.found(tmp_path), streams.wanted())
+
+
+def test_files_of_a_task_that_died_between_the_steps_are_removed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os as _os
+        import signal as _signal
+
+        for batch in batches:  # the stateful operator has written its files
+            _os.kill(_os.getpid(), _signal.SIGKILL)
+            yield batch
+
+    def left() -> set[Path]:
+        return set(spill.glob("millrace-pairs*")) - of_other_tests
+
+    spill = Path(spark.range(1).mapInArrow(spill_folder, "path string").collect()[0].path)
+    of_other_tests = set(spill.glob("millrace-pairs*"))
+    streams = sc.draw(10, batches=2, rows=60)
+    sc.write(streams, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("millrace.spark.api.window_join.unpack", die)
+        with pytest.raises(StreamingQueryException):
+            sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
+    assert left()
+    sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
+    sc.same(sc.found(tmp_path), streams.wanted())
+    assert not left()
+
+
+def spill_folder(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The folder that Spark gave the executor for spills."""
+    import os as _os
+
+    for _ in batches:
+        pass
+    yield pa.record_batch([pa.array([_os.environ["SPARK_LOCAL_DIRS"].split(",")[0]])], names=["path"])
 
 
 def test_lookups_before_and_after_and_another_device(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ check are not read. The kernels are in `match_collector_kernel.py` and `short_ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -37,7 +37,13 @@ def count_partners(
 ) -> Matches:
     """The number of partners of each of `n` tuples."""
     if len(probes.low) <= SMALL_BATCH:
-        return Matches(_counts(_few_partners(n, probes, match_ranges, visible)), None)
+        checked = _few_partners(n, probes, [one for one in match_ranges if one.check], visible)
+        counts = _counts(checked)
+        for one in match_ranges:
+            if not one.check:  # its ids are not read: a structure that only counts may have none
+                for t, start, end in _ranges_of(one, probes):
+                    counts[t] += end - start
+        return Matches(counts, None)
     slots = n * probes.ranges
     counts = np.empty(slots, np.int64) if len(probes) == slots else np.zeros(slots, np.int64)
     collector = _Collector(n, probes, match_ranges, visible, team, counts)
@@ -74,11 +80,9 @@ def _few_partners(
 ) -> list[Positions]:
     """The partners of each tuple of a small batch, ascending."""
     parts: list[list[Positions]] = [[_NO_POSITIONS] for _ in range(n)]
-    tuples = probes.probe_tuple.tolist()
     for one in match_ranges:
         ids, first = one.ids(), np.int64(one.first)
-        # Arrays of starts and ends may be longer than the probes.
-        for t, start, end in zip(tuples, *_bounds_of(one, probes), strict=False):
+        for t, start, end in _ranges_of(one, probes):
             if start < end:
                 found = ids[start:end] + first
                 if one.check:
@@ -91,12 +95,15 @@ def _few_partners(
     return partners
 
 
-def _bounds_of(one: MatchRanges, probes: RangeProbes) -> tuple[list[int], list[int]]:
-    """The starts and ends of one `MatchRanges`; searched in its run if the prober left that to the collector."""
-    if one.run is None:
-        return one.starts.tolist(), one.ends.tolist()
-    words = one.run.words[: one.run.size]
-    return words.searchsorted(probes.low).tolist(), words.searchsorted(probes.high, "right").tolist()
+def _ranges_of(one: MatchRanges, probes: RangeProbes) -> Iterator[tuple[int, int, int]]:
+    """The probing tuple, start and end of each range; searched in the run if the prober left that to the collector."""
+    starts: Array = one.starts
+    ends: Array = one.ends
+    if one.run is not None:
+        words = one.run.words[: one.run.size]
+        starts, ends = words.searchsorted(probes.low), words.searchsorted(probes.high, "right")
+    # Arrays of starts and ends may be longer than the probes.
+    return zip(probes.probe_tuple.tolist(), starts.tolist(), ends.tolist(), strict=False)
 
 
 def _counts(found: list[Positions]) -> Positions:

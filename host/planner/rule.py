@@ -33,7 +33,7 @@ class RecentSteps:
     def add_batch(self, tuples: int) -> None:
         """A step of so many tuples begins."""
         self.steps += 1
-        self.batch *= (tuples / self.batch) ** max(WEIGHT, 1 / self.steps)
+        self.batch *= (tuples / self.batch) ** (WEIGHT if self.steps * WEIGHT > 1 else 1 / self.steps)
 
     def add_partners(self, matches: Matches) -> None:
         """A step found these partners. If only counts were wanted, the first of them are a sample of all."""

@@ -79,7 +79,8 @@ class Case:
     that adaptive code reaches a steady state. A slice is a multiple of `round` steps, for steps that alternate.
     `slice_share` shortens the usual slice, for benches with many cases. A repeat may be cut into `turns` slices per
     contender, so that contenders with similar speeds are measured under the same conditions. Our indexes in `rivals`
-    are peers of our other indexes.
+    are peers of our other indexes. With a `step_unit` the result also has percentiles over single steps: in
+    microseconds (`us`), or in what a runner reports as microseconds.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Case:
     slice_share: float = 1.0
     turns: int = 1
     rivals: frozenset[str] = frozenset()
+    step_unit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,14 @@ class Measured:
 
     contender: Contender
     speeds: tuple[float, ...]
+    steps: tuple[float, ...] = ()
+    """Seconds of each timed step."""
+
+    @property
+    def percentiles(self) -> dict[str, float]:
+        """Percentiles over the timed steps, in microseconds."""
+        values = 1e6 * np.percentile(self.steps, [50, 90, 99, 100])
+        return dict(zip(("p50", "p90", "p99", "max"), map(float, values), strict=True))
 
     @property
     def value(self) -> float:
@@ -152,12 +162,12 @@ def measure(case: Case, effort: Effort, progress: Progress) -> Result:
         missing |= _check(case, runners, progress)
         _warm(case, runners, effort, progress)
         with _quick_collection():
-            speeds = _race(case, runners, effort, progress)
+            speeds, steps = _race(case, runners, effort, progress)
     finally:
         for runner in runners.values():
             runner.close()
     present = [c for c in case.contenders if c.name in runners]
-    return Result(case, tuple(Measured(c, tuple(speeds[c.name])) for c in present), missing)
+    return Result(case, tuple(Measured(c, tuple(speeds[c.name]), tuple(steps[c.name])) for c in present), missing)
 
 
 def _check(case: Case, runners: dict[str, Runner], progress: Progress) -> dict[str, str]:
@@ -218,8 +228,12 @@ def _difference(expected: Answer, given: Answer) -> str | None:
     return None
 
 
-def _race(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: Progress) -> dict[str, list[float]]:
+def _race(
+    case: Case, runners: Mapping[str, Runner], effort: Effort, progress: Progress
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Each contender's speeds, one per slice, and the seconds of its steps."""
     speeds: dict[str, list[float]] = {name: [] for name in runners}
+    steps: dict[str, list[float]] = {name: [] for name in runners}
     spent = dict.fromkeys(runners, 0.0)
     repeats = effort.repeats * case.turns
     for repeat in range(repeats):
@@ -227,23 +241,28 @@ def _race(case: Case, runners: Mapping[str, Runner], effort: Effort, progress: P
             share = (repeat + number / len(runners)) / repeats
             progress(f"{case.name}: repeat {repeat + 1} of {repeats}, {name}", share)
             if spent[name] < effort.max_seconds:
-                amount, seconds = _slice(runner, effort.slice_seconds * case.slice_share, case.round)
+                amount, taken = _slice(runner, effort.slice_seconds * case.slice_share, case.round)
                 runner.pause()
+                seconds = sum(taken)
                 spent[name] += seconds
                 speeds[name].append(amount / seconds)
-    return speeds
+                if case.step_unit is not None:
+                    steps[name] += taken
+    return speeds, steps
 
 
-def _slice(runner: Runner, min_seconds: float, steps_in_round: int) -> tuple[float, float]:
-    """Complete rounds until the time is used up, timed by the runner itself."""
+def _slice(runner: Runner, min_seconds: float, steps_in_round: int) -> tuple[float, list[float]]:
+    """Complete rounds until the time is used up, timed by the runner itself; returns the seconds of each step."""
     amount = seconds = 0.0
+    taken: list[float] = []
     with _no_collection():
         while seconds < min_seconds:
             for _ in range(steps_in_round):
                 done, took = runner.step()
                 amount += done
-                seconds += max(took, 1e-9)
-    return amount, seconds
+                taken.append(max(took, 1e-9))
+                seconds += taken[-1]
+    return amount, taken
 
 
 @contextmanager

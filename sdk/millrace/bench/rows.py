@@ -36,6 +36,7 @@ def result_rows(bench: str, result: Result, about: Mapping[str, Any]) -> Iterato
             "unit": result.case.unit,
             "spread": mine.spread,
             "repeats": len(mine.speeds),
+            **_per_step("", mine, result),
         }
         for peer in list(_peer_parts(mine, result)) or [_NO_PEER]:
             yield {**alone, **peer, **result.case.facts, "missing": dict(result.missing), **about}
@@ -52,7 +53,14 @@ def _peer_parts(mine: Measured, result: Result) -> Iterator[Row]:
             "ratio": mine.value / peer.value,
             "peer_spread": peer.spread,
             "peer_repeats": len(peer.speeds),
+            **_per_step("peer_", peer, result),
         }
+
+
+def _per_step(prefix: str, one: Measured, result: Result) -> Row:
+    """The percentiles over single steps, if the case wants them."""
+    unit = result.case.step_unit
+    return {} if unit is None else {f"{prefix}per_step": {**one.percentiles, "unit": unit}}
 
 
 def _peers(mine: Measured, result: Result) -> Iterator[tuple[str, Measured]]:

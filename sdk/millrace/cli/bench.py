@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -101,7 +102,23 @@ def _print(rows: list[Row]) -> None:
     headings = ("case", "index", "device", "ours", "quartiles", "peer", "theirs", "their quartiles", "ratio")
     print_table(headings, lines, _NUMBERS)
     if rows:
-        typer.echo(f"speeds in {rows[0]['unit']}, medians; ratio = ours / theirs, higher is better")
+        units = ", ".join(dict.fromkeys(row["unit"] for row in rows))
+        typer.echo(f"speeds in {units}, medians; ratio = ours / theirs, higher is better")
+    _print_steps(rows)
+
+
+def _print_steps(rows: list[Row]) -> None:
+    """Print percentiles over single steps, of ours and of their peers, for the cases that have them."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        for name, steps in ((row["contender"], row.get("per_step")), (row["peer"], row.get("peer_per_step"))):
+            if steps is not None and name != BEST_FIXED:
+                found.setdefault((row["case"], name), steps)
+    if found:
+        names = ("p50", "p90", "p99", "max")
+        lines = [(*key, *(f"{steps[name]:,.1f}" for name in names), steps["unit"]) for key, steps in found.items()]
+        typer.echo("")
+        print_table(("case", "contender", *names, "unit"), lines, frozenset(names))
 
 
 def _print_targets(rows: list[Row]) -> None:

@@ -315,7 +315,7 @@ def test_targets_are_checked_against_the_worst_row() -> None:
         row("window_join", "batches-2^20-seqs", "bisort", "numpy", 1.0, device="opencl"),
         row("window_join", "batches-2^20-seqs", "bisort", "numpy-sorted", 2.0),
         row("window_join", "grid-a", "auto", "best fixed index", 0.95),
-        row("window_join", "grid-b", "auto", "best fixed index", 0.85),
+        row("window_join", "grid-b", "auto", "best fixed index", 0.84),
         row("window_join", "small-2^16-batch1-sel2", "wib", "btree on cpu", 0.6),
         row("window_join", "small-2^16-batch1-sel2", "btree", None, None),
         row("join", "band-1M-pairs", "bisort", "duckdb-buckets", 4.0),
@@ -324,7 +324,7 @@ def test_targets_are_checked_against_the_worst_row() -> None:
     found = {(v.target.text, v.worst["ratio"], v.met) for v in judged(given)}
     assert found == {
         ("bisort 20x NumPy at 2^20", 21.0, True),
-        ("auto 0.9 of the best choice", 0.85, False),
+        ("auto 0.85 of the best choice", 0.84, False),
         ("wib within 2x of btree, batch 1", 0.6, True),
         ("mr.join 5x the best peer, 1M", 4.0, False),
     }
@@ -344,7 +344,14 @@ def test_every_target_matches_cases_of_a_full_run() -> None:
 def _pairs() -> Iterator[tuple[str, str, str]]:
     yield "bisort", "bound", "rtl:w4,n2,m4,ideal"
     yield "bisort", "bar", "hls:w4"
-    peers = ["best fixed index", "btree on cpu", "random-reads", "bisort at 2^16", "bisort at selectivity 1"]
+    peers = [
+        "best fixed index",
+        "500 calls",
+        "btree on cpu",
+        "random-reads",
+        "bisort at 2^16",
+        "bisort at selectivity 1",
+    ]
     for index in LARGEST_WINDOW:
         for peer in [*peers, *window_join.BATCH_PEERS, *join.PEERS]:
             yield index, peer, "cpu"

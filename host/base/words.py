@@ -30,6 +30,7 @@ class KeyType:
     """The type of a key column: how its values are stored (`dtype`) and what they mean.
 
     `ns` is the length of a tick in nanoseconds (1 if it is not a time); a `zoned` timestamp is an instant in UTC.
+    `family` names what a code stands for (`codes.py`): only values of one family compare. Other types have none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class KeyType:
     dtype: np.dtype[Any]
     ns: int = 1
     zoned: bool = False
+    family: str = ""
 
     @property
     def word(self) -> np.dtype[Any]:

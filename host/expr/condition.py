@@ -54,6 +54,22 @@ class Duration:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """`'text'`, `X'0aff'`, `TRUE` or `FALSE`: an operand of `=` or `<>`, never a part of an expression."""
+
+    value: str | bytes | bool
+    span: Span
+
+
+@dataclass(frozen=True)
+class Code:
+    """A literal as the code of its value (`base/codes.py`); `bind` makes it once the column's type is known."""
+
+    value: int
+    span: Span
+
+
+@dataclass(frozen=True)
 class Negate:
     """`-x`."""
 
@@ -79,7 +95,7 @@ class Arithmetic:
     span: Span
 
 
-Expression = Column | Number | Instant | Duration | Negate | Absolute | Arithmetic
+Expression = Column | Number | Instant | Duration | Constant | Code | Negate | Absolute | Arithmetic
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Columns are native arrays (`native` in `base/words.py`) without nulls and NaN; times become exact nanoseconds. The
 kinds of expressions (number, instant, duration) are checked here too, once the schemas are known: a type error is a
-`PredicateError` that points at its position in the text.
+`PredicateError` that points at its position in the text. Codes are compared as the integers that they are;
+`code_terms.py` checks their terms, and replaces text and other constants by codes before anything is evaluated.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from millrace.host.expr import exact
 from millrace.host.expr.condition import (
     Absolute,
     Arithmetic,
+    Code,
     Column,
     Comparison,
+    Constant,
     Duration,
     Expression,
     Instant,
@@ -29,7 +32,7 @@ from millrace.host.expr.condition import (
 )
 from millrace.host.expr.exact import Double, Exact, Value
 
-Kind = Literal["exact", "double", "naive instant", "zoned instant", "duration"]
+Kind = Literal["exact", "double", "naive instant", "zoned instant", "duration", "code"]
 Types = Mapping[tuple[Side, str], KeyType]
 Columns = Mapping[tuple[Side, str], Array]
 _KIND_NAMES = {"exact": "an exact number", "double": "a floating-point number", "duration": "an interval"}
@@ -44,10 +47,13 @@ def evaluate(node: Expression, columns: Columns, types: Types) -> Value:
         return Exact.constant(node.value, literal=node.decimal)
     if isinstance(node, Instant | Duration):
         return Exact.constant(node.ns)
+    if isinstance(node, Code):
+        return Exact.constant(node.value)
     if isinstance(node, Negate):
         return exact.negate(evaluate(node.operand, columns, types))
     if isinstance(node, Absolute):
         return exact.absolute(evaluate(node.operand, columns, types))
+    assert isinstance(node, Arithmetic)
     operation = {"+": exact.add, "-": exact.subtract, "*": exact.multiply}[node.op]
     return operation(evaluate(node.left, columns, types), evaluate(node.right, columns, types))
 
@@ -73,7 +79,7 @@ def check(term: Comparison, types: Types, text: str) -> None:
         hint = ""
         if left in _INSTANTS and right in _INSTANTS:
             hint = ": both must have a time zone, or neither"
-        raise PredicateError(f"{_name(left)} cannot be compared with {_name(right)}{hint}", text, *term.span)
+        raise PredicateError(f"{kind_name(left)} cannot be compared with {kind_name(right)}{hint}", text, *term.span)
 
 
 def kind_of(node: Expression, types: Types, text: str) -> Kind:
@@ -82,6 +88,8 @@ def kind_of(node: Expression, types: Types, text: str) -> Kind:
         kind = types[node.side, node.name]
         if kind.domain == "time":
             return "zoned instant" if kind.zoned else "naive instant"
+        if kind.domain == "code":
+            return "code"
         return "double" if kind.domain == "float" else "exact"
     if isinstance(node, Number):
         return "exact"
@@ -89,11 +97,13 @@ def kind_of(node: Expression, types: Types, text: str) -> Kind:
         return "zoned instant" if node.zoned else "naive instant"
     if isinstance(node, Duration):
         return "duration"
+    if isinstance(node, Constant | Code):
+        return "code"
     if isinstance(node, Negate | Absolute):
         inner = kind_of(node.operand, types, text)
         if inner in _INSTANTS:
             word = "negated" if isinstance(node, Negate) else "given to abs()"
-            raise PredicateError(f"{_name(inner)} cannot be {word}", text, *node.span)
+            raise PredicateError(f"{kind_name(inner)} cannot be {word}", text, *node.span)
         return inner
     return _arithmetic_kind(node, types, text)
 
@@ -110,14 +120,15 @@ def _arithmetic_kind(node: Arithmetic, types: Types, text: str) -> Kind:
     if node.op == "-" and left == right and left in _INSTANTS:
         return "duration"
     raise PredicateError(
-        f"{_name(left)} {node.op} {_name(right)} has no meaning; allowed with times are timestamp ± INTERVAL, "
+        f"{kind_name(left)} {node.op} {kind_name(right)} has no meaning; allowed with times are timestamp ± INTERVAL, "
         f"timestamp - timestamp (both with a time zone or neither) and INTERVAL ± INTERVAL",
         text,
         *node.span,
     )
 
 
-def _name(kind: Kind) -> str:
+def kind_name(kind: Kind) -> str:
+    """Return what an error calls an expression of this kind."""
     if kind in _INSTANTS:
         return "a timestamp with a time zone" if kind == "zoned instant" else "a timestamp without a time zone"
     return _KIND_NAMES[kind]

@@ -17,18 +17,22 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import PredicateError, SchemaError
 from millrace.host.base.types import SIDES, Array, Mask, Side, other
-from millrace.host.base.words import KeyType, from_words, key_type
+from millrace.host.base.words import KeyType, from_words
 from millrace.host.expr import evaluate as ev
 from millrace.host.expr.bounds import SolvedComparison, ends, solve
+from millrace.host.expr.code_terms import check_term, term_type, with_codes
 from millrace.host.expr.condition import (
     Absolute,
     Arithmetic,
+    Code,
     Column,
     CompareOp,
     Comparison,
     Condition,
+    Constant,
     Expression,
     Negate,
     Number,
@@ -197,7 +201,8 @@ class Plan:
         if not own or not searched:
             return None
         key, search = own[0].key, searched[0]
-        alike = key.kind == search.key.kind and key.kind.domain != "float"
+        codes = key.kind.domain == search.key.kind.domain == "code"
+        alike = codes or (key.kind == search.key.kind and key.kind.domain != "float")
         if len(search.ranges) > 1 or not alike or not isinstance(key.expression, Column):
             return None
         return search.shifts(key.expression, self.types)
@@ -213,15 +218,18 @@ class Plan:
         return found
 
 
-def bind(condition: Condition, schemas: dict[Side, pa.Schema]) -> Plan:
-    """Find the columns, check their types, and plan what an index can search."""
+def bind(condition: Condition, schemas: dict[Side, pa.Schema], codes: CodeTable | None = None) -> Plan:
+    """Find the columns, check their types, and plan what an index can search.
+
+    `codes` is the table with which the columns are read; literals get their codes from it.
+    """
     types: dict[tuple[Side, str], KeyType] = {}
     for side in SIDES:
         for name in condition.columns(side):
             types[side, name] = column_type(side, name, schemas[side])
     for term in condition.comparisons():
-        ev.check(term, types, condition.text)
-    return _plan(condition, types)
+        check_term(term, types, condition.text)
+    return _plan(with_codes(condition, types, CodeTable() if codes is None else codes), types)
 
 
 def column_type(side: Side, name: str, schema: pa.Schema) -> KeyType:
@@ -229,7 +237,7 @@ def column_type(side: Side, name: str, schema: pa.Schema) -> KeyType:
     if name not in schema.names:
         known = ", ".join(f"{side}.{n}" for n in schema.names) or "none"
         raise SchemaError(f"the condition uses {side}.{name}, but {side} has no such column; its columns are {known}")
-    return key_type(f"{side}.{name}", schema.field(name).type)
+    return term_type(f"{side}.{name}", schema.field(name).type)
 
 
 def search_shape(condition: Condition) -> SearchShape:
@@ -351,7 +359,7 @@ def render(node: Expression) -> str:
     """Return an expression as text; equal expressions give equal texts, whatever their position."""
     if isinstance(node, Column):
         return f"{node.side}.{node.name}"
-    if isinstance(node, Number):
+    if isinstance(node, Number | Constant | Code):
         return str(node.value)
     if isinstance(node, Negate):
         return f"-({render(node.operand)})"

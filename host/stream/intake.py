@@ -1,7 +1,8 @@
 """Reads one side's input tables: finds the columns, checks their types, and converts rows to `Tuples`.
 
 An intake needs only the schema of its own side, so a side can be read before the schema of the other side is known.
-`bind` in `expr/plan.py` checks what depends on both sides (comparisons of r's columns with s's).
+`bind` in `expr/plan.py` checks what depends on both sides (comparisons of r's columns with s's). Text, binary, booleans
+and decimals become codes; both sides of a join share one table of them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import Array, Longs, Mask, Side
 from millrace.host.base.words import KeyType, key_type, mask_and, native, repeated, true_mask
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
 from millrace.host.expr import evaluate as ev
+from millrace.host.expr.code_terms import check_term, check_use, with_code
 from millrace.host.expr.condition import Comparison, Condition, columns_of, sides_of
 from millrace.host.expr.plan import column_type
 
@@ -37,7 +40,14 @@ class Intake:
     filters: tuple[Comparison, ...]
     keys: frozenset[str]
     time: tuple[str, KeyType] | None
+    codes: CodeTable
     as_s: Intake | None = None
+
+    @property
+    def code_columns(self) -> frozenset[str]:
+        """The columns that are read as codes, in a self-join those of both roles."""
+        own = frozenset(name for (_, name), kind in self.types.items() if kind.domain == "code")
+        return own if self.as_s is None else own | self.as_s.code_columns
 
     def read(self, table: pa.Table, seq: Longs, source: int | Array, scale: TimeScale) -> Reading:
         """Convert all rows to tuples, with masks of the rows that have no null key and no null time."""
@@ -58,7 +68,8 @@ class Intake:
         live = known_keys = true_mask(table.num_rows)
         for (_, name), kind in self.types.items():
             if name not in cells:
-                cells[name] = native(table.column(name), kind)
+                convert = self.codes.encode if kind.domain == "code" else native
+                cells[name] = convert(table.column(name), kind)
             valid = cells[name][1]
             live = mask_and(live, valid)
             if name in self.keys:
@@ -95,15 +106,22 @@ class Reading:
     known_time: Mask
 
 
-def make_intake(side: Side, condition: Condition, schema: pa.Schema, time: str | None) -> Intake:
-    """Find the columns that the condition and the time argument name, and check what concerns only this side."""
+def make_intake(side: Side, condition: Condition, schema: pa.Schema, time: str | None, codes: CodeTable) -> Intake:
+    """Find the columns that the condition and the time argument name, and check what concerns only this side.
+
+    `codes` is the join's table, the same for both sides and for `bind`.
+    """
     types = {(side, name): column_type(side, name, schema) for name in condition.columns(side)}
     single = len(condition.bands) == 1
+    for term in condition.comparisons():
+        check_use(term, types)
     filters = tuple(t for t in condition.comparisons() if single and sides_of(t) == {side})
     for term in filters:
-        ev.check(term, types, condition.text)
+        check_term(term, types, condition.text)
+    filters = tuple(with_code(term, types, codes) for term in filters)
     keys = {c.name for t in condition.comparisons() if len(sides_of(t)) == 2 for c in columns_of(t) if c.side == side}
-    return Intake(side, schema, types, filters, frozenset(keys), None if time is None else _time(side, time, schema))
+    timed = None if time is None else _time(side, time, schema)
+    return Intake(side, schema, types, filters, frozenset(keys), timed, codes)
 
 
 def _time(side: Side, name: str, schema: pa.Schema) -> tuple[str, KeyType]:

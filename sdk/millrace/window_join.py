@@ -272,7 +272,10 @@ class WindowJoin:
     def _commit(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None = None) -> pa.Table:
         """Match the taken tuples and adopt the new progress; on any error restore the previous state."""
         self._check_pending(progress)
-        self._engine.evict(self._progress, always=False)
+        codes = self._reader.codes
+        self._engine.evict(self._progress, always=codes.due)
+        if codes.due:
+            self._engine.sweep(codes, progress, fresh)
         marks = self._engine.marks()
         before = self._progress
         try:

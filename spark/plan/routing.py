@@ -73,6 +73,7 @@ def evaluate(node: routes.Expression, schema: ty.StructType) -> Number:
         inner = evaluate(node.operand, schema)
         changed = f"(-{inner.value})" if isinstance(node, routes.Negate) else f"abs({inner.value})"
         return Number(changed, inner.magnitude, inner.operations)
+    assert isinstance(node, routes.Arithmetic)  # a route has no text literals
     left, right = evaluate(node.left, schema), evaluate(node.right, schema)
     operations = left.operations + right.operations + 1
     grown = "*" if node.op == "*" else "+"

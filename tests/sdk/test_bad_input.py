@@ -213,26 +213,49 @@ def test_a_first_batch_with_the_wrong_columns_does_not_fix_the_schema() -> None:
     unharmed(COUNT, lambda j: j.push("r", pa.table({"y": [1]})), mr.SchemaError, "x")
 
 
-UNSUPPORTED: dict[str, pa.Array] = {
+UNORDERED: dict[str, pa.Array] = {
     "string": pa.array(["a", "b"]),
     "large_string": pa.array(["a", "b"], pa.large_string()),
     "binary": pa.array([b"a", b"b"]),
+    "fixed_size_binary": pa.array([b"a", b"b"], pa.binary(1)),
     "bool": pa.array([True, False]),
     "decimal128": pa.array([Decimal("1.5"), Decimal("2.5")]),
+    "string in a dictionary": pa.array(["a", "b"]).dictionary_encode(),
+}
+UNSUPPORTED: dict[str, pa.Array] = {
     "list": pa.array([[1], [2]]),
     "struct": pa.array([{"a": 1}, {"a": 2}]),
-    "string in a dictionary": pa.array(["a", "b"]).dictionary_encode(),
+    "map": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
     "duration": pa.array([1, 2], pa.duration("s")),
     "time64": pa.array([1, 2], pa.time64("us")),
     "null": pa.nulls(2),
 }
 
 
+@pytest.mark.parametrize("name", [*UNORDERED, *UNSUPPORTED])
+@pytest.mark.parametrize("side", ["r", "s"])
+@pytest.mark.parametrize("on", ["r.x < s.x", "r.x - s.x = 0", "abs(r.x) = s.x", "-r.x = -s.x", "r.x BETWEEN s.x AND 5"])
+def test_a_type_without_an_order_is_named_with_those_that_can(on: str, name: str, side: str) -> None:
+    bad = pa.table({"x": {**UNORDERED, **UNSUPPORTED}[name]})
+    if name in UNORDERED and (on, side) == ("abs(r.x) = s.x", "s"):
+        return  # this is a comparison of text with a number
+    parts = (f"{side}.x", name.split()[0], "int64", "float64", "timestamp", "cast")
+    j = mr.WindowJoin(on=on, window="5 rows")
+    with pytest.raises(mr.KeyTypeError) as caught:
+        j.push(side, bad)
+    check_message(caught.value, parts)
+    assert j.push(side, pa.table({"x": [1]})).num_rows == 0
+    tables = {"r": rows(0), "s": rows(0), side: bad}
+    with pytest.raises(mr.KeyTypeError) as caught:
+        mr.join(tables["r"], tables["s"], on=on)
+    check_message(caught.value, parts)
+
+
 @pytest.mark.parametrize("name", UNSUPPORTED)
 @pytest.mark.parametrize("side", ["r", "s"])
 def test_a_type_that_cannot_be_a_key_is_named_with_those_that_can(name: str, side: str) -> None:
     bad = pa.table({"x": UNSUPPORTED[name]})
-    parts = (f"{side}.x", name.split()[0], "int64", "float64", "timestamp", "cast")
+    parts = (f"{side}.x", name.split()[0], "int64", "float64", "timestamp", "strings", "decimals", "cast")
     j = mr.WindowJoin(on="r.x = s.x", window="5 rows")
     with pytest.raises(mr.KeyTypeError) as caught:
         j.push(side, bad)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import SIDES, Mask, Side
 from millrace.host.base.words import all_true, count_true
@@ -61,6 +62,8 @@ class BatchReader:
     args: WindowArguments
     ranks: tuple[tuple[Side, int], ...]
     """All (side, source), in the order in which rows of the same time are taken."""
+    codes: CodeTable = field(default_factory=CodeTable)
+    """The codes of both sides' text, binary, boolean and decimal values. A failed call may leave some unused."""
 
     def initial_progress(self) -> Progress:
         """The progress before the first batch."""
@@ -115,7 +118,7 @@ class BatchReader:
         intakes, scale = dict(progress.intakes), progress.scale
         for one in sides:
             time = None if self.args.time is None else self.args.time[one]
-            intakes[one] = make_intake(one, self.args.condition, schema, time)
+            intakes[one] = make_intake(one, self.args.condition, schema, time, self.codes)
             timed = intakes[one].time
             if timed is not None:
                 scale = scale.with_column(timed[1], f"{one}.{timed[0]}")
@@ -124,7 +127,7 @@ class BatchReader:
             intakes["r"] = replace(intakes["r"], as_s=intakes["s"])
         schemas = {s: i.schema for s, i in intakes.items()}
         pairs = out.pair_schema(schemas, self.args.output, self.args.several)
-        plan = bind(self.args.condition, schemas) if len(schemas) == 2 else None
+        plan = bind(self.args.condition, schemas, self.codes) if len(schemas) == 2 else None
         return replace(self.rescaled(progress, scale), intakes=intakes, plan=plan, pair_schema=pairs)
 
     def check_measures(self, is_time: bool, label: str) -> None:

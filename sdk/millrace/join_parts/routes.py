@@ -4,7 +4,7 @@
 columns. For each row of the other side it gives the ranges of that column that contain all its partners. The ends of
 these ranges are expressions over the other side's columns, derived by inverting the comparisons as the indexes do
 (`expr/bounds.py`), but without regard to rounding: code that evaluates them in floating point must widen the ranges a
-little. Limit: only comparisons that bound a plain column make a route.
+little. Limit: only comparisons that bound a plain column of numbers or times make a route.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from millrace.host.expr.condition import (
     columns_of,
     sides_of,
 )
+from millrace.host.expr.evaluate import Types
 from millrace.host.expr.plan import bind
 from millrace.ingest.arguments import parse_condition
 from millrace.ingest.tables import as_schema
@@ -106,7 +107,7 @@ def bound_condition(on: str, r: Any, s: Any) -> BoundCondition:
         {side: condition.columns(side) for side in SIDES},
         {side: _keys(condition, side) for side in SIDES},
         dict(plan.types),
-        {side: _routes(condition, side) for side in SIDES},
+        {side: _routes(condition, side, plan.types) for side in SIDES},
     )
 
 
@@ -116,24 +117,24 @@ def _keys(condition: Condition, side: Side) -> tuple[str, ...]:
     return tuple(dict.fromkeys(c.name for term in related for c in columns_of(term) if c.side == side))
 
 
-def _routes(condition: Condition, side: Side) -> tuple[Route, ...]:
+def _routes(condition: Condition, side: Side, types: Types) -> tuple[Route, ...]:
     """A side's routes, best first."""
     if len(condition.bands) > 1:
-        return _route_of_bands(condition, side)
+        return _route_of_bands(condition, side, types)
     groups: dict[str, list[SolvedComparison]] = {}
-    for one in _solved(condition.bands[0], side):
+    for one in _solved(condition.bands[0], side, types):
         assert isinstance(one.key, Column)
         groups.setdefault(one.key.name, []).append(one)
     ranked = sorted(groups.items(), key=lambda item: -_rank(item[1]))
     return tuple(Route(side, name, (_range(parts),)) for name, parts in ranked)
 
 
-def _route_of_bands(condition: Condition, side: Side) -> tuple[Route, ...]:
+def _route_of_bands(condition: Condition, side: Side, types: Types) -> tuple[Route, ...]:
     """The route of several bands joined by OR, all on one column: one range per band."""
     ranges: list[Range] = []
     column = ""
     for band in condition.bands:
-        parts = _solved(band, side)
+        parts = _solved(band, side, types)
         if not parts:
             return ()
         assert isinstance(parts[0].key, Column)
@@ -142,9 +143,10 @@ def _route_of_bands(condition: Condition, side: Side) -> tuple[Route, ...]:
     return (Route(side, column, tuple(ranges)),)
 
 
-def _solved(terms: tuple[Comparison, ...], side: Side) -> list[SolvedComparison]:
-    """The comparisons that bound a column of a side by the other side's columns."""
-    related = [solve(term, side, lambda _: "exact") for term in terms if len(sides_of(term)) == 2]
+def _solved(terms: tuple[Comparison, ...], side: Side, types: Types) -> list[SolvedComparison]:
+    """The comparisons that bound a column of a side, with an order, by the other side's columns."""
+    ordered = [t for t in terms if not any(types[c.side, c.name].domain == "code" for c in columns_of(t))]
+    related = [solve(term, side, lambda _: "exact") for term in ordered if len(sides_of(term)) == 2]
     return [one for one in related if one is not None and one.op != "<>" and isinstance(one.key, Column)]
 
 

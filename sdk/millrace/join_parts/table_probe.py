@@ -99,6 +99,7 @@ class TableProbe:
     def blocks(self, batch: Any, want_pairs: bool = True) -> Iterator[Partners]:
         """The same, one block of rows at a time, so that the caller processes it while it is in the cache."""
         probing = other(self._side)
+        self._bound.sweep(self._side, self._held)
         return self.blocks_of(self._bound.read(probing, as_table(batch, probing)), want_pairs)
 
     def blocks_of(self, reading: Reading, want_pairs: bool = True) -> Iterator[Partners]:

@@ -6,13 +6,15 @@ failed call appended. `evict` drops the tuples that no later tuple can match.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import DeviceUnavailable, StateError
-from millrace.host.base.types import SIDES, Order, Side
+from millrace.host.base.types import SIDES, Longs, Order, Side
 from millrace.host.data.sliding import LazySlidingArray, SlidingArray
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import NO_TUPLES, Tuples
@@ -122,6 +124,18 @@ class WindowEngine:
             for side in due:
                 window = self.windows[side]
                 window.evict(bounds.oldest_needed_position(side, window, None if frontier is None else frontier[0]))
+
+    def sweep(self, codes: CodeTable, progress: Progress, fresh: Mapping[Side, Tuples]) -> None:
+        """Drop codes of values that no row has any more: neither in a window, nor waiting, nor `fresh` from a batch."""
+        held: list[Longs] = []
+        for side, intake in progress.intakes.items():
+            rows = [run.rows for run in progress.waiting.runs[side]]
+            rows += [fresh[side]] if side in fresh else []
+            held += [one.columns[name] for one in rows for name in intake.code_columns]
+            if side in self.windows:
+                columns = self.windows[side].columns
+                held += [column.view() for name, column in columns.items() if name in intake.code_columns]
+        codes.sweep(held)
 
     def marks(self) -> WindowMarks:
         """What `undo` needs to remove everything appended after this call."""

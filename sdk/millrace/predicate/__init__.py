@@ -12,9 +12,9 @@ several modules share.
 
 **Normal forms.** `BETWEEN` becomes `>=` and `<=`, both with the span of the full term. `!=` becomes `<>`. A minus
 before a number or an interval is folded into it, through parentheses and other signs: `-5` and `-(5)` are
-`Number(-5)`; before anything else it is `Negate`. Unary plus is removed. Names are kept as written; `R.x` is side
-`r`. The span of a sum, product or negation includes the parentheses around it; the spans of columns, literals and
-comparisons do not.
+`Number(-5)`; before anything else it is `Negate`. Unary plus is removed. `'…'`, `X'…'`, `TRUE` and `FALSE` are
+`Constant`s, each alone on one side of `=` or `<>`. Names are kept as written; `R.x` is side `r`. The span of a sum,
+product or negation includes the parentheses around it; the spans of columns, literals and comparisons do not.
 
 **Limits.** `MAX_TEXT` characters; `MAX_NESTING` nested parentheses and signs, which keeps sqlglot's parser (20 stack
 frames each) below Python's recursion limit; `MAX_DEPTH` levels of the resulting tree, so that recursive code over it

@@ -6,23 +6,30 @@ from sqlglot import TokenType
 
 ALLOWED = (
     "a condition is comparisons (= < <= > >= <> BETWEEN) joined by AND, or an OR of bands, "
-    "of columns r.x and s.x, numbers, + - *, abs(…), TIMESTAMP '…', DATE '…' and INTERVAL '…'"
+    "of columns r.x and s.x, numbers, + - *, abs(…), TIMESTAMP '…', DATE '…' and INTERVAL '…'; "
+    "beside = and <> also '…', X'…', TRUE and FALSE"
 )
 BITWISE = "of the operators only + - * are allowed: compute the column before the join"
 CAST = "only CAST('…' AS TIMESTAMP) and CAST('…' AS DATE) are allowed: cast columns before the join"
-TEXT_LITERAL = "a text literal cannot be compared: use a number, TIMESTAMP '…' or DATE '…'"
+TEXT_LITERAL = "a text literal must be one side of = or <>, alone; for a time write TIMESTAMP '…' or DATE '…'"
+_NATIONAL = "a text literal has no N before it: write '…'"
+_BINARY_LITERAL = "a binary literal must be one side of = or <>, alone"
+_BOOLEAN_LITERAL = "TRUE and FALSE must be one side of = or <>, alone; as a term of its own leave it out"
 _PARAMETER = "a parameter is not supported: write the value itself"
 _NULL_TEST = "is not allowed, only = < <= > >= <> BETWEEN are: nulls never match; filter them before the join"
 _DIVISION = "division is not allowed, only + - *: multiply both sides, or compute the column before the join"
-_LIKE = "LIKE is not allowed: text cannot be compared; filter before the join"
+_LIKE = "LIKE is not allowed, text works in = and <> only: filter before the join"
+
+CONSTANT_REASONS: dict[type, str] = {str: TEXT_LITERAL, bytes: _BINARY_LITERAL, bool: _BOOLEAN_LITERAL}
 
 # At the start of an operand or a term.
 PREFIX_REASONS: dict[TokenType, str] = {
     TokenType.STRING: TEXT_LITERAL,
-    TokenType.NATIONAL_STRING: TEXT_LITERAL,
+    TokenType.NATIONAL_STRING: _NATIONAL,
+    TokenType.HEX_STRING: _BINARY_LITERAL,
     TokenType.NULL: "a comparison with NULL is never true: leave the term out",
-    TokenType.TRUE: "TRUE cannot be an operand or a term: leave it out",
-    TokenType.FALSE: "FALSE cannot be an operand or a term: leave it out",
+    TokenType.TRUE: _BOOLEAN_LITERAL,
+    TokenType.FALSE: _BOOLEAN_LITERAL,
     TokenType.NOT: "NOT is not allowed: write the opposite comparison, such as >= for NOT <",
     TokenType.CASE: f"CASE is not allowed: {ALLOWED}; compute the column before the join",
     TokenType.TILDE: BITWISE,

@@ -1,4 +1,4 @@
-"""Reads numbers, instants and intervals exactly, from the text of their tokens."""
+"""Reads numbers, constants (text, binary, booleans), instants and intervals exactly, from the text of their tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from sqlglot import Token, TokenType, exp
 
-from millrace.host.expr.condition import Duration, Instant, Number, Span
+from millrace.host.expr.condition import Constant, Duration, Instant, Number, Span
 from millrace.predicate.cursor import Cursor
 from millrace.predicate.error_texts import CAST, not_a_number
 from millrace.predicate.time_units import NANOSECONDS, SECOND, UNIT_NAMES
@@ -18,6 +18,7 @@ MAX_NUMBER = 400
 
 _NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?")
 _QUANTITY = re.compile(rf"\s*([+-]?)\s*({_NUMBER.pattern})\s*([^\W\d_]*)\s*")
+_BYTES = re.compile(r"(?:[0-9a-fA-F]{2})*")
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
     r"(?:[ Tt](\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?(?: ?(?:([Zz])|([+-])(\d\d)(?::?(\d\d))?))?)?",
@@ -62,6 +63,27 @@ def _exact(cursor: Cursor, written: str, span: Span) -> Fraction:
         reason = f"the number has more than {MAX_NUMBER} characters, or an exponent beyond {MAX_NUMBER}"
         cursor.fail(f"{reason}: write it shorter", span)
     return Fraction(written)
+
+
+# --- constants --------------------------------------------------------------------------------------------
+
+
+def read_constant(cursor: Cursor) -> Constant | None:
+    """Read `'text'`, `X'0aff'`, `TRUE` or `FALSE`; return None if the next token is not one of them."""
+    kind = cursor.kind()
+    if kind not in (TokenType.STRING, TokenType.HEX_STRING, TokenType.TRUE, TokenType.FALSE):
+        return None
+    token = cursor.take()
+    span = span_of(token)
+    if kind is TokenType.STRING:
+        if any("\ud800" <= char <= "\udfff" for char in token.text):
+            cursor.fail("the text literal is not valid Unicode (it has a lone surrogate): remove that character", span)
+        return Constant(token.text, span)
+    if kind is TokenType.HEX_STRING:
+        if not _BYTES.fullmatch(token.text):
+            cursor.fail(f"{cursor.text_of(span)} is not binary: write two hexadecimal digits per byte, X'0aff'", span)
+        return Constant(bytes.fromhex(token.text), span)
+    return Constant(kind is TokenType.TRUE, span)
 
 
 # --- instants ---------------------------------------------------------------------------------------------

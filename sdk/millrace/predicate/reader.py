@@ -8,11 +8,20 @@ from typing import Literal, NoReturn, TypeVar
 
 from sqlglot import TokenType, exp
 
-from millrace.host.expr.condition import Absolute, Arithmetic, Comparison, Duration, Expression, Negate, Number
+from millrace.host.expr.condition import (
+    Absolute,
+    Arithmetic,
+    Comparison,
+    Constant,
+    Duration,
+    Expression,
+    Negate,
+    Number,
+)
 from millrace.predicate.columns import read_column
 from millrace.predicate.cursor import Cursor
-from millrace.predicate.error_texts import ALLOWED, BITWISE, PREFIX_REASONS
-from millrace.predicate.literals import read_duration, read_instant, read_number
+from millrace.predicate.error_texts import ALLOWED, BITWISE, CONSTANT_REASONS, PREFIX_REASONS
+from millrace.predicate.literals import read_constant, read_duration, read_instant, read_number
 from millrace.predicate.tokens import COMPARE
 
 MAX_DEPTH = 200
@@ -109,6 +118,8 @@ def _comparison(cursor: Cursor, node: exp.Expr) -> Comparison:
         cursor.fail_unexpected()
     cursor.take()
     right = _expression(cursor, node.args["expression"], 1)
+    if COMPARE[written] not in ("=", "<>"):
+        _refuse_constants(cursor, left, right)
     return Comparison(COMPARE[written], left, right, cursor.span_since(start))
 
 
@@ -121,6 +132,7 @@ def _between(cursor: Cursor, node: exp.Expr) -> Band:
     cursor.take(TokenType.AND)
     high = _expression(cursor, node.args["high"], 1)
     span = cursor.span_since(start)
+    _refuse_constants(cursor, value, low, high)
     return [Comparison(">=", value, low, span), Comparison("<=", value, high, span)]
 
 
@@ -132,11 +144,21 @@ def _expression(cursor: Cursor, node: exp.Expr, depth: int) -> Expression:
     if depth > MAX_DEPTH:
         reason = f"the expression has more than {MAX_DEPTH} levels: shorten it, or group it with parentheses"
         cursor.fail(reason, cursor.next_span())
+    signed = cursor.kind() is TokenType.PLUS
     while cursor.kind() is TokenType.PLUS:
         cursor.at += 1
     rule = _RULES.get(type(node))
     found = rule(cursor, node, depth) if rule else None
-    return _refuse(cursor, node, depth) if found is None else found
+    if found is None:
+        _refuse(cursor, node, depth)
+    if signed:
+        _refuse_constants(cursor, found)
+    return found
+
+
+def _constant(cursor: Cursor, node: exp.Expr, depth: int) -> Constant | None:
+    """Read a constant; `depth` 1 is a side of a comparison, and it is not allowed elsewhere."""
+    return read_constant(cursor) if depth == 1 else None
 
 
 def _arithmetic(cursor: Cursor, node: exp.Expr, depth: int) -> Expression:
@@ -196,7 +218,9 @@ _RULES: dict[type[exp.Expr], _Rule] = {
     exp.Neg: _negate,
     exp.Abs: _absolute,
     exp.Column: lambda cursor, node, depth: read_column(cursor, node),
-    exp.Literal: lambda cursor, node, depth: read_number(cursor),
+    exp.Literal: lambda cursor, node, depth: read_number(cursor) or _constant(cursor, node, depth),
+    exp.HexString: _constant,
+    exp.Boolean: _constant,
     exp.Cast: lambda cursor, node, depth: read_instant(cursor, node),
     exp.Interval: lambda cursor, node, depth: read_duration(cursor, node),
 }
@@ -230,6 +254,13 @@ def _refuse(cursor: Cursor, node: exp.Expr, depth: int) -> NoReturn:
     else:
         _expression(cursor, operand, min(depth, MAX_DEPTH))
     _refuse_infix(cursor, node)
+
+
+def _refuse_constants(cursor: Cursor, *operands: Expression) -> None:
+    """Raise an error at the first operand that is a constant."""
+    for operand in operands:
+        if isinstance(operand, Constant):
+            cursor.fail(CONSTANT_REASONS[type(operand.value)], operand.span)
 
 
 def _refuse_infix(cursor: Cursor, node: exp.Expr) -> NoReturn:

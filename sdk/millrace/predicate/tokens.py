@@ -16,7 +16,7 @@ MAX_NESTING = 32
 COMPARE: dict[str, CompareOp] = {"=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<>": "<>", "!=": "<>"}
 """The comparison operators as written, each with its normal form."""
 
-QUOTED = {TokenType.IDENTIFIER, TokenType.STRING, TokenType.NATIONAL_STRING}
+QUOTED = {TokenType.IDENTIFIER, TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.HEX_STRING}
 _SIGNS = {TokenType.DASH, TokenType.PLUS, TokenType.NOT, TokenType.TILDE}
 
 
@@ -44,7 +44,26 @@ def tokenize(text: str) -> list[Token]:
         # After a dot every word is a name, but sqlglot would read some (r.select) as keywords.
         if dot.token_type is TokenType.DOT and token.text.isidentifier() and token.token_type not in QUOTED:
             token.token_type = TokenType.VAR
-    return tokens
+    return _with_binary(tokens)
+
+
+def _with_binary(tokens: list[Token]) -> list[Token]:
+    """Combine the tokens of `X'0aff'`, which sqlglot's neutral dialect reads as a name and a string."""
+    found: list[Token] = []
+    for token in tokens:
+        before = found[-1] if found else None
+        named = len(found) > 1 and found[-2].token_type is TokenType.DOT
+        if (
+            before is not None
+            and before.text in ("X", "x")
+            and (before.token_type, token.token_type) == (TokenType.VAR, TokenType.STRING)
+            and before.end + 1 == token.start
+            and not named
+        ):
+            found[-1] = Token(TokenType.HEX_STRING, token.text, token.line, token.col, before.start, token.end)
+        else:
+            found.append(token)
+    return found
 
 
 def _open_quote(text: str) -> int | None:

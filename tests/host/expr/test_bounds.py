@@ -323,7 +323,7 @@ def test_binding_names_the_unknown_column_and_those_there_are() -> None:
 
 def test_binding_names_the_column_that_cannot_be_a_key() -> None:
     with pytest.raises(KeyTypeError, match=r"s\.x.*string"):
-        plan_of("r.x = s.x", pa.table({"x": [1]}), pa.table({"x": ["a"]}))
+        plan_of("r.x < s.x", pa.table({"x": [1]}), pa.table({"x": ["a"]}))
 
 
 @pytest.mark.parametrize(

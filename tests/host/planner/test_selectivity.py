@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.host.base.codes import CodeTable
 from millrace.host.base.types import SIDES, Side
 from millrace.host.data.timescale import TimeScale
 from millrace.host.expr.plan import bind, render
@@ -30,7 +31,7 @@ def driver(on: str, rows: int = 3000) -> str:
     given, condition = tables(rows), parse(on)
     schemas = {side: given[side].schema for side in SIDES}
     sides = {
-        side: make_intake(side, condition, schemas[side], None)
+        side: make_intake(side, condition, schemas[side], None, CodeTable())
         .read(given[side], np.arange(rows), 0, TimeScale(unit=1))
         .tuples
         for side in SIDES

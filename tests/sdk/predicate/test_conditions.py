@@ -21,6 +21,7 @@ from millrace.host.expr.condition import (
     Column,
     Comparison,
     Condition,
+    Constant,
     Expression,
     Instant,
     Negate,
@@ -71,6 +72,18 @@ ACCEPTED: dict[str, tuple[Comparison, ...]] = {
     "r.a < s.a AND r.t >= TIMESTAMP '1970-01-01 00:00:01'": (
         cmp(r("a"), "<", s("a")),
         cmp(r("t"), ">=", Instant(10**9, False, ANY)),
+    ),
+    "r.a = s.a AND r.site = 'it''s' AND '' <> s.site": (
+        cmp(r("a"), "=", s("a")),
+        cmp(r("site"), "=", Constant("it's", ANY)),
+        cmp(Constant("", ANY), "<>", s("site")),
+    ),
+    "r.a = s.a AND r.b = X'0aFf' AND s.b != x'' AND (TRUE) = r.c AND s.c <> (false)": (
+        cmp(r("a"), "=", s("a")),
+        cmp(r("b"), "=", Constant(b"\x0a\xff", ANY)),
+        cmp(s("b"), "<>", Constant(b"", ANY)),
+        cmp(Constant(True, ANY), "=", r("c")),
+        cmp(s("c"), "<>", Constant(False, ANY)),
     ),
 }
 
@@ -389,7 +402,31 @@ REFUSED: list[tuple[str, str]] = [
     ("r.x < »'abc'«", "text literal"),
     ("r.x < »'2020-01-01'«::timestamp", "TIMESTAMP '…'"),
     ("r.x < »N'abc'«", "text literal"),
-    ("r.x = »TRUE«", "TRUE"),
+    ("r.x < s.x AND r.y = »N'abc'«", "no N before it"),
+    ("r.x >= »'abc'«", "one side of = or <>"),
+    ("r.x = s.x + »'abc'«", "one side of = or <>"),
+    ("r.x = -»'abc'«", "one side of = or <>"),
+    ("r.x = +»'abc'«", "one side of = or <>"),
+    ("r.x = +(»'abc'«)", "one side of = or <>"),
+    ("r.x = abs(»'abc'«)", "one side of = or <>"),
+    ("r.x = »'a'« 'b'", "one side of = or <>"),
+    ("r.x = »'a'« || 'b'", "alone"),
+    ("r.x = »'a'« COLLATE c", "alone"),
+    ("r.x BETWEEN »'a'« AND s.x", "TIMESTAMP '…'"),
+    ("r.x BETWEEN s.x AND »'z'«", "TIMESTAMP '…'"),
+    ("r.x < s.x AND »'abc'«", "text literal"),
+    ("r.x = s.x AND »'a' = 'b'«", "constants only"),
+    ("»r.x = 'a'«", "relates r and s"),
+    ("r.x = s.x AND r.y = »'a\ud800'«", "lone surrogate"),
+    ("r.x < »X'00'«", "binary literal"),
+    ("r.x = s.x AND r.y = »X'0'«", "two hexadecimal digits per byte"),
+    ("r.x = s.x AND r.y = »X'0g'«", "two hexadecimal digits per byte"),
+    ("r.x = s.x AND r.y = »X'00 '«", "two hexadecimal digits per byte"),
+    ("r.x = X »'00'«", "text literal"),
+    ("r.x = s.x»'00'«", "text literal"),
+    ("r.x < »TRUE«", "TRUE"),
+    ("r.x = s.x - »TRUE«", "TRUE"),
+    ("r.x »IS« TRUE", "IS is not allowed"),
     ("r.x < s.x AND »false«", "FALSE"),
     ("r.x = »NULL«", "NULL"),
     ("r.x < »?«", "parameter"),
@@ -558,8 +595,8 @@ def test_conditions_do_not_import_sqlglot() -> None:
 
 SOUP = (
     "r.x s.x r s . 1 .5 1e3 'a' '5' '5 minutes' \"q\" + - * / ( ) , < <= = <> == <=> AND OR NOT BETWEEN IN "
-    "IS NULL abs( abs mod( INTERVAL MINUTE TIMESTAMP DATE CAST( AS :: CASE WHEN THEN END SELECT ELSE [ ] { } "
-    "? : @ ! ~ & | ; -- /* */ LIKE OVER DIV -> := ' \" 1_0 é \\ ` \x00 \n WITH VALUES DISTINCT ANY FILTER "
+    "TRUE X'0a' x'1 IS NULL abs( abs mod( INTERVAL MINUTE TIMESTAMP DATE CAST( AS :: CASE WHEN THEN END SELECT ELSE [ "
+    "] { } ? : @ ! ~ & | ; -- /* */ LIKE OVER DIV -> := ' \" 1_0 é \\ ` \x00 \n WITH VALUES DISTINCT ANY FILTER "
     "EXTRACT( IF( INT TO XOR COLLATE AT TIME ZONE N'x' 0x1 # $ ^ || => && MONTH \t FROM"
 )
 WORDS = st.sampled_from(SOUP.split(" "))

@@ -16,6 +16,7 @@ from millrace.host.expr.condition import (
     Arithmetic,
     Column,
     Comparison,
+    Constant,
     Duration,
     Expression,
     Instant,
@@ -52,8 +53,15 @@ EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(
     ),
     max_leaves=6,
 )
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=6) | st.text("'\"-;\\ ", max_size=4)
+CONSTANTS = st.builds(Constant, st.one_of(TEXTS, st.binary(max_size=6), st.booleans()), st.just(ANY))
 SYMBOLS = st.sampled_from(["=", "<", "<=", ">", ">=", "<>"])
-COMPARISONS = st.builds(Comparison, SYMBOLS, EXPRESSIONS, EXPRESSIONS, st.just(ANY))
+EQUALITIES = st.sampled_from(["=", "<>"])
+COMPARISONS = st.one_of(
+    st.builds(Comparison, SYMBOLS, EXPRESSIONS, EXPRESSIONS, st.just(ANY)),
+    st.builds(Comparison, EQUALITIES, EXPRESSIONS, CONSTANTS, st.just(ANY)),
+    st.builds(Comparison, EQUALITIES, CONSTANTS, EXPRESSIONS, st.just(ANY)),
+)
 
 
 class Renderer:
@@ -107,6 +115,13 @@ class Renderer:
             f"{sign}{seconds} SECONDS",
         )
 
+    def constant(self, node: Constant) -> str:
+        if isinstance(node.value, bool):
+            return self.case(str(node.value))
+        if isinstance(node.value, bytes):
+            return f"{self.pick('X', 'x')}'{self.case(node.value.hex())}'"
+        return "'" + node.value.replace("'", "''") + "'"
+
     def expression(self, node: Expression, power: int) -> str:
         """`power`: 0 where no operand needs parentheses, 1 in a product or right of a minus, 2 after a sign."""
         own = 3
@@ -119,11 +134,14 @@ class Renderer:
         elif isinstance(node, Duration):
             # sqlglot takes a number or a string after an interval for a part of it.
             text = "(" + self.duration(node) + ")"
+        elif isinstance(node, Constant):
+            return self.pick("{}", "{}", "({})", "( {})").format(self.constant(node))
         elif isinstance(node, Absolute):
             text = f"{self.case('abs')}{self.pick('', ' ')}({self.expression(node.operand, 0)})"
         elif isinstance(node, Negate):
             text = "- " + self.expression(node.operand, 3)
         else:
+            assert isinstance(node, Arithmetic)
             own = 2 if node.op == "*" else 1
             gap = self.gap()
             text = f"{self.expression(node.left, own)}{gap}{node.op} {self.expression(node.right, own + 1)}"

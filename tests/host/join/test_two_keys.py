@@ -38,7 +38,7 @@ def table(rng: np.random.Generator, rows: int, dtype: str) -> pa.Table:
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float64"])
 @pytest.mark.parametrize("on", CONDITIONS)
-def test_both_keys_reach_the_index_and_tables_join_the_same(on: str, dtype: str) -> None:
+def test_the_index_gets_both_keys_and_tables_join_the_same(on: str, dtype: str) -> None:
     rng = np.random.default_rng(len(on))
     r, s = table(rng, 60, dtype), table(rng, 50, dtype)
     for how in ("inner", "left", "semi", "anti"):

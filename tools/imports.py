@@ -54,14 +54,20 @@ FAMILIES = ("baseline", "panjoin", "direct", "spo", "pimtree", "scalejoin")
 """Folders of `host/join`: each imports `baseline` and itself."""
 SPARK_MAY_IMPORT = frozenset(
     {
-        *("millrace", "millrace.errors", "millrace.registry", "millrace.table_join"),
+        *("millrace", "millrace.errors", "millrace.registry"),
         *(
             "millrace.ingest.arguments",
             "millrace.ingest.checks",
+            "millrace.ingest.choices",
             "millrace.ingest.columns",
             "millrace.ingest.durations",
         ),
-        *("millrace.join_parts.routes", "millrace.join_parts.table_probe", "millrace.state.manifest"),
+        *(
+            "millrace.join_parts.routes",
+            "millrace.join_parts.table_probe",
+            "millrace.join_parts.table_result",
+            "millrace.state.manifest",
+        ),
         *("millrace.bench.harness", "millrace.bench.options", "millrace.cli.demo_job"),
     }
 )

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 
-MODES = ("auto", "sync", "async")
+UpdateMode = Literal["auto", "sync", "async"]
+MODES: tuple[UpdateMode, ...] = ("auto", "sync", "async")
 _NEWS = 0.5
 """Weight of the last update in the moving averages."""
 _MAX_GROWTH = 4.0

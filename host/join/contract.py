@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from millrace.host.base.types import Array, Mask, Order, Positions, Side
 from millrace.host.device.contract import Device
@@ -103,6 +104,40 @@ class Matches:
     own_positions: Positions | None = None
 
 
+OptionValue = int | float | str
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of an index: its default, which is also its type, and the values allowed. It never changes the output.
+
+    Numbers have bounds (both inclusive), texts a list of choices.
+    """
+
+    default: OptionValue
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def allowed(self) -> str:
+        """The values allowed, as text."""
+        if self.choices:
+            return " or ".join(map(repr, self.choices))
+        kind = "a whole number" if isinstance(self.default, int) else "a number"
+        low = "" if self.minimum is None else f" of at least {self.minimum}"
+        return kind + low + ("" if self.maximum is None else f"{' and' if low else ' of'} at most {self.maximum}")
+
+    def accepts(self, value: object) -> bool:
+        """Whether a value is allowed."""
+        if self.choices:
+            return isinstance(value, str) and value in self.choices
+        types = int if isinstance(self.default, int) else (int, float)
+        if isinstance(value, bool) or not isinstance(value, types):
+            return False
+        number = float(value)
+        return (self.minimum is None or number >= self.minimum) and (self.maximum is None or number <= self.maximum)
+
+
 @dataclass(frozen=True)
 class IndexContext:
     """The parameters of an index."""
@@ -115,6 +150,8 @@ class IndexContext:
     """How many rows a side's window spans, if known."""
     static: bool = False
     """Whether windows are loaded once and never slide: the join of two tables."""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """The values of all options that the index declares."""
 
 
 class JoinIndex(ABC):
@@ -122,6 +159,8 @@ class JoinIndex(ABC):
 
     max_keys: int = 1
     """How many keys of a side the index searches; the condition may have more, or fewer."""
+    options: ClassVar[Mapping[str, Option]] = {}
+    """The options that users may set, by name; their values are in `IndexContext.options`."""
     needs: frozenset[str] = frozenset()
     """The units that a device must offer. If empty, the index runs on the CPU only."""
 

@@ -21,7 +21,7 @@ from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.evaluate import Types
 from millrace.host.expr.plan import Conjunctions, KeySearch, Plan
-from millrace.host.join.contract import IndexContext, JoinIndex, KeyProbe, Matches, ProbeBatch, SideProbes
+from millrace.host.join.contract import IndexContext, JoinIndex, KeyProbe, Matches, OptionValue, ProbeBatch, SideProbes
 from millrace.host.join.registry import load_index
 from millrace.host.runtime.team import Team
 from millrace.host.stream.window_bounds import NewTuples
@@ -73,13 +73,14 @@ class Matcher:
         team: Team,
         rows: Mapping[Side, int] | None = None,
         static: bool = False,
+        options: Mapping[str, OptionValue] | None = None,
     ) -> None:
         """`spare`: the device used after a `DeviceFault`, if the user allowed it. Others: see `IndexContext`."""
         self.plan = plan
         self.index_name = index
         self.device = device
         self.team = team
-        self.fell_back: str | None = None
+        self.fallback: str | None = None
         self._spare = spare
         self._index_class = load_index(index)
         keys = self._index_class.max_keys
@@ -89,6 +90,8 @@ class Matcher:
         self._rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
         self._checks_pairs = any(self._rechecks.values())
         self._rows, self._static = rows or {}, static
+        defaults = {name: option.default for name, option in self._index_class.options.items()}
+        self._options = {**defaults, **(options or {})}
         self._max_rows = STATIC_STEP_ROWS if static else STEP_ROWS
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
@@ -203,7 +206,7 @@ class Matcher:
             self.discard_index()
             if self._spare is None or not isinstance(failure, DeviceFault):
                 raise
-            self.fell_back = f"{self.device.name} -> {self._spare.name}: {failure}"
+            self.fallback = f"{self.device.name} -> {self._spare.name}: {failure}"
             self._shift(self.device.counters(), +1)
             self.device, self._spare = self._spare, None
             return self._step(windows, old, batch, want)
@@ -220,7 +223,9 @@ class Matcher:
         return index
 
     def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
-        index = self._index_class(IndexContext(self.plan, self.device, self.team, self._rows, self._static))
+        index = self._index_class(
+            IndexContext(self.plan, self.device, self.team, self._rows, self._static, self._options)
+        )
         try:
             for side, window in windows.items():
                 held = max(old[side] - window.first, 0)

@@ -20,19 +20,20 @@ import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, DeviceFault, StateError
 from millrace.host.base.words import all_true, key_type, mask_and
-from millrace.host.hbtree.layout import LAYOUTS
+from millrace.host.hbtree.layout import LAYOUTS, LayoutName
 from millrace.host.hbtree.tree import helpers
 from millrace.host.hybrid.balance import Plan
-from millrace.host.hybrid.update_costs import MODES
+from millrace.host.hybrid.update_costs import MODES, UpdateMode
 from millrace.host.runtime.critical import critical_section
 from millrace.index_parts import file
 from millrace.index_parts.base import IndexBase
 from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.query_words import bound_columns, bound_words, query_words
 from millrace.index_parts.regular_rows import RegularRows
-from millrace.index_parts.rows import DUPLICATES, make_rows, with_own_values
+from millrace.index_parts.rows import make_rows, with_own_values
 from millrace.index_parts.status import COUNTS
 from millrace.ingest.checks import choice
+from millrace.ingest.choices import DUPLICATES, Duplicates, Fallback
 from millrace.ingest.columns import as_array, as_values
 
 TUNING_QUERIES = 1 << 19
@@ -58,11 +59,12 @@ class OrderedIndex(IndexBase):
         self,
         keys: Any,
         values: Any = None,
-        layout: str = "implicit",
-        duplicates: str = "error",
+        *,
+        layout: LayoutName = "implicit",
+        duplicates: Duplicates = "error",
         device: str = "auto",
         threads: int | None = None,
-        fallback: str | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
         """Sort the keys, unless they are sorted, and build the tree; see the class for the arguments."""
         choice("layout", layout, LAYOUTS)
@@ -93,7 +95,7 @@ class OrderedIndex(IndexBase):
 
     # Queries.
 
-    def lookup(self, queries: Any, trace: str | os.PathLike[str] | None = None) -> pa.Array:
+    def lookup(self, queries: Any, *, trace: str | os.PathLike[str] | None = None) -> pa.Array:
         """The value of each key in `queries`, null if it is absent (or null, or not representable in the key type).
 
         `trace`: a file for a trace of the pipeline, for Chrome or Perfetto; only with a device.
@@ -180,7 +182,7 @@ class OrderedIndex(IndexBase):
 
     # Updates.
 
-    def update(self, upsert: Any = None, delete: Any = None, mode: str = "auto") -> None:
+    def update(self, *, upsert: Any = None, delete: Any = None, mode: UpdateMode = "auto") -> None:
         """Delete keys, then upsert keys with values, replacing all rows with these keys; all or nothing.
 
         `upsert=(keys, values)`, or `upsert=keys` if values are row numbers: new rows take the next numbers. Of equal
@@ -209,9 +211,10 @@ class OrderedIndex(IndexBase):
     def open(
         cls,
         path: str | os.PathLike[str],
+        *,
         device: str = "auto",
         threads: int | None = None,
-        fallback: str | None = None,
+        fallback: Fallback | None = None,
     ) -> OrderedIndex:
         """Open an index that `save` wrote; a damaged file, or one of a newer version, raises `StateError`."""
         stored = file.load(Path(path))

@@ -17,6 +17,7 @@ from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import Device, DeviceInfo
 from millrace.host.join.registry import INDEXES, runs_on
 from millrace.ingest.checks import integer_at_least
+from millrace.ingest.choices import IndexName
 
 BACKENDS: dict[str, str] = {
     "cpu": "millrace.host.device.cpu",
@@ -55,7 +56,7 @@ def devices() -> list[DeviceInfo]:
     return found
 
 
-def device(name: str = "auto", threads: int | None = None) -> Device:
+def device(name: str = "auto", *, threads: int | None = None) -> Device:
     """Open a device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"hls"`, `"rtl"`, `"fpga:<board>"` or `"auto"`.
 
     `"auto"` is the CPU, unless `millrace calibrate` on this machine found another real device faster.
@@ -83,7 +84,7 @@ def device_for(indexes: Sequence[str], name: str, threads: int | None) -> tuple[
     if name == "auto":
         opened = _open_auto(threads, lambda one: _first(indexes, one) is not None)
     else:
-        opened = device(name, threads)
+        opened = device(name, threads=threads)
     index = _first(indexes, opened)
     if index is not None:
         return index, opened
@@ -97,7 +98,7 @@ def device_with(unit: str, what: str, name: str, threads: int | None) -> Device:
     """Open a device that has the unit that `what` needs; `auto`: see `_open_auto`."""
     if name == "auto":
         return _open_auto(threads, lambda one: unit in one.units)
-    opened = device(name, threads)
+    opened = device(name, threads=threads)
     if unit in opened.units:
         return opened
     opened.close()
@@ -140,7 +141,7 @@ def _open_real(name: str, threads: int | None) -> Device | None:
     if not any(info.name == name and info.available and info.kind in {"cpu", *REAL_KINDS} for info in infos):
         return None
     try:
-        return device(name, threads)
+        return device(name, threads=threads)
     except DeviceUnavailable:
         return None
 
@@ -151,21 +152,21 @@ def real_devices() -> list[str]:
     return [info.name for info in built_in if info.available and info.kind in REAL_KINDS]
 
 
-def join_pairs() -> list[tuple[str, str]]:
+def join_pairs() -> list[tuple[IndexName, str]]:
     """Every (index, device) that can run a join on this machine."""
-    pairs = []
+    pairs: list[tuple[IndexName, str]] = []
     for info in devices():
         if info.available and info.kind != "null":
             pairs += [(index, info.name) for index in _indexes_on(info.name)]
     return pairs
 
 
-def _indexes_on(name: str) -> list[str]:
+def _indexes_on(name: str) -> list[IndexName]:
     try:
         opened = device(name)
     except Exception:  # a device that does not open runs nothing; `devices()` reports the reason
         return []
-    able = [index for index in INDEXES if runs_on(index, opened)]
+    able = [cast(IndexName, index) for index in INDEXES if runs_on(index, opened)]
     opened.close()
     return able
 

@@ -24,8 +24,15 @@ from millrace.host.planner.tune import TuneResult
 from millrace.host.runtime.fork import ProcessLocal
 from millrace.host.stream.timeline import Waiting
 from millrace.host.stream.window_bounds import time_order
-from millrace.ingest.arguments import MAX_PENDING, WindowArguments, describe_arguments, parse_window_arguments
+from millrace.ingest.arguments import (
+    MAX_PENDING,
+    GivenWindowArguments,
+    WindowArguments,
+    describe_arguments,
+    parse_window_arguments,
+)
 from millrace.ingest.checks import positive_number
+from millrace.ingest.choices import Fallback, IndexName, Output
 from millrace.ingest.instants import parse_instant
 from millrace.ingest.tables import as_schema, as_table
 from millrace.join_parts.batch_reader import BatchReader, Progress
@@ -45,28 +52,45 @@ class WindowJoin:
 
     Arguments: `on` (a SQL condition over r and s), `window` (`"N rows"`, `"T unit"`, or a
     pair), `time` (the time column, or a pair), `lateness`, `sources` (how many per side), `self_join`, `index`,
-    `device`, `threads`, `output` (`"pairs"`, `"seqs"` or `"count"`), `max_pending`, `schemas` and `fallback`
-    (`"cpu"`: continue there after a device fault). Calls from several threads are serialised.
+    `device`, `threads`, `output` (`"pairs"`, `"seqs"` or `"count"`), `max_pending`, `schemas`, `fallback` (`"cpu"`:
+    continue there after a device fault) and `options` (of the index; see docs/joins.md). Calls from
+    several threads are serialised.
     """
 
     def __init__(
         self,
         on: str,
+        *,
         window: Any,
         time: str | tuple[str, str] | None = None,
         lateness: Any = 0,
         sources: Mapping[str, int] | None = None,
         self_join: bool = False,
-        index: str = "auto",
+        index: IndexName = "auto",
         device: str = "auto",
         threads: int | None = None,
-        output: str = "pairs",
+        output: Output = "pairs",
         max_pending: int = MAX_PENDING,
         schemas: Mapping[str, Any] | None = None,
-        fallback: str | None = None,
+        fallback: Fallback | None = None,
+        options: Mapping[str, int | float | str] | None = None,
     ) -> None:
         """Check all arguments and open the device; no data is needed yet."""
-        given = {k: v for k, v in locals().items() if k not in ("self", "schemas")}
+        given = GivenWindowArguments(
+            on=on,
+            window=window,
+            time=time,
+            lateness=lateness,
+            sources=sources,
+            self_join=self_join,
+            index=index,
+            device=device,
+            threads=threads,
+            output=output,
+            max_pending=max_pending,
+            fallback=fallback,
+            options=options,
+        )
         self._args: WindowArguments = parse_window_arguments(given)
         self._locks = ProcessLocal(threading.RLock)
         ranks = tuple((side, i) for side in self._args.sides for i in range(self._args.sources[side]))
@@ -199,7 +223,7 @@ class WindowJoin:
                 "index": self._engine.index,
                 "strategy": self._engine.strategy(),
                 "plan": "" if p.plan is None else p.plan.describe(),
-                "fallback": self._engine.fell_back(),
+                "fallback": self._engine.fallback(),
                 "boundaries": 0,
                 **self._engine.counters(),
             }
@@ -215,7 +239,10 @@ class WindowJoin:
 
     @classmethod
     def restore(cls, manifest: bytes, runs: Mapping[str, bytes], **arguments: Any) -> WindowJoin:
-        """Continue from a stored state, with the same arguments; output, clocks and stats are as without a stop."""
+        """Continue from a stored state; output, clocks and stats are as without a stop.
+
+        The arguments must be the same, except `index`, `device`, `threads`, `fallback` and `options`.
+        """
         join = cls(**arguments)
         try:
             join._load(manifest, runs)
@@ -309,7 +336,7 @@ class WindowJoin:
             seqs={f"{side}{source}": n for (side, source), n in p.seqs.items()},
             totals=p.totals,
             counters=self._engine.counters(),
-            fell_back=self._engine.fell_back(),
+            fallback=self._engine.fallback(),
             strategy=self._engine.strategy(),
         )
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
 from millrace.errors import ArgumentError
-from millrace.ingest.arguments import HOWS
 from millrace.ingest.checks import choice
+from millrace.ingest.choices import HOWS
 from millrace.join_parts.routes import BoundCondition, bound_condition
 from millrace.spark.cluster.files import save_table
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched

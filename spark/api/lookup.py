@@ -22,6 +22,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 import millrace as mr
 from millrace.errors import ArgumentError
+from millrace.ingest.choices import Fallback
 from millrace.spark.cluster.files import SharedFile, new_path, shared_file
 from millrace.spark.cluster.metrics import Metrics, watched
 from millrace.spark.cluster.open_cache import OpenCache
@@ -175,10 +176,10 @@ def find(file: SharedFile, device_request: DeviceRequest, keys: pa.Array) -> pa.
         return index.lookup(keys)
 
 
-def _open(file: SharedFile, device: TaskDevice, fallback: str | None) -> mr.OrderedIndex:
+def _open(file: SharedFile, device: TaskDevice, fallback: Fallback | None) -> mr.OrderedIndex:
     return mr.OrderedIndex.open(file.locate(), device=device.name, threads=device.threads, fallback=fallback)
 
 
-def use_index(file: SharedFile, device: TaskDevice, fallback: str | None) -> AbstractContextManager[mr.OrderedIndex]:
+def use_index(file: SharedFile, device: TaskDevice, fallback: Fallback | None) -> AbstractContextManager[mr.OrderedIndex]:
     """The index, opened in this process after the fork; the last `MAX_OPEN` used stay open for later tasks."""
     return _indexes.use((file, device.name, fallback), lambda: _open(file, device, fallback))

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.ingest.arguments import FALLBACKS
 from millrace.ingest.checks import choice
+from millrace.ingest.choices import FALLBACKS
 from millrace.registry import check_name
 from millrace.spark.cluster.task import RESOURCES, DeviceRequest
 

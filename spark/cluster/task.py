@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 import millrace as mr
 from millrace.errors import StateError
+from millrace.ingest.choices import Fallback
 from millrace.registry import check_name
 from millrace.spark.cluster.cards import card_lock
 
@@ -32,7 +33,7 @@ class DeviceRequest:
     """The driver's device request, sent to every task. `slots`: how many tasks may share one card, by resource."""
 
     device: str
-    fallback: str | None
+    fallback: Fallback | None
     version: str
     slots: tuple[tuple[str, int], ...] = ()
 

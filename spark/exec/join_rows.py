@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.join_parts.table_probe import Partners, TableProbe
+from millrace.join_parts.table_result import with_unmatched
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_FIELDS
 from millrace.spark.cluster.task import DeviceRequest, TaskDevice
-from millrace.table_join import with_unmatched
 
 PROBE_ROWS = 1 << 17
 """About how many rows search the held table at once."""

@@ -53,7 +53,7 @@ class ProbeTask:
             return find_partners(self._job, probe, bulk, self._side)
         finally:
             self._counts.update({name: value - before[name] for name, value in tally(probe.stats).items()})
-            self._fell_back |= probe.fell_back is not None
+            self._fell_back |= probe.fallback is not None
             if self._device.card:
                 self.close()
 

@@ -53,7 +53,7 @@ def joined(
 
 
 def _joined(
-    device: str, rows: int, fallback: str | None, breaks: Callable[[], object] | None
+    device: str, rows: int, fallback: Any, breaks: Callable[[], object] | None
 ) -> tuple[pa.Table, dict[str, Any]]:
     join = mr.WindowJoin(
         on="abs(r.x - s.x) <= 3", window="400 rows", index="bisort", device=device, fallback=fallback, output="seqs"

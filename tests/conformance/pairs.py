@@ -19,7 +19,7 @@ EXPECTED: frozenset[Pair] = frozenset(
 
 def pairs() -> list[Pair]:
     """All pairs of this machine; raises an error that names the expected ones that are missing, and why."""
-    found = join_pairs()
+    found: list[Pair] = [(index, device) for index, device in join_pairs()]
     missing = sorted(EXPECTED - set(found))
     if missing:
         reasons = [f"{info.name}: {info.detail}" for info in devices() if not info.available]

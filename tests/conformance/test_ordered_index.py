@@ -67,7 +67,7 @@ def test_index_equals_the_oracle(seed: int, record_property: Callable[[str, obje
     assert hits >= QUOTA // 4
 
 
-def run(rng: Random, device: str, layout: str) -> bool:
+def run(rng: Random, device: str, layout: Any) -> bool:
     """Runs one random case; returns whether a lookup found something."""
     key_kind, query_kind = (KINDS[name] for name in rng.choice(KEY_KINDS))
     duplicates = rng.choice(("first", "last", "error"))
@@ -78,12 +78,17 @@ def run(rng: Random, device: str, layout: str) -> bool:
     what = (
         f"{len(keys)} {key_kind.name} keys, {make_values}, {query_kind.name} queries, {layout}, {duplicates}, {device}"
     )
-    arguments: dict[str, Any] = {"layout": layout, "device": device, "threads": rng.choice((1, 2, 3))}
+    arguments: dict[str, Any] = {
+        "layout": layout,
+        "device": device,
+        "threads": rng.choice((1, 2, 3)),
+        "duplicates": duplicates,
+    }
     if duplicates == "error" and oracle.has_duplicates:
         with pytest.raises(mr.ArgumentError, match="duplicates="):
-            mr.OrderedIndex(key_kind.arrow(keys), values, duplicates=duplicates, **arguments)
+            mr.OrderedIndex(key_kind.arrow(keys), values, **arguments)
         return False
-    index = mr.OrderedIndex(key_kind.arrow(keys), values, duplicates=duplicates, **arguments)
+    index = mr.OrderedIndex(key_kind.arrow(keys), values, **arguments)
     assert (len(index), index.stats["null_keys"]) == (len(oracle), oracle.nulls), what
     queries = draw_queries(rng, key_kind, query_kind, keys)
     known = [query_kind.known(q) for q in queries]
@@ -138,7 +143,7 @@ def draw_queries(rng: Random, key_kind: Kind, kind: Kind, keys: list[Raw]) -> li
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
-def test_large_trees_agree_between_devices(layout: str, dtype: type) -> None:
+def test_large_trees_agree_between_devices(layout: Any, dtype: type) -> None:
     """Enough keys for all levels, enough queries for several buckets; the largest word is a key."""
     rng = np.random.default_rng(7)
     max_key = np.iinfo(dtype).max

@@ -90,7 +90,7 @@ class Machine(RuleBasedStateMachine):
         duplicates=st.sampled_from(("error", "first", "last")),
         threads=st.sampled_from((1, 2)),
     )
-    def build(self, data: st.DataObject, key: str, kind: str, duplicates: str, threads: int) -> None:
+    def build(self, data: st.DataObject, key: str, kind: str, duplicates: Any, threads: int) -> None:
         (self.type, self.bits), self.kind, self.threads = KEYS[key], kind, threads
         keys: list[int | None] = [*self.keys(data), *self.keys(data), None]
         if duplicates == "error":
@@ -117,7 +117,7 @@ class Machine(RuleBasedStateMachine):
     def delete_nearly_all(self, mode: str) -> None:
         self.change([], list(range(6000)), mode)
 
-    def change(self, keys: list[int | None], deletes: list[int], mode: str) -> None:
+    def change(self, keys: list[int | None], deletes: list[int], mode: Any) -> None:
         assert self.ix is not None
         values = self.values(len(keys))
         column = pa.array(keys, self.type)

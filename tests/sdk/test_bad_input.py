@@ -169,7 +169,7 @@ def test_an_index_that_cannot_serve_the_condition_names_those_that_can(on: str) 
 
 
 @pytest.mark.parametrize("index", ["scan", "btree", "auto"])
-def test_a_device_that_cannot_run_the_index_lists_what_can(index: str) -> None:
+def test_a_device_that_cannot_run_the_index_lists_what_can(index: Any) -> None:
     refused(mr.DeviceUnavailable, "'null'", "cpu", index=index, device="null")
     with pytest.raises(mr.DeviceUnavailable, match=r"'null'.*cpu"):
         mr.join(rows(0), rows(0), on="r.x = s.x", index=index, device="null")

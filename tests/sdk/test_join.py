@@ -9,16 +9,17 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.ingest.choices import IndexName
 from tests import oracle
 
-INDEXES = ["scan", "btree"]
+INDEXES: list[IndexName] = ["scan", "btree"]
 every_index = pytest.mark.parametrize("index", INDEXES)
 R = pa.table({"x": pa.array([5, None, 1, 7], pa.int64()), "name": ["a", "b", "c", "d"]})
 S = pa.table({"x": pa.array([7, 5, 6, None], pa.int64()), "note": ["p", "q", "u", "v"]})
 
 
 @every_index
-def test_inner_gives_all_pairs_by_r_then_s(index: str) -> None:
+def test_inner_gives_all_pairs_by_r_then_s(index: Any) -> None:
     found = mr.join(R, S, on="r.x <= s.x", index=index)
     assert found.schema == pa.schema(
         [
@@ -37,7 +38,7 @@ def test_inner_gives_all_pairs_by_r_then_s(index: str) -> None:
 
 
 @every_index
-def test_left_keeps_unmatched_rows_of_r_in_order_null_keys_too(index: str) -> None:
+def test_left_keeps_unmatched_rows_of_r_in_order_null_keys_too(index: Any) -> None:
     found = mr.join(R, S, on="r.x = s.x", how="left", index=index)
     assert found.to_pydict() == {
         "r_seq": [0, 1, 2, 3],
@@ -50,7 +51,7 @@ def test_left_keeps_unmatched_rows_of_r_in_order_null_keys_too(index: str) -> No
 
 
 @every_index
-def test_semi_and_anti_part_the_rows_of_r(index: str) -> None:
+def test_semi_and_anti_part_the_rows_of_r(index: Any) -> None:
     semi = mr.join(R, S, on="r.x <= s.x", how="semi", index=index)
     anti = mr.join(R, S, on="r.x <= s.x", how="anti", index=index)
     assert semi.to_pydict() == {"r_seq": [0, 2, 3], "r_x": [5, 1, 7], "r_name": ["a", "c", "d"]}
@@ -66,7 +67,7 @@ def test_output_seqs_leaves_the_payload_out_of_every_how() -> None:
 
 
 @every_index
-def test_output_count_gives_how_many_rows_each_r_meets(index: str) -> None:
+def test_output_count_gives_how_many_rows_each_r_meets(index: Any) -> None:
     found = mr.join(R, S, on="r.x <= s.x", output="count", index=index)
     assert found.schema == pa.schema([("r_seq", pa.int64()), ("count", pa.int64())])
     assert found.to_pydict() == {"r_seq": [0, 1, 2, 3], "count": [3, 0, 3, 1]}
@@ -86,7 +87,7 @@ def test_output_count_gives_how_many_rows_each_r_meets(index: str) -> None:
         "r.x + r.y = s.x + s.y",
     ],
 )
-def test_every_how_agrees_with_the_oracle(index: str, on: str) -> None:
+def test_every_how_agrees_with_the_oracle(index: Any, on: str) -> None:
     rng = np.random.default_rng(11)
     tables, rows = {}, {}
     for side, count in (("r", 60), ("s", 45)):
@@ -116,7 +117,7 @@ NO_CHUNKS = pa.table({"x": pa.chunked_array([], pa.int64()), "note": pa.chunked_
 
 @pytest.mark.parametrize("empty", [EMPTY, NO_CHUNKS], ids=["empty chunk", "no chunks"])
 @every_index
-def test_an_empty_table_joins_like_any_other(index: str, empty: pa.Table) -> None:
+def test_an_empty_table_joins_like_any_other(index: Any, empty: pa.Table) -> None:
     assert mr.join(R, empty, on="r.x = s.x", index=index).num_rows == 0
     left = mr.join(R, empty, on="r.x = s.x", how="left", index=index)
     assert left["r_seq"].to_pylist() == [0, 1, 2, 3]
@@ -132,7 +133,7 @@ def test_an_empty_table_joins_like_any_other(index: str, empty: pa.Table) -> Non
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
-def test_threads_and_chunks_do_not_change_the_result(how: str) -> None:
+def test_threads_and_chunks_do_not_change_the_result(how: Any) -> None:
     rng = np.random.default_rng(8)
     r = pa.table({"x": rng.integers(0, 300, 2000)})
     s = pa.table({"x": rng.integers(0, 300, 1500)})

@@ -61,7 +61,7 @@ def test_an_index_holds_no_more_than_it_must() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_empty_index_returns_null(layout: str) -> None:
+def test_an_empty_index_returns_null(layout: Any) -> None:
     ix = mr.OrderedIndex(pa.array([], pa.int32()), pa.array([], pa.string()), layout=layout)
     assert len(ix) == 0
     assert ix.lookup([1, None]).to_pylist() == [None, None]
@@ -201,7 +201,7 @@ def test_a_lost_device_is_a_fault_and_later_lookups_run_on_the_cpu(faulty: None,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_fallback_completes_the_current_call(faulty: None, layout: str) -> None:
+def test_fallback_completes_the_current_call(faulty: None, layout: Any) -> None:
     for call in ("lookup", "range", "tune"):
         ix = mr.OrderedIndex(np.arange(100) * 2, device="faulty", layout=layout, fallback="cpu")
         assert not ix.stats["fell_back"]
@@ -224,7 +224,7 @@ def closed(faulty: None, monkeypatch: pytest.MonkeyPatch) -> list[faults.FaultyD
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_close_closes_the_device_once(closed: list[faults.FaultyDevice], layout: str) -> None:
+def test_close_closes_the_device_once(closed: list[faults.FaultyDevice], layout: Any) -> None:
     ix = mr.OrderedIndex(np.arange(100) * 2, device="faulty", layout=layout)
     assert ix.lookup([4, 5]).to_pylist() == [2, None]
     assert not closed

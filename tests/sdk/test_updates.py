@@ -59,7 +59,7 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @both_layouts
-def test_the_contract(layout: str) -> None:
+def test_the_contract(layout: Any) -> None:
     ix = mr.OrderedIndex([5, 1, 5, 3], pa.array(list("abcd")), layout=layout, duplicates="first")
     ix.update(upsert=([5, 7, 7], ["x", "y", "z"]), delete=[1, 7, 99])
     assert ix.range(0, 10).to_pylist() == [["d", "x", "z"]]
@@ -78,7 +78,7 @@ def test_the_contract(layout: str) -> None:
 
 @both_layouts
 @pytest.mark.parametrize("device", ["cpu", "opencl:0"])
-def test_values_that_become_null(layout: str, device: str) -> None:
+def test_values_that_become_null(layout: Any, device: str) -> None:
     ix = mr.OrderedIndex(np.arange(1000), np.arange(1000), layout=layout, device=device)
     ix.update(upsert=(np.array([7, 8]), pa.array([None, 80])))
     assert ix.lookup([6, 7, 8]).to_pylist() == [6, None, 80]
@@ -88,7 +88,7 @@ def test_values_that_become_null(layout: str, device: str) -> None:
 
 @both_layouts
 @pytest.mark.parametrize("first", [np.arange(9000).astype(np.int16), pa.array([None, *range(8999)])])
-def test_an_array_that_changes_afterwards_changes_no_result(layout: str, first: Any) -> None:
+def test_an_array_that_changes_afterwards_changes_no_result(layout: Any, first: Any) -> None:
     """Values that are not inline: too narrow, or with nulls among them."""
     ix = mr.OrderedIndex(np.arange(9000), first, layout=layout, device="cpu")
     kind = np.int16 if isinstance(first, np.ndarray) else np.int64
@@ -100,7 +100,7 @@ def test_an_array_that_changes_afterwards_changes_no_result(layout: str, first: 
 
 
 @both_layouts
-def test_keys_and_values_of_other_types(layout: str) -> None:
+def test_keys_and_values_of_other_types(layout: Any) -> None:
     ix = mr.OrderedIndex(pa.array([1, 2], pa.int32()), pa.array([1.5, 2.5], pa.float32()), layout=layout)
     ix.update(upsert=([3], [3]), delete=[2.0, 2.5, 2**40])
     assert ix.range(0, 9).to_pylist() == [[1.5, 3.0]]
@@ -119,7 +119,7 @@ def test_keys_and_values_of_other_types(layout: str) -> None:
     with pytest.raises(mr.SchemaError, match="values of type string that are no float"):
         ix.update(upsert=([1], ["x"]))
     with pytest.raises(mr.ArgumentError, match="mode='fast' is unknown; allowed are 'auto', 'sync', 'async'"):
-        ix.update(mode="fast")
+        ix.update(mode="fast")  # type: ignore[arg-type]
     with pytest.raises(mr.ArgumentError, match="this index was made without"):
         mr.OrderedIndex([1], layout=layout).update(upsert=([1], [2]))
     assert ix.range(0, 9).to_pylist() == [[1.5, 3.0]]
@@ -127,7 +127,7 @@ def test_keys_and_values_of_other_types(layout: str) -> None:
 
 
 @both_layouts
-def test_an_opened_index_leaves_its_file_alone(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_opened_index_leaves_its_file_alone(layout: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_place(monkeypatch)
     path = tmp_path / "index"
     mr.OrderedIndex(np.arange(5000), layout=layout).save(path)
@@ -167,7 +167,7 @@ def test_memory_after_many_random_updates(kind: pa.DataType) -> None:
 
 @both_layouts
 @pytest.mark.parametrize("device", ["cpu", "opencl:0"])
-def test_readers_see_the_old_or_the_new(layout: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_see_the_old_or_the_new(layout: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every update sets one new value for all keys and moves the upper half; every result is of one update."""
     in_place(monkeypatch)
     size, steps, stop = 4000, 12, threading.Event()
@@ -286,7 +286,7 @@ def test_an_interrupt_in_the_middle_leaves_a_complete_index(
     ],
 )
 def test_a_fault_leaves_the_old_index_in_force(
-    layout: str, mode: str, number: int, monkeypatch: pytest.MonkeyPatch
+    layout: Any, mode: Any, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place(monkeypatch)
     monkeypatch.setattr(update_runner, "SYNC_GROUP", 512)
@@ -314,7 +314,7 @@ def test_a_fault_leaves_the_old_index_in_force(
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_fault_with_fallback_continues_without_the_device(
-    layout: str, mode: str, monkeypatch: pytest.MonkeyPatch
+    layout: Any, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place(monkeypatch)
     ix = mr.OrderedIndex(np.arange(0, 30_000, 3), layout=layout, device="faulty", fallback="cpu")
@@ -329,7 +329,7 @@ def test_a_fault_with_fallback_continues_without_the_device(
 
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_tree_that_outgrows_its_device(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_that_outgrows_its_device(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     in_place(monkeypatch)
     keys, more = np.arange(0, 900_000, 3), np.arange(1, 300_000, 3)  # a third of the leaves split
     first = mr.OrderedIndex(keys, layout="regular", device="faulty")
@@ -413,7 +413,7 @@ def test_a_child_forked_in_the_middle_of_a_change_gets_a_state_error(
 @pytest.mark.usefixtures("faulty")
 @both_layouts
 @pytest.mark.parametrize("device", ["cpu", "faulty"])
-def test_a_child_forked_before_a_change_starts_can_continue(layout: str, device: str) -> None:
+def test_a_child_forked_before_a_change_starts_can_continue(layout: Any, device: str) -> None:
     """The thread that reads its batch, and holds the locks, is not in the child."""
     ix = mr.OrderedIndex(np.arange(0, 90_000, 3), layout=layout, device=device)
 

@@ -19,7 +19,7 @@ from tests.sdk.window_join_cases import counts, every_index, everything, pairs, 
 
 
 @every_index
-def test_one_sided_terms_filter_pairs_but_the_row_fills_its_window(index: str) -> None:
+def test_one_sided_terms_filter_pairs_but_the_row_fills_its_window(index: Any) -> None:
     j = mr.WindowJoin(on="r.x = s.x AND r.x > 5", window="1 rows", index=index)
     j.push("r", xs(9, 3))
     assert pairs(j.push("s", xs(9))) == []  # r's window of one row holds the 3, which cannot match
@@ -27,14 +27,14 @@ def test_one_sided_terms_filter_pairs_but_the_row_fills_its_window(index: str) -
 
 
 @every_index
-def test_a_pair_that_satisfies_several_or_bands_appears_once(index: str) -> None:
+def test_a_pair_that_satisfies_several_or_bands_appears_once(index: Any) -> None:
     j = mr.WindowJoin(on="abs(r.x - s.x) <= 3 OR abs(r.x - s.x - 2) <= 3", window="10 rows", index=index)
     j.push("r", xs(10))
     assert pairs(j.push("s", xs(10, 8, 5, 14, 4))) == [(0, 0), (0, 1), (0, 2)]
 
 
 @every_index
-def test_a_null_or_nan_operand_matches_nothing(index: str) -> None:
+def test_a_null_or_nan_operand_matches_nothing(index: Any) -> None:
     j = mr.WindowJoin(on="r.f <> s.f", window="10 rows", index=index)
     floats = pa.table({"f": pa.array([1.0, None, float("nan"), -0.0], from_pandas=False)})
     j.push("r", floats)
@@ -43,7 +43,7 @@ def test_a_null_or_nan_operand_matches_nothing(index: str) -> None:
 
 
 @every_index
-def test_a_range_from_two_columns_is_legal_and_answers_whichever_side_probes(index: str) -> None:
+def test_a_range_from_two_columns_is_legal_and_answers_whichever_side_probes(index: Any) -> None:
     spans = pa.table({"lo": [0, 5], "hi": [5, 9]})
     one = mr.WindowJoin(on="s.x BETWEEN r.lo AND r.hi", window="10 rows", index=index)
     one.push("r", spans)
@@ -66,7 +66,7 @@ def test_seq_counts_every_pushed_row_from_zero_across_batches() -> None:
 
 
 @every_index
-def test_a_row_with_a_null_key_fills_a_slot_in_a_count_window_and_matches_nothing(index: str) -> None:
+def test_a_row_with_a_null_key_fills_a_slot_in_a_count_window_and_matches_nothing(index: Any) -> None:
     j = mr.WindowJoin(on="r.x = s.x", window="2 rows", index=index)
     j.push("r", xs(7, 7, None))
     assert pairs(j.push("s", xs(7))) == [(1, 0)]
@@ -96,7 +96,7 @@ def test_a_dropped_row_only_uses_up_its_seq() -> None:
 
 
 @every_index
-def test_a_tuple_meets_the_last_n_of_the_other_side_that_arrived_before_it(index: str) -> None:
+def test_a_tuple_meets_the_last_n_of_the_other_side_that_arrived_before_it(index: Any) -> None:
     j = mr.WindowJoin(on="r.x <= s.x", window="2 rows", index=index)
     j.push("r", xs(0, 0, 0))
     assert pairs(j.push("s", xs(1))) == [(1, 0), (2, 0)]
@@ -105,7 +105,7 @@ def test_a_tuple_meets_the_last_n_of_the_other_side_that_arrived_before_it(index
 
 
 @every_index
-def test_an_asymmetric_count_window_lets_r_meet_the_last_m_of_s(index: str) -> None:
+def test_an_asymmetric_count_window_lets_r_meet_the_last_m_of_s(index: Any) -> None:
     j = mr.WindowJoin(on="r.x <= s.x", window=("1 rows", "3 rows"), index=index)
     j.push("r", xs(0, 0))
     assert pairs(j.push("s", xs(1, 1, 1, 1))) == [(1, 0), (1, 1), (1, 2), (1, 3)]
@@ -114,7 +114,7 @@ def test_an_asymmetric_count_window_lets_r_meet_the_last_m_of_s(index: str) -> N
 
 @every_index
 @pytest.mark.parametrize("threads", [1, 3])
-def test_splitting_batches_never_changes_the_result(index: str, threads: int) -> None:
+def test_splitting_batches_never_changes_the_result(index: Any, threads: int) -> None:
     rng = np.random.default_rng(2)
     r, s = xs(*rng.integers(0, 20, 60).tolist()), xs(*rng.integers(0, 20, 60).tolist())
 
@@ -147,7 +147,7 @@ def test_pushing_no_rows_changes_nothing() -> None:
 
 
 @every_index
-def test_push_both_is_one_row_pushes_in_the_order_given(index: str) -> None:
+def test_push_both_is_one_row_pushes_in_the_order_given(index: Any) -> None:
     r, s = xs(1, 1, 2), xs(1, 2, 2)
     arrival = np.array([1, 0, 0, 1, 1, 0], np.uint8)
     j = mr.WindowJoin(on="r.x <= s.x", window="2 rows", index=index)
@@ -187,7 +187,7 @@ def test_push_both_with_time_decides_lateness_row_by_row() -> None:
 
 
 @every_index
-def test_a_self_join_gives_both_ways_and_never_a_row_with_itself(index: str) -> None:
+def test_a_self_join_gives_both_ways_and_never_a_row_with_itself(index: Any) -> None:
     j = mr.WindowJoin(on="abs(r.x - s.x) <= 1", window="2 rows", self_join=True, index=index)
     # Newcomer as r first: (b, a), then (a, b).
     assert pairs(j.push("r", xs(1, 2))) == [(1, 0), (0, 1)]
@@ -198,7 +198,7 @@ def test_a_self_join_gives_both_ways_and_never_a_row_with_itself(index: str) -> 
 
 
 @every_index
-def test_a_self_join_is_ordered_by_new_tuple_then_partner_then_new_tuple_as_r(index: str) -> None:
+def test_a_self_join_is_ordered_by_new_tuple_then_partner_then_new_tuple_as_r(index: Any) -> None:
     j = mr.WindowJoin(on="r.x <= s.x", window="5 rows", self_join=True, index=index)
     assert pairs(j.push("r", xs(1, 1, 1))) == [(1, 0), (0, 1), (2, 0), (0, 2), (2, 1), (1, 2)]
     k = mr.WindowJoin(on="r.x < s.x", window="5 rows", self_join=True, index=index)
@@ -253,7 +253,7 @@ def test_the_columns_are_seqs_then_r_then_s() -> None:
 
 
 @every_index
-def test_rows_are_ordered_by_the_later_tuple_then_by_the_partner(index: str) -> None:
+def test_rows_are_ordered_by_the_later_tuple_then_by_the_partner(index: Any) -> None:
     j = mr.WindowJoin(on="r.x <> s.x", window="9 rows", index=index)
     j.push("r", xs(3, 1, 2))
     assert pairs(j.push("s", xs(0, 9))) == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
@@ -270,7 +270,7 @@ def test_output_seqs_leaves_the_payload_out() -> None:
 
 
 @every_index
-def test_output_count_gives_one_row_per_tuple_taken_zeros_included(index: str) -> None:
+def test_output_count_gives_one_row_per_tuple_taken_zeros_included(index: Any) -> None:
     j = mr.WindowJoin(on="abs(r.x - s.x) <= 1", window="5 rows", output="count", index=index)
     first = j.push("r", xs(1, 2, None))
     assert first.schema == pa.schema(
@@ -284,7 +284,7 @@ def test_output_count_gives_one_row_per_tuple_taken_zeros_included(index: str) -
 
 @pytest.mark.parametrize("output", ["pairs", "seqs", "count"])
 @every_index
-def test_all_outputs_give_the_same_pairs(index: str, output: str) -> None:
+def test_all_outputs_give_the_same_pairs(index: Any, output: Any) -> None:
     """A condition that must be checked again after the search, so that counts cannot come from the index alone."""
     rng = np.random.default_rng(4)
     r = pa.table({"x": rng.integers(0, 9, 40), "y": rng.random(40)})
@@ -410,7 +410,7 @@ def test_several_python_threads_may_push_at_once() -> None:
 
 
 @every_index
-def test_joins_in_several_threads_do_not_disturb_each_other(index: str) -> None:
+def test_joins_in_several_threads_do_not_disturb_each_other(index: Any) -> None:
     rng = np.random.default_rng(9)
     tables = [xs(*rng.integers(0, 50, 400).tolist()) for _ in range(2)]
 
@@ -432,7 +432,7 @@ def test_joins_in_several_threads_do_not_disturb_each_other(index: str) -> None:
 
 
 @every_index
-def test_a_join_goes_on_in_a_forked_child_and_in_its_parent(index: str) -> None:
+def test_a_join_goes_on_in_a_forked_child_and_in_its_parent(index: Any) -> None:
     def fresh() -> mr.WindowJoin:
         j = mr.WindowJoin(on="abs(r.x - s.x) <= 1", window="300 rows", index=index, threads=2)
         j.push("r", xs(*range(200)))
@@ -470,7 +470,7 @@ def _slidings(window: Window) -> list[Any]:
 
 @every_index
 @pytest.mark.parametrize("window", ["200 rows", "100"])
-def test_memory_stays_flat_over_many_pushes(index: str, window: str) -> None:
+def test_memory_stays_flat_over_many_pushes(index: Any, window: str) -> None:
     j = mr.WindowJoin(on="r.x = s.x", window=window, time="ts", index=index, output="count")
     text = ["payload " * 4] * 50
     held, sizes = [], []

@@ -18,7 +18,7 @@ from tests.sdk.window_join_cases import counts, every_index, everything, pairs, 
 
 
 @every_index
-def test_a_time_window_gives_every_pair_within_it_once_whatever_the_interleaving(index: str) -> None:
+def test_a_time_window_gives_every_pair_within_it_once_whatever_the_interleaving(index: Any) -> None:
     r, s = timed((1, 0), (4, 0), (9, 0)), timed((2, 0), (4, 0), (6, 0), (11, 0))
     wanted = {(i, k) for i, a in enumerate([1, 4, 9]) for k, b in enumerate([2, 4, 6, 11]) if abs(a - b) <= 2}
     for order in (["r", "s"], ["s", "r"]):

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from millrace.bench.harness import Contender, Runner
 from millrace.bench.ours import OurSession
 from millrace.bench.stream import Stream, starter
 from millrace.bench.workload import Workload
+from millrace.ingest.choices import IndexName
 from millrace.registry import devices, join_pairs
 
 LARGEST_WINDOW = {
@@ -53,13 +55,15 @@ class Entrant:
 
     def starts(self, workload: Workload) -> Callable[[], Stream]:
         """Starts our window join; its pairs have the order of the contract."""
-        return starter(partial(OurSession, index=self.index, device=self.device), workload, ordered=True)
+        return starter(
+            partial(OurSession, index=cast(IndexName, self.index), device=self.device), workload, ordered=True
+        )
 
 
 def entrants() -> list[Entrant]:
     """Every index on every available device that can run it; `auto` only on the CPU, like the peers."""
     kinds = {info.name: info.kind for info in devices()}
-    fixed = [(index, device) for index, device in join_pairs() if index != "auto"]
+    fixed: list[tuple[IndexName, str]] = [(index, device) for index, device in join_pairs() if index != "auto"]
     return [Entrant(index, device, kinds[device]) for index, device in [*fixed, ("auto", "cpu")]]
 
 

@@ -8,13 +8,14 @@ import pyarrow as pa
 
 from millrace.bench.harness import Answer
 from millrace.bench.workload import Rows, Turn, Workload, answer_columns
+from millrace.ingest.choices import IndexName
 from millrace.window_join import WindowJoin
 
 
 class OurSession:
     """A `WindowJoin` with a given index on a given device."""
 
-    def __init__(self, workload: Workload, index: str, device: str) -> None:
+    def __init__(self, workload: Workload, index: IndexName, device: str) -> None:
         """Create the join; nothing is pushed yet."""
         self._output = workload.output
         self._join = WindowJoin(

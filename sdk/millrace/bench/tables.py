@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millrace.bench.harness import Answer
 from millrace.bench.workload import Rows, Workload, answer_columns
+from millrace.ingest.choices import IndexName
 from millrace.table_join import join
 
 SORTED_ROWS = 1 << 20
@@ -63,7 +64,7 @@ class Joiner(Protocol):
 class OurJoin:
     """`mr.join`, called through the public API."""
 
-    def __init__(self, tables: Tables, index: str, device: str) -> None:
+    def __init__(self, tables: Tables, index: IndexName, device: str) -> None:
         """Arrow tables that share the arrays' memory."""
         self._sides = tuple(pa.table({"x": rows.x, "v": rows.v}) for rows in tables.sides)
         self._on, self._index, self._device = tables.workload.on, index, device

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from statistics import median
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ import typer
 from millrace.cli.screen import print_table, progress, remark
 from millrace.errors import MillraceError
 from millrace.host.planner.calibration import CPU, MAX_SMALL_BATCH, MIN_SMALL_BATCH, Calibration, crossover, keep
-from millrace.ingest.arguments import OUTPUTS
+from millrace.ingest.choices import OUTPUTS, IndexName
 from millrace.registry import join_pairs, real_devices
 from millrace.table_join import join
 from millrace.window_join import WindowJoin
@@ -66,7 +67,7 @@ def measure(report: Report) -> Calibration:
     speeds = {}
     for number, size in enumerate(SIZES):
         report(f"measuring batches of {size} tuples", 0.3 + 0.5 * number / len(SIZES))
-        speeds[size] = _race({name: (name, CPU) for name in STRUCTURES}, size)
+        speeds[size] = _race({name: (cast(IndexName, name), CPU) for name in STRUCTURES}, size)
     devices = measure_devices(report)
     report("calibrated", 1.0)
     return Calibration(
@@ -107,7 +108,7 @@ def measure_devices(report: Report) -> dict[str, float]:
     return _race({name: ("auto", name) for name in usable}, DEVICE_BATCH)
 
 
-def _race(contenders: dict[str, tuple[str, str]], batch: int, turns: int = TURNS) -> dict[str, float]:
+def _race(contenders: dict[str, tuple[IndexName, str]], batch: int, turns: int = TURNS) -> dict[str, float]:
     """Tuples per second of each (index, device): the median over slices that take turns."""
     speeds: dict[str, list[float]] = {name: [] for name in contenders}
     with ExitStack() as opened:
@@ -125,7 +126,7 @@ def _race(contenders: dict[str, tuple[str, str]], batch: int, turns: int = TURNS
 class _Runner:
     """A window join that is pushed batches of one size, r and s alternating."""
 
-    def __init__(self, index: str, device: str, batch: int) -> None:
+    def __init__(self, index: IndexName, device: str, batch: int) -> None:
         self._join = WindowJoin(on=ON, window=f"{WINDOW} rows", index=index, device=device, output="seqs")
         self._batch, self._batches = batch, _batches(batch)
 

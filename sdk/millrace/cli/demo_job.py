@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.errors import ArgumentError
+from millrace.ingest.choices import IndexName
 from millrace.registry import join_pairs
 from millrace.window_join import WindowJoin
 
@@ -112,7 +113,7 @@ def run(rows: int, progress: Progress) -> Outcome:
 
 
 def _run_one(
-    index: str, device: str, tables: Tables, expected: list[pa.Table], progress: Callable[[float], None]
+    index: IndexName, device: str, tables: Tables, expected: list[pa.Table], progress: Callable[[float], None]
 ) -> tuple[DemoRun, list[pa.Table], str | None]:
     _warm_up(index, device, tables)
     join = _join(index, device, tables)
@@ -139,12 +140,12 @@ def _run_one(
     return done, outputs, fault
 
 
-def _join(index: str, device: str, tables: Tables) -> WindowJoin:
+def _join(index: IndexName, device: str, tables: Tables) -> WindowJoin:
     schemas = {"r": tables[0].schema, "s": tables[1].schema}
     return WindowJoin(on=ON, window=WINDOW, time="ts", lateness=LATENESS, index=index, device=device, schemas=schemas)
 
 
-def _warm_up(index: str, device: str, tables: Tables) -> None:
+def _warm_up(index: IndexName, device: str, tables: Tables) -> None:
     """Compile or load the kernels before the timed run."""
     join = _join(index, device, tables)
     for side, batch in _steps((tables[0].slice(0, 256), tables[1].slice(0, 256))):

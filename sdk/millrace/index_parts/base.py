@@ -32,9 +32,8 @@ from millrace.index_parts.regular_rows import RegularRows
 from millrace.index_parts.status import IndexStatus
 from millrace.index_parts.update_input import Update, read_update
 from millrace.ingest.checks import choice, integer_at_least
+from millrace.ingest.choices import FALLBACKS
 from millrace.registry import check_name, device_with
-
-FALLBACKS = (None, "cpu")
 
 
 class IndexBase:

@@ -31,8 +31,9 @@ from millrace.host.hbtree.validate import MAX_LEVELS, is_sound
 from millrace.host.runtime import pool
 from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.regular_rows import ROW_NUMBER, RegularRows
-from millrace.index_parts.rows import DUPLICATES, Rows
+from millrace.index_parts.rows import Rows
 from millrace.index_parts.value_store import ValueStore
+from millrace.ingest.choices import DUPLICATES
 
 _POOLS = tuple(field.name for field in fields(Pools))
 _UNSAVED = ("changed_lasts", "changed_uppers")

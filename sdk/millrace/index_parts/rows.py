@@ -22,7 +22,6 @@ from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.allocator import free
 from millrace.host.runtime.team import Team
 
-DUPLICATES = ("error", "first", "last")
 _SAMPLED = 1 << 12
 """Keys checked first, before a full pass checks whether all are sorted."""
 

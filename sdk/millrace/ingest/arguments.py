@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -12,19 +12,18 @@ from millrace.host.base.types import SIDES, Side
 from millrace.host.device.contract import Device
 from millrace.host.expr.condition import Condition
 from millrace.host.expr.plan import check_bands, search_shape
-from millrace.host.join.registry import INDEXES, serving
+from millrace.host.join.contract import OptionValue
+from millrace.host.join.registry import INDEXES, load_index, serving
 from millrace.host.planner.choice import preferred
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
 from millrace.ingest.checks import choice, integer_at_least
+from millrace.ingest.choices import FALLBACKS, OUTPUTS
 from millrace.ingest.durations import Span, WindowSpec, parse_lateness, parse_window
 from millrace.ingest.memory_limits import check_memory
 from millrace.registry import check_name, device_for
 from millrace.registry import device as open_device
 
-OUTPUTS = ("pairs", "seqs", "count")
-HOWS = ("inner", "left", "semi", "anti")
-FALLBACKS = (None, "cpu")
 MAX_PENDING = 16 * 2**20
 
 
@@ -37,6 +36,7 @@ class Engine:
     device: str
     threads: int | None
     fallback: str | None
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def open(self) -> OpenedEngine:
         """Choose an index, open its device and, if the user allows it, the device to continue on after a fault."""
@@ -44,12 +44,12 @@ class Engine:
         spare = None
         if self.fallback is not None and self.fallback != device.name:
             try:
-                spare = open_device(self.fallback, self.threads)
+                spare = open_device(self.fallback, threads=self.threads)
             except BaseException:
                 device.close()
                 raise
         team = device.team or (spare.team if spare is not None else None)
-        return OpenedEngine(index, device, spare, team or Team(self.threads or cores()))
+        return OpenedEngine(index, device, spare, team or Team(self.threads or cores()), self.options)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class OpenedEngine:
     device: Device
     spare: Device | None
     team: Team
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def close(self) -> None:
         """Close the devices and the team."""
@@ -72,9 +73,28 @@ class OpenedEngine:
         self.team.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class GivenWindowArguments:
+    """The arguments of a `WindowJoin` as the user wrote them; errors quote them."""
+
+    on: Any
+    window: Any
+    time: Any = None
+    lateness: Any = 0
+    sources: Any = None
+    self_join: Any = False
+    index: Any = "auto"
+    device: Any = "auto"
+    threads: Any = None
+    output: Any = "pairs"
+    max_pending: Any = MAX_PENDING
+    fallback: Any = None
+    options: Any = None
+
+
 @dataclass(frozen=True)
 class WindowArguments:
-    """The parsed arguments of a `WindowJoin`. `given`: the arguments as written, to compare with a stored state."""
+    """The parsed arguments of a `WindowJoin`, and the arguments as written."""
 
     condition: Condition
     window: WindowSpec
@@ -85,7 +105,7 @@ class WindowArguments:
     output: str
     max_pending: int
     engine: Engine
-    given: dict[str, Any]
+    given: GivenWindowArguments
 
     @property
     def several(self) -> bool:
@@ -112,8 +132,10 @@ def _parsed(on: Any) -> Condition:
     return condition
 
 
-def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool) -> Engine:
-    """The `index`, `device`, `threads` and `fallback` arguments; `auto` becomes the list of suitable indexes."""
+def parse_engine(
+    condition: Condition, index: Any, device: Any, threads: Any, fallback: Any, counting: bool, options: Any = None
+) -> Engine:
+    """The arguments that say how a join runs; `auto` becomes the list of suitable indexes."""
     shape = search_shape(condition)
     able = serving(shape)
     choice("index", index, tuple(INDEXES))
@@ -128,32 +150,48 @@ def parse_engine(condition: Condition, index: Any, device: Any, threads: Any, fa
         threads = integer_at_least("threads", threads, 1)
     choice("fallback", fallback, FALLBACKS)
     indexes = preferred(shape, counting) if index == "auto" else [index]
-    return Engine(tuple(indexes), device, threads, fallback)
+    return Engine(tuple(indexes), device, threads, fallback, _options(index, options))
 
 
-def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
+def _options(index: str, given: Any) -> dict[str, OptionValue]:
+    """The `options` argument: only names and values that the index declares."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"options={given!r}: must be a mapping from names of options to values")
+    declared = load_index(index).options
+    for name, value in given.items():
+        if name not in declared:
+            names = f"its options are {', '.join(declared)}" if declared else "it has no options"
+            raise ArgumentError(f"options={given!r}: index {index!r} does not have the option {name!r}; {names}")
+        if not declared[name].accepts(value):
+            raise ArgumentError(f"options={{{name!r}: {value!r}}}: allowed is {declared[name].allowed()}")
+    return dict(given)
+
+
+def parse_window_arguments(given: GivenWindowArguments) -> WindowArguments:
     """All arguments of `WindowJoin`."""
-    condition = parse_condition(given["on"])
-    window = parse_window(given["window"])
-    check_memory(window, given["window"])
-    self_join = choice("self_join", given["self_join"], (False, True))
-    time = _time(given["time"], self_join)
-    lateness = parse_lateness(given["lateness"])
-    sources = _sources(given["sources"], self_join)
+    condition = parse_condition(given.on)
+    window = parse_window(given.window)
+    check_memory(window, given.window)
+    self_join = choice("self_join", given.self_join, (False, True))
+    time = _time(given.time, self_join)
+    lateness = parse_lateness(given.lateness)
+    sources = _sources(given.sources, self_join)
     if time is None:
         if not window.counts:
-            raise ArgumentError(f"window={given['window']!r} is a length of time: name the time column with time='ts'")
+            raise ArgumentError(f"window={given.window!r} is a length of time: name the time column with time='ts'")
         if lateness.length:
-            raise ArgumentError(f"lateness={given['lateness']!r} needs time=: without it rows are in order of arrival")
+            raise ArgumentError(f"lateness={given.lateness!r} needs time=: without it rows are in order of arrival")
         if max(sources.values()) > 1:
-            raise ArgumentError(f"sources={given['sources']!r} needs time=: several sources are ordered by time")
+            raise ArgumentError(f"sources={given.sources!r} needs time=: several sources are ordered by time")
     elif not window.counts and lateness.length and window.r.measure != lateness.measure:
         raise ArgumentError(
-            f"window={given['window']!r} and lateness={given['lateness']!r} differ in kind: both need a unit, or none"
+            f"window={given.window!r} and lateness={given.lateness!r} differ in kind: both need a unit, or none"
         )
-    output = choice("output", given["output"], OUTPUTS)
+    output = choice("output", given.output, OUTPUTS)
     counting = output == "count"
-    engine = parse_engine(condition, given["index"], given["device"], given["threads"], given["fallback"], counting)
+    engine = parse_engine(condition, given.index, given.device, given.threads, given.fallback, counting, given.options)
     return WindowArguments(
         condition,
         window,
@@ -162,7 +200,7 @@ def parse_window_arguments(given: dict[str, Any]) -> WindowArguments:
         sources,
         self_join,
         output,
-        integer_at_least("max_pending", given["max_pending"], 1),
+        integer_at_least("max_pending", given.max_pending, 1),
         engine,
         given,
     )
@@ -189,11 +227,15 @@ def _sources(given: Any, self_join: bool) -> dict[Side, int]:
 
 
 def describe_arguments(args: WindowArguments, schemas: dict[Side, Any]) -> dict[str, str]:
-    """The arguments as text, to compare with those of a stored state. Threads may differ."""
-    described = {name: repr(value) for name, value in args.given.items() if name != "threads"}
-    described["window"] = f"{args.window.r}, {args.window.s}"
-    described["lateness"] = str(args.lateness)
-    described["time"] = repr(args.time)
-    described["sources"] = repr(args.sources)
-    described["schemas"] = repr({side: str(schema) for side, schema in schemas.items()})
-    return described
+    """The arguments that decide the output, as text, to compare with those of a stored state."""
+    return {
+        "on": repr(args.given.on),
+        "window": f"{args.window.r}, {args.window.s}",
+        "time": repr(args.time),
+        "lateness": str(args.lateness),
+        "sources": repr(args.sources),
+        "self_join": repr(args.self_join),
+        "output": repr(args.output),
+        "max_pending": repr(args.max_pending),
+        "schemas": repr({side: str(schema) for side, schema in schemas.items()}),
+    }

@@ -140,7 +140,7 @@ class BatchReader:
                 kind = "timestamps" if span.measure == "ns" else "integer times"
                 what = "a timestamp" if is_time else "an integer"
                 hint = f"'{span.length} seconds'" if is_time else "a plain number such as '1000'"
-                given = self.args.given[name]
+                given = getattr(self.args.given, name)
                 raise SchemaError(f"{name}={given!r} is for {kind}, but {label} is {what}: write {hint}")
 
     def rescaled(self, progress: Progress, scale: TimeScale) -> Progress:

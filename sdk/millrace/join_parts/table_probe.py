@@ -8,7 +8,7 @@ created it and serves one thread at a time. Limit: the held table has fewer than
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,11 +77,12 @@ class TableProbe:
         threads: int | None = None,
         fallback: str | None = None,
         counting: bool = False,
+        options: Mapping[str, Any] | None = None,
     ) -> TableProbe:
         """From a condition's text, the held table and the schema of the probing side."""
         condition = parse_condition(on)
         known: Side = choice("side", side, SIDES)
-        engine = parse_engine(condition, index, device, threads, fallback, counting)
+        engine = parse_engine(condition, index, device, threads, fallback, counting, options)
         table = as_table(held, known)
         schemas = {known: table.schema, other(known): as_schema(probing_schema, other(known))}
         bound = BoundTables.of(condition, schemas)
@@ -137,13 +138,15 @@ class TableProbe:
             sides = {self._side: self._held, other(self._side): tuples}
             rows = {one: len(sides[one]) for one in SIDES}
             plan, opened = most_selective(self._bound.plan, sides), self._opened
-            self._matcher = Matcher(plan, opened.index, opened.device, opened.spare, opened.team, rows, static=True)
+            self._matcher = Matcher(
+                plan, opened.index, opened.device, opened.spare, opened.team, rows, static=True, options=opened.options
+            )
         return self._matcher
 
     @property
-    def fell_back(self) -> str | None:
+    def fallback(self) -> str | None:
         """From which device the probe fell back to which, and why; None if it did not."""
-        return None if self._matcher is None else self._matcher.fell_back
+        return None if self._matcher is None else self._matcher.fallback
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class TableProbe:
             "null_keys": dict(self._null_keys),
             "device": device.name,
             "index": self._opened.index,
-            "fallback": self.fell_back,
+            "fallback": self.fallback,
             **({} if self._matcher is None else self._matcher.counters()),
         }
 

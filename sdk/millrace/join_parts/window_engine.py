@@ -59,7 +59,7 @@ class WindowEngine:
         """Open the devices in this process; the first match creates the index."""
         opened = self._args.engine.open()
         try:
-            check_device_memory(self._args.window, self._args.given["window"], opened.device)
+            check_device_memory(self._args.window, self._args.given.window, opened.device)
         except DeviceUnavailable:
             opened.close()
             raise
@@ -72,9 +72,10 @@ class WindowEngine:
         """Continue with stored windows and counters; after a stored fallback, on the fallback device."""
         self.windows = windows
         self._past_counters = snapshot.counters
-        self._past_fallback = snapshot.fell_back
+        self._past_fallback = snapshot.fallback
         self._past_strategy = snapshot.strategy if self.index == "auto" else ""
-        if snapshot.fell_back is not None and self._spare is not None:
+        failed = (snapshot.fallback or "").partition(" -> ")[0]
+        if self._spare is not None and failed == self.device.name:
             self.device, self._spare = self._spare, None
 
     def close(self) -> None:
@@ -88,7 +89,7 @@ class WindowEngine:
 
     def _save_stats(self) -> None:
         """Keep the stats of the current matcher, which is about to be dropped."""
-        self._past_counters, self._past_fallback = self.counters(), self.fell_back()
+        self._past_counters, self._past_fallback = self.counters(), self.fallback()
         self._past_strategy = self.strategy()
 
     @property
@@ -96,9 +97,9 @@ class WindowEngine:
         """The device in use: after a fault, the fallback device."""
         return self.device if self.matcher is None else self.matcher.device
 
-    def fell_back(self) -> str | None:
+    def fallback(self) -> str | None:
         """From which device the join fell back to which, and why; None if it did not."""
-        now = None if self.matcher is None else self.matcher.fell_back
+        now = None if self.matcher is None else self.matcher.fallback
         return now or self._past_fallback
 
     def strategy(self) -> str:
@@ -236,7 +237,8 @@ class WindowEngine:
     def _new_matcher(self, plan: Plan, index: str, device: Device, spare: Device | None) -> Matcher:
         window = self._args.window
         rows: dict[Side, int] = {"r": window.r.length, "s": window.s.length} if window.counts else {}
-        return Matcher(plan, index, device, spare, self.team, rows)
+        options = self._args.engine.options if index == self._args.given.index else None
+        return Matcher(plan, index, device, spare, self.team, rows, options=options)
 
     # --- tuning ---
 
@@ -245,7 +247,7 @@ class WindowEngine:
         self._check_tunable(progress)
         assert progress.plan is not None
         matcher = self._matcher_for(progress.plan)
-        device, spare = matcher.device, None if matcher.fell_back else self._spare
+        device, spare = matcher.device, None if matcher.fallback else self._spare
         counters = matcher.counters()
         rows = max(len(window) for window in self.windows.values())
         names = candidates(search_shape(self._args.condition), device, self.index, rows)

@@ -27,6 +27,8 @@ from millrace.state.manifest import check_same, seal, unseal
 
 KIND, FORMAT = "millrace_state", 1
 """`FORMAT` is the version of this layout; a state of another version is refused."""
+FREE_ARGUMENTS = frozenset({"index", "device", "threads", "fallback", "options"})
+"""The arguments that may differ after a restore, since the output is the same; older manifests have some of them."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Snapshot:
     seqs: dict[str, int]
     totals: Totals
     counters: dict[str, int]
-    fell_back: str | None
+    fallback: str | None
     strategy: str
 
 
@@ -148,7 +150,7 @@ def _packed(snapshot: Snapshot) -> dict[str, Any]:
         "seqs": snapshot.seqs,
         "totals": asdict(snapshot.totals),
         "counters": snapshot.counters,
-        "fell_back": snapshot.fell_back,
+        "fallback": snapshot.fallback,
         "strategy": snapshot.strategy,
     }
 
@@ -159,14 +161,14 @@ def _unpacked(stored: dict[str, Any]) -> Snapshot:
     }
     clocks = Clocks(**{**stored["clocks"], "high": tuple(stored["clocks"]["high"])})
     return Snapshot(
-        stored["arguments"],
+        {name: text for name, text in stored["arguments"].items() if name not in FREE_ARGUMENTS},
         schemas,
         TimeScale(**stored["scale"]),
         clocks,
         stored["seqs"],
         Totals(**stored["totals"]),
         stored["counters"],
-        stored["fell_back"],
+        stored["fallback"] if "fallback" in stored else stored["fell_back"],  # its name in older manifests
         stored["strategy"],
     )
 

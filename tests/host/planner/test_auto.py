@@ -47,7 +47,7 @@ def test_the_fan_out_of_a_large_step_is_known_at_once() -> None:
 
 
 @pytest.mark.parametrize("output", ["seqs", "count"])
-def test_the_choice_is_made_anew_at_each_subwindow_and_reported(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_is_made_anew_at_each_subwindow_and_reported(output: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "rule", lambda threads: Rule(small_batch=1000))
     rng = np.random.default_rng(1)
     joins = [

@@ -262,7 +262,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("layout", "harm"), [(layout, harm) for layout, _, harm in CASES], ids=[c[1] for c in CASES])
-def test_a_file_that_no_index_wrote_is_an_error(tmp_path: Path, layout: str, harm: Harm) -> None:
+def test_a_file_that_no_index_wrote_is_an_error(tmp_path: Path, layout: Any, harm: Harm) -> None:
     path = tmp_path / "index"
     mr.OrderedIndex(np.arange(99_999) * 3, np.arange(99_999), layout=layout, device="cpu").save(path)
     altered(path, lambda about, held: None)
@@ -273,7 +273,7 @@ def test_a_file_that_no_index_wrote_is_an_error(tmp_path: Path, layout: str, har
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_rows_that_are_not_there(tmp_path: Path, layout: str) -> None:
+def test_rows_that_are_not_there(tmp_path: Path, layout: Any) -> None:
     """Separate values, fewer than rows refer to; and text with offsets out of bounds."""
     path, values = tmp_path / "index", pa.array([str(i) for i in range(1000)])
     mr.OrderedIndex(np.arange(1000), values, layout=layout, device="cpu").save(path)

@@ -73,7 +73,7 @@ def test_a_fault_is_raised_or_survived(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.find_partners(r, want_pairs=False).counts.tolist() == wanted.tolist()
     assert not faults.disarm()
     assert probe.stats["device"] == "cpu"
-    assert "lost its launch" in str(probe.fell_back)
+    assert "lost its launch" in str(probe.fallback)
     alone = TableProbe.of(on, s, r.schema, device="faulty", index="bisort")
     faults.arm("launch", 1)
     with pytest.raises(mr.DeviceFault):

@@ -12,6 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.state import join_state as state_module
+from millrace.state.manifest import seal, unseal
 
 COUNT: dict[str, Any] = {"on": "abs(r.x - s.x) <= 2", "window": "40 rows"}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -318,7 +319,6 @@ def test_another_version_of_the_format_is_refused_by_number(stored: Store) -> No
         {"time": "ts", "lateness": 1},
         {"self_join": True},
         {"output": "seqs"},
-        {"index": "scan"},
         {"max_pending": 5},
         {"schemas": {"r": pa.schema([("x", pa.int64())])}},
     ],
@@ -328,6 +328,59 @@ def test_other_arguments_are_refused_by_name(stored: Store, other: dict[str, Any
     with pytest.raises(mr.StateError) as caught:
         mr.WindowJoin.restore(stored.manifest, stored.runs, **{**COUNT, **other})
     assert next(iter(other)) in str(caught.value)
+
+
+OPEN = {"device": None, "index": None}
+"""What may differ after a restore."""
+
+
+@pytest.mark.parametrize("after", ["auto", "bisort", "rap", "wib", "btree", "scan"])
+@pytest.mark.parametrize("before", ["auto", "bisort", "rap", "wib", "btree", "scan"])
+def test_a_state_continues_with_another_index(before: str, after: str) -> None:
+    plan = stream(COUNT)
+    wanted = run(mr.WindowJoin(**COUNT, index="scan"), plan)
+    j = mr.WindowJoin(**COUNT, index=before)  # type: ignore[arg-type]
+    found = run(j, plan[:12])
+    delta = j.state()
+    k = mr.WindowJoin.restore(delta.manifest, delta.added, **COUNT, index=after)
+    assert k.stats["index"] == after
+    assert {**meaning(k), **OPEN} == {**meaning(j), **OPEN}
+    for one, other in zip(found + run(k, plan[12:]), wanted, strict=True):
+        assert one.equals(other)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"device": "opencl", "index": "bisort"}, {"device": "cpu"}),
+        ({"device": "cpu", "index": "wib"}, {"device": "opencl", "index": "bisort"}),
+        ({"device": "opencl", "index": "bisort", "fallback": "cpu"}, {"device": "opencl", "index": "bisort"}),
+        ({"threads": 1}, {"threads": 2, "fallback": "cpu", "options": {}}),
+    ],
+    ids=str,
+)
+def test_a_state_continues_on_another_device(before: dict[str, Any], after: dict[str, Any]) -> None:
+    plan = stream(COUNT)
+    wanted = run(mr.WindowJoin(**COUNT, device="cpu"), plan)
+    j = mr.WindowJoin(**COUNT, **before)
+    found = run(j, plan[:12])
+    delta = j.state()
+    k = mr.WindowJoin.restore(delta.manifest, delta.added, **COUNT, **after)
+    assert k.stats["device"].startswith(after.get("device", "cpu"))
+    assert {**meaning(k), **OPEN} == {**meaning(j), **OPEN}
+    for one, other in zip(found + run(k, plan[12:]), wanted, strict=True):
+        assert one.equals(other)
+
+
+def test_a_state_from_before_these_arguments_might_differ_is_read(stored: Store) -> None:
+    """Older manifests compare index, device and fallback too, and call a fallback `fell_back`."""
+    content = unseal(state_module.KIND, state_module.FORMAT, stored.manifest)
+    snapshot = content["snapshot"]
+    snapshot["arguments"] |= {"index": "'auto'", "device": "'auto'", "fallback": "None"}
+    snapshot["fell_back"] = snapshot.pop("fallback")
+    older = seal(state_module.KIND, state_module.FORMAT, content)
+    k = mr.WindowJoin.restore(older, stored.runs, **COUNT)
+    assert k.stats == mr.WindowJoin.restore(stored.manifest, stored.runs, **COUNT).stats
 
 
 def test_the_same_window_written_otherwise_is_the_same_argument() -> None:

@@ -1,0 +1,102 @@
+"""Builds the output of a join of two tables from the partners that were found, one block of r rows at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.host.base.types import Side
+from millrace.host.kernels.gathering import Gatherer, gather
+from millrace.host.runtime.team import Team
+from millrace.join_parts import output as out
+from millrace.join_parts.direct_join import DirectBlock
+from millrace.join_parts.table_probe import Partners
+
+
+def result_schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:
+    """The schema of the output."""
+    if output == "count":
+        return pa.schema([("r_seq", pa.int64()), ("count", pa.int64())])
+    if how in ("semi", "anti"):
+        only_r = out.pair_schema({"r": schemas["r"]}, output, several=False)
+        return pa.schema([f for f in only_r if f.name != "s_seq"])
+    return out.pair_schema(schemas, output, several=False)
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """Builds the output from the partners found, one block of r rows at a time."""
+
+    schema: pa.Schema
+    tables: dict[Side, pa.Table]
+    how: str
+    output: str
+    team: Team
+
+    @cached_property
+    def _gatherers(self) -> tuple[Gatherer, Gatherer]:
+        """The gatherer of r, whose rows are requested in order, and that of s, whose rows are not."""
+        return Gatherer(self.tables["r"], self.team), Gatherer(self.tables["s"], self.team, scattered=True)
+
+    @property
+    def wants_pairs(self) -> bool:
+        """Whether the partners are needed, not only their number per row."""
+        return self.how in ("inner", "left") and self.output != "count"
+
+    def block(self, found: Partners) -> pa.Table:
+        """The output of a block."""
+        if not self.wants_pairs:
+            return self._of_rows(found)
+        r, s = pa.array(found.rows), pa.array(found.partners)
+        if self.how == "left":
+            r, s = with_unmatched(found)
+        return pa.Table.from_arrays([r, s, *self._payload(r, s)], schema=self.schema)
+
+    def direct_block(self, found: DirectBlock) -> pa.Table:
+        """The output of a block that already has most of its payload."""
+        columns: list[pa.Array | pa.ChunkedArray] = [found.rows, found.partners]
+        if self.output == "pairs":
+            columns += [*self._completed("r", found.rows, found), *self._completed("s", found.partners, found)]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def _completed(self, side: Side, rows: pa.Array, found: DirectBlock) -> list[pa.Array | pa.ChunkedArray]:
+        """All columns of a side: those in the block, and the others gathered at these rows."""
+        numbers = range(self.tables[side].num_columns)
+        missing = [i for i in numbers if (side, i) not in found.columns]
+        others: list[pa.Array | pa.ChunkedArray] = []
+        if missing:
+            others = Gatherer(self.tables[side].select(missing), self.team).gather(rows)
+        more = dict(zip(missing, others, strict=True))
+        return [found.columns[side, i] if (side, i) in found.columns else more[i] for i in numbers]
+
+    def _of_rows(self, found: Partners) -> pa.Table:
+        """One row for each row of r that `how` keeps."""
+        counts = found.counts
+        kept = {"semi": counts > 0, "anti": counts == 0}.get(self.how, np.ones(len(counts), np.bool_))
+        at = np.flatnonzero(kept)
+        rows = pa.array(at + found.first)
+        if self.output == "count":
+            return pa.Table.from_arrays([rows, pa.array(counts[at])], schema=self.schema)
+        payload = gather(self.tables["r"], rows).columns if self.output == "pairs" else []
+        return pa.Table.from_arrays([rows, *payload], schema=self.schema)
+
+    def _payload(self, r: pa.Array, s: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
+        if self.output != "pairs":
+            return []
+        own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
+        return [*own, *partners]
+
+
+def with_unmatched(found: Partners) -> tuple[pa.Array, pa.Array]:
+    """All pairs, and r rows without a partner in row order, with a null as s."""
+    counts = found.counts
+    rows = np.repeat(np.arange(len(counts)), np.maximum(counts, 1))
+    unmatched = (counts == 0)[rows]
+    rows += found.first
+    partners = np.zeros(len(rows), np.int64)
+    partners[~unmatched] = found.partners
+    return pa.array(rows), pc.if_else(pa.array(unmatched), pa.scalar(None, pa.int64()), pa.array(partners))

@@ -101,7 +101,7 @@ def test_an_unknown_option_is_an_error_that_lists_the_names(index: Any) -> None:
             call()
 
 
-def test_options_reach_the_index_with_the_defaults(tuned: Any) -> None:
+def test_the_index_gets_options_and_defaults(tuned: Any) -> None:
     j = mr.WindowJoin("r.x = s.x", window="5 rows", index=tuned, options={"length": 3})
     j.push("r", TABLE)
     assert j.push("s", TABLE).num_rows == 2

@@ -180,6 +180,8 @@ def _open(file: SharedFile, device: TaskDevice, fallback: Fallback | None) -> mr
     return mr.OrderedIndex.open(file.locate(), device=device.name, threads=device.threads, fallback=fallback)
 
 
-def use_index(file: SharedFile, device: TaskDevice, fallback: Fallback | None) -> AbstractContextManager[mr.OrderedIndex]:
+def use_index(
+    file: SharedFile, device: TaskDevice, fallback: Fallback | None
+) -> AbstractContextManager[mr.OrderedIndex]:
     """The index, opened in this process after the fork; the last `MAX_OPEN` used stay open for later tasks."""
     return _indexes.use((file, device.name, fallback), lambda: _open(file, device, fallback))

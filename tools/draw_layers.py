@@ -25,29 +25,33 @@ Edge = tuple[int, int]
 
 
 def layers_in_use(root: Path, package: str) -> list[str]:
-    """The names on a room's layers that exist, top first, one line each."""
+    """The names on a package's layers that exist, top first, one line each."""
     folder = root / "sdk/millrace" if package == SDK else root / package
     names = [name for layer in LAYERS[package] for name in layer]
     return [name for name in names if (folder / name).is_dir() or (folder / f"{name}.py").is_file()]
 
 
 def edges_of(root: Path, package: str) -> tuple[list[str], Counter[Edge], Counter[str]]:
-    """A room's layers, the imports between them, and how many modules each has."""
+    """A package's layers, the imports between them, and how many modules each has."""
     names = layers_in_use(root, package)
     users: set[tuple[int, int, str]] = set()
-    modules: dict[str, set[Path]] = {name: set() for name in names}
     for own, path, inside, found in all_imports(root):
-        if own != package or inside[0] not in modules:
+        if own != package or inside[0] not in names:
             continue
-        modules[inside[0]].add(path)
         target = _target(package, found)
-        if target in modules and target != inside[0]:
+        if target in names and target != inside[0]:
             users.add((names.index(inside[0]), names.index(target), str(path)))
-    return names, Counter((a, b) for a, b, _ in users), Counter({name: len(modules[name]) for name in names})
+    return names, Counter((a, b) for a, b, _ in users), Counter({name: _modules(root, package, name) for name in names})
+
+
+def _modules(root: Path, package: str, name: str) -> int:
+    """The number of modules of a layer, without `__init__.py`."""
+    path = (root / "sdk/millrace" if package == SDK else root / package) / name
+    return sum(file.name != "__init__.py" for file in path.rglob("*.py")) if path.is_dir() else 1
 
 
 def _target(package: str, found: Import) -> str:
-    """The layer that an import of the same room leads to; empty where it leads elsewhere."""
+    """The layer that an import of the same package leads to; empty if it leads to another package."""
     if not found.target.startswith("millrace.") or package_of(found.target) != package:
         return ""
     inside = path_in_package(found.target)
@@ -55,7 +59,7 @@ def _target(package: str, found: Import) -> str:
 
 
 def draw(root: Path) -> str:
-    """The picture: a column per room."""
+    """The picture: a column per package."""
     body: list[str] = []
     x, lowest = LEFT, 0
     for package in PACKAGES:

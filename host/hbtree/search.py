@@ -57,12 +57,13 @@ from millrace.host.runtime.intrinsics import (
     line_below,
     line_upto,
     load_as,
+    load_byte,
     load_id,
     prefetch_far,
     stack_words,
     store_as,
 )
-from millrace.host.runtime.jit import inline, load_byte, share
+from millrace.host.runtime.jit import inline, share
 
 _I64 = np.int64
 

@@ -16,8 +16,8 @@ from millrace.host.hbtree import edit as he
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree import split as hx
 from millrace.host.hbtree.layout import LINE
-from millrace.host.runtime.intrinsics import load_as, load_id, prefetch, size_of, store_as
-from millrace.host.runtime.jit import inline, kernel, load_byte, share
+from millrace.host.runtime.intrinsics import load_as, load_byte, load_id, prefetch, size_of, store_as
+from millrace.host.runtime.jit import inline, kernel, share
 
 _AHEAD = 12
 """Prefetch distance of leaf lines, in changes."""

@@ -1,13 +1,17 @@
-"""Intrinsics for kernels that access memory by address: typed loads and stores, prefetch, SIMD compares and atomics.
+"""Intrinsics for kernels: memory by address, bits, lines of words (SIMD), atomics, and calls by address.
 
-Words have 32 or 64 bits. A kernel for both is written once and takes an argument `like`, a zero of the word type: its
-type selects the width of every `load_as`. Limit: nothing is checked; the caller keeps the arrays alive and in bounds.
+Kernels access memory by address: an array argument would cost reference counting in each call, and a check for a
+negative index in each access. Words have 32 or 64 bits. A kernel for both is written once and takes an argument `like`,
+a zero of the word type: its type selects the width of every `load_as`. Each intrinsic is one entry: the function that
+emits its machine code with LLVM's builder `b`, then its result and argument types. Limit: nothing is checked; the
+caller keeps the arrays alive and the indexes in bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from inspect import Parameter, Signature
 from typing import Any, cast
 
 import numpy as np
@@ -17,12 +21,17 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.jit import element, inline, kernel
+from millrace.host.runtime.jit import inline, kernel
 
 LANES = 8
-"""Words compared at once: a cache line of 64-bit words."""
+"""Words that most SIMD intrinsics handle: a cache line of 64-bit words."""
+WIDE_LANES = 16
+"""Words that `within` compares."""
+LINE = 8
+"""64-bit words of a cache line."""
 LINE_BITS = 512
-_WORD = ir.IntType(64)
+_BIT, _BYTE, _INT, _WORD = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+_NO, _YES = _BIT(0), _BIT(1)
 codegen: Any = cgutils  # Numba has no types for type checkers
 
 
@@ -41,157 +50,57 @@ def table(*entries: int | Array) -> Array:
     return np.array([e if isinstance(e, int) else address(e) for e in entries], np.int64)
 
 
-def _load_as(typing_context: Any, where: Any, index: Any, like: Any) -> Any:
-    """Load the element `where[index]` of an array with the type of `like`."""
+# How an intrinsic is defined.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(element(builder, arguments, context.get_value_type(like)))
-
-    return like(types.int64, types.int64, like), generate
-
-
-def _load_id(typing_context: Any, where: Any, index: Any) -> Any:
-    """Load the uint32 at `where[index]`, as an int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(element(builder, arguments, ir.IntType(32))), _WORD)
-
-    return types.int64(types.int64, types.int64), generate
+_W, _NONE, _FLAG = types.int64, types.void, types.boolean
+"""Types of results and arguments: a 64-bit integer or address, no result, true or false."""
+_ANY = None
+"""The type that the caller gives. All such arguments and the result of an intrinsic have the type of the first."""
 
 
-def _store_as(typing_context: Any, where: Any, index: Any, value: Any) -> Any:
-    """Store a value at `where[index]` of an array of its type."""
+def _define(emit: Callable[..., Any], result: Any, *arguments: Any, literal: bool = False) -> Any:
+    """Make an intrinsic that Numba inlines. `literal`: `emit` gets the constants that the caller writes, not values."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], element(builder, arguments, context.get_value_type(value)))
-        return context.get_dummy_value()
+    def typed(typing_context: Any, *given: Any) -> Any:
+        like: Any = next((one for kind, one in zip(arguments, given, strict=True) if kind is _ANY), None)
+        kinds = [like if kind is _ANY else kind for kind in arguments]
 
-    return types.void(types.int64, types.int64, value), generate
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            made = emit(builder, *(one.literal_value for one in given)) if literal else emit(builder, *values)
+            return context.get_dummy_value() if result is _NONE else made
 
+        return (like if result is _ANY else result)(*kinds), generate
 
-def _prefetching(nearness: int) -> Any:
-    """Make an intrinsic that prefetches the cache line at an address into the L1 (3) or L2 cache (2)."""
-
-    def prefetching(typing_context: Any, where: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            byte = ir.IntType(8).as_pointer()
-            number = ir.IntType(32)
-            kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-            function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-            builder.call(function, [builder.inttoptr(arguments[0], byte), number(0), number(nearness), number(1)])
-            return context.get_dummy_value()
-
-        return types.void(types.int64), generate
-
-    return prefetching
+    # Numba passes arguments by this signature.
+    names = ["typing_context", *(f"argument_{i}" for i in range(len(arguments)))]
+    cast(Any, typed).__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names])
+    return intrinsic(prefer_literal=True)(typed) if literal else intrinsic(typed)
 
 
-def _stack_words(typing_context: Any, count: Any) -> Any:
-    """Allocate `count` 64-bit words on the stack of the kernel and return their address; `count` is a literal."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        words = codegen.alloca_once(builder, ir.ArrayType(_WORD, count.literal_value))
-        return builder.ptrtoint(words, _WORD)
-
-    return types.int64(count), generate
+def _pointer(b: Any, where: Any, kind: Any) -> Any:
+    return b.inttoptr(where, kind.as_pointer())
 
 
-def _touch(typing_context: Any, where: Any) -> Any:
-    """Load the cache line at an address by reading 32 bits: unlike a prefetch, the processor never drops it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # The compiler may not remove an atomic load; for the processor it is an ordinary load.
-        builder.load_atomic(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()), "monotonic", 4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
+def _element(b: Any, where: Any, index: Any, kind: Any) -> Any:
+    """Return a pointer to element `index` of the array of `kind` at an address."""
+    return b.gep(_pointer(b, where, kind), [index])
 
 
-def _copy_ids(typing_context: Any, source: Any, base: Any, to: Any, count: Any) -> Any:
-    """Write `count` (at most 4) uint32 as int64, `base` added to each; always reads four."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number, flags = ir.VectorType(ir.IntType(32), 4), ir.VectorType(ir.IntType(1), 4)
-        wide = ir.VectorType(_WORD, 4)
-        base, count = (_broadcast(builder, arguments[i], wide) for i in (1, 3))
-        ids = builder.load(builder.inttoptr(arguments[0], number.as_pointer()), align=4)
-        values = builder.add(builder.zext(ids, wide), base)
-        wanted = builder.icmp_signed("<", ir.Constant(wide, [0, 1, 2, 3]), count)
-        kind = ir.FunctionType(ir.VoidType(), [wide, wide.as_pointer(), ir.IntType(32), flags])
-        store = codegen.get_or_insert_function(builder.module, kind, "llvm.masked.store.v4i64.p0v4i64")
-        builder.call(store, [values, builder.inttoptr(arguments[2], wide.as_pointer()), ir.IntType(32)(8), wanted])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+def _vector(b: Any, where: Any, kind: Any, at: Any = None) -> Any:
+    """Load a vector from an address, which is a multiple of the element size, or from its element `at` on."""
+    start = _element(b, where, _WORD(0) if at is None else at, kind.element)
+    return b.load(b.bitcast(start, kind.as_pointer()), align=kind.element.width // 8)
 
 
-def _widen_ids(typing_context: Any, source: Any, base: Any, to: Any) -> Any:
-    """Write four uint32 as int64, `base` added to each."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number, wide = ir.VectorType(ir.IntType(32), 4), ir.VectorType(_WORD, 4)
-        ids = builder.load(builder.inttoptr(arguments[0], number.as_pointer()), align=4)
-        values = builder.add(builder.zext(ids, wide), _broadcast(builder, arguments[1], wide))
-        builder.store(values, builder.inttoptr(arguments[2], wide.as_pointer()), align=8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-def _move_line(typing_context: Any, source: Any, to: Any) -> Any:
-    """Copy a cache line: eight 64-bit words."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        line = ir.VectorType(_WORD, 8).as_pointer()
-        values = builder.load(builder.inttoptr(arguments[0], line), align=8)
-        builder.store(values, builder.inttoptr(arguments[1], line), align=8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-def _inside(typing_context: Any, where: Any, low: Any, high: Any) -> Any:
-    """Return a bit mask of which of the `LANES` words at an address are in a closed range."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = context.get_value_type(low)
-        vector = ir.VectorType(word, min(LANES, _vector_bits() // word.width))
-        lower, upper = _broadcast(builder, arguments[1], vector), _broadcast(builder, arguments[2], vector)
-        found = _WORD(0)
-        for at in range(0, LANES, vector.count):
-            pointer = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
-            words = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=word.width // 8)
-            flags = builder.and_(builder.icmp_unsigned(">=", words, lower), builder.icmp_unsigned("<=", words, upper))
-            bits = builder.zext(builder.bitcast(flags, ir.IntType(vector.count)), _WORD)
-            found = builder.or_(found, builder.shl(bits, _WORD(at)))
-        return found
-
-    return types.int64(types.int64, low, low), generate
-
-
-def _bits(typing_context: Any, word: Any) -> Any:
-    """Count the set bits of a word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.int64), generate
-
-
-def _lowest_bit(typing_context: Any, word: Any) -> Any:
-    """Return the number of the lowest set bit; 64 if none is set."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(0))
-
-    return types.int64(types.int64), generate
-
-
-def _broadcast(builder: Any, value: Any, vector: Any) -> Any:
+def _broadcast(b: Any, value: Any, vector: Any) -> Any:
     """Broadcast a value to all lanes of a vector."""
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-    return builder.shuffle_vector(one, one, lanes)
+    one = b.insert_element(ir.Constant(vector, ir.Undefined), value, _INT(0))
+    return b.shuffle_vector(one, one, ir.Constant(ir.VectorType(_INT, vector.count), [0] * vector.count))
+
+
+def _flags(b: Any, flags: Any) -> Any:
+    """Return a vector of flags as the bits of a word."""
+    return b.zext(b.bitcast(flags, ir.IntType(flags.type.count)), _WORD)
 
 
 @cache
@@ -200,145 +109,232 @@ def _vector_bits() -> int:
     return LINE_BITS if get_host_cpu_features().get("avx512bw") else LINE_BITS // 2
 
 
-def _move_bytes(typing_context: Any, to: Any, source: Any, size: Any) -> Any:
-    """Copy `size` bytes; the ranges may overlap."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        target, origin = (builder.inttoptr(argument, byte) for argument in arguments[:2])
-        codegen.raw_memmove(builder, target, origin, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+def _lanes(word: Any, lanes: int) -> Any:
+    """Return the vector type in which so many words are compared, in several steps if it is shorter."""
+    return ir.VectorType(word, min(lanes, _vector_bits() // word.width))
 
 
-def _fill_bytes(typing_context: Any, to: Any, size: Any) -> Any:
-    """Set all bits of `size` bytes: fills an array with the largest word."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        codegen.memset(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()), arguments[1], 0xFF)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+# Loads and stores: `where[index]`, where `where` is an address.
 
 
-def _leading(comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
-    """Make an intrinsic that counts the words at an address before the first one that is `comparison` a bound.
-
-    It compares a `fixed` number of words, or a cache line (8 words of 64 bits, 16 of 32 bits), or `1 / parts` of it.
-    """
-
-    def leading(typing_context: Any, where: Any, bound: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            word = context.get_value_type(bound)
-            lanes = fixed or LINE_BITS // word.width // parts
-            vector = ir.VectorType(word, min(lanes, _vector_bits() // word.width))
-            bound_lanes = _broadcast(builder, arguments[1], vector)
-            # A bit beyond the last lane ends the count if no word matches.
-            wide = _WORD(1 << lanes)
-            for at in range(0, lanes, vector.count):
-                pointer = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [_WORD(at)])
-                words = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=word.width // 8)
-                bits = builder.bitcast(builder.icmp_unsigned(comparison, words, bound_lanes), ir.IntType(vector.count))
-                wide = builder.or_(wide, builder.shl(builder.zext(bits, _WORD), _WORD(at)))
-            return builder.cttz(wide, ir.IntType(1)(1))
-
-        return types.int64(types.int64, bound), generate
-
-    return leading
+def _store(b: Any, where: Any, index: Any, value: Any) -> None:
+    b.store(value, _element(b, where, index, value.type))
 
 
-def _atomic_load(typing_context: Any, where: Any) -> Any:
-    """Load an int64 with acquire semantics."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "acquire", 8)
-
-    return types.int64(types.int64), generate
-
-
-def _atomic_store(typing_context: Any, where: Any, value: Any) -> Any:
-    """Store an int64 with release semantics."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-def _atomic_add(typing_context: Any, where: Any, value: Any) -> Any:
-    """Add to an int64 atomically; returns its value before."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        return builder.atomic_rmw("add", pointer, arguments[1], "acq_rel")
-
-    return types.int64(types.int64, types.int64), generate
+load: Callable[[int, int], int] = _define(lambda b, where, i: b.load(_element(b, where, i, _WORD)), _W, _W, _W)
+"""Load an int64."""
+store: Callable[[int, int, int], None] = _define(_store, _NONE, _W, _W, _W)
+"""Store an int64."""
+load_as: Callable[..., Any] = _define(
+    lambda b, where, i, like: b.load(_element(b, where, i, like.type)), _ANY, _W, _W, _ANY
+)
+"""Load an element of the type of `like`: `load_as(where, index, like)`."""
+store_as: Callable[..., None] = _define(_store, _NONE, _W, _W, _ANY)
+"""Store a value in an array of its type: `store_as(where, index, value)`."""
+load_id: Callable[[int, int], int] = _define(
+    lambda b, where, i: b.zext(b.load(_element(b, where, i, _INT)), _WORD), _W, _W, _W
+)
+"""Load a uint32, as an int64."""
+load_byte: Callable[[int, int], int] = _define(
+    lambda b, where, i: b.zext(b.load(_element(b, where, i, _BYTE)), _WORD), _W, _W, _W
+)
+"""Load a byte, as an int64."""
 
 
-def _atomic_swap_if(typing_context: Any, where: Any, expected: Any, value: Any) -> Any:
-    """Compare and swap an int64; returns whether it had the expected value."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        return builder.extract_value(builder.cmpxchg(pointer, arguments[1], arguments[2], "acq_rel", "acquire"), 1)
-
-    return types.boolean(types.int64, types.int64, types.int64), generate
+def _prefetch(b: Any, where: Any, nearness: int) -> None:
+    byte = _BYTE.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
+    function = b.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+    b.call(function, [b.inttoptr(where, byte), _INT(0), _INT(nearness), _INT(1)])
 
 
-def _call_share(typing_context: Any, function: Any, arguments: Any, part: Any, parts: Any) -> Any:
-    """Call a compiled `share` by its address."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [_WORD, _WORD, _WORD])
-        builder.call(builder.inttoptr(given[0], kind.as_pointer()), given[1:])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64, types.int64), generate
+def _touch(b: Any, where: Any) -> None:
+    # The compiler may not remove an atomic load; for the processor it is an ordinary load.
+    b.load_atomic(_pointer(b, where, _INT), "monotonic", 4)
 
 
-def _call_read(typing_context: Any, function: Any, file: Any, where: Any, size: Any) -> Any:
-    """Call C's `read` by its address: blocks until there is something to read."""
-
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(_WORD, [number, byte, _WORD])
-        arguments = [builder.trunc(given[1], number), builder.inttoptr(given[2], byte), given[3]]
-        return builder.call(builder.inttoptr(given[0], kind.as_pointer()), arguments)
-
-    return types.int64(types.int64, types.int64, types.int64, types.int64), generate
+def _move_bytes(b: Any, to: Any, source: Any, size: Any) -> None:
+    codegen.raw_memmove(b, _pointer(b, to, _BYTE), _pointer(b, source, _BYTE), size, 1)
 
 
-load_as: Callable[..., Any] = cast(Any, intrinsic(_load_as))
-load_id: Callable[[int, int], int] = cast(Any, intrinsic(_load_id))
-store_as: Callable[..., None] = cast(Any, intrinsic(_store_as))
-touch: Callable[[int], None] = cast(Any, intrinsic(_touch))
-widen_ids: Callable[[int, int, int], None] = cast(Any, intrinsic(_widen_ids))
-move_line: Callable[[int, int], None] = cast(Any, intrinsic(_move_line))
-inside: Callable[[int, Any, Any], int] = cast(Any, intrinsic(_inside))
-bits: Callable[[int], int] = cast(Any, intrinsic(_bits))
-lowest_bit: Callable[[int], int] = cast(Any, intrinsic(_lowest_bit))
-copy_ids: Callable[[int, int, int, int], None] = cast(Any, intrinsic(_copy_ids))
-prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetching(3)))
-prefetch_far: Callable[[int], None] = cast(Any, intrinsic(_prefetching(2)))
-stack_words: Callable[[int], int] = cast(Any, intrinsic(prefer_literal=True)(_stack_words))
-move_bytes: Callable[[int, int, int], None] = cast(Any, intrinsic(_move_bytes))
-fill_bytes: Callable[[int, int], None] = cast(Any, intrinsic(_fill_bytes))
-leading_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=")))
-leading_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">")))
-lines_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=", 4 * LANES)))
-lines_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">", 4 * LANES)))
-line_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=", None)))
-half_below: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">=", None, 2)))
-half_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">", None, 2)))
-line_upto: Callable[[int, Any], int] = cast(Any, intrinsic(_leading(">", None)))
-atomic_load: Callable[[int], int] = cast(Any, intrinsic(_atomic_load))
-atomic_store: Callable[[int, int], None] = cast(Any, intrinsic(_atomic_store))
-atomic_add: Callable[[int, int], int] = cast(Any, intrinsic(_atomic_add))
-atomic_swap_if: Callable[[int, int, int], bool] = cast(Any, intrinsic(_atomic_swap_if))
-call_share: Callable[[int, int, int, int], None] = cast(Any, intrinsic(_call_share))
-call_read: Callable[[int, int, int, int], int] = cast(Any, intrinsic(_call_read))
+def _stack_words(b: Any, count: int) -> Any:
+    return b.ptrtoint(codegen.alloca_once(b, ir.ArrayType(_WORD, count)), _WORD)
+
+
+prefetch: Callable[[int], None] = _define(partial(_prefetch, nearness=3), _NONE, _W)
+"""Prefetch the cache line at an address into the L1 cache."""
+prefetch_far: Callable[[int], None] = _define(partial(_prefetch, nearness=2), _NONE, _W)
+"""Prefetch the cache line at an address into the L2 cache."""
+touch: Callable[[int], None] = _define(_touch, _NONE, _W)
+"""Load the cache line at an address by reading 32 bits: unlike a prefetch, the processor never drops it."""
+move_bytes: Callable[[int, int, int], None] = _define(_move_bytes, _NONE, _W, _W, _W)
+"""Copy bytes, `move_bytes(to, source, size)`; the ranges may overlap."""
+fill_bytes: Callable[[int, int], None] = _define(
+    lambda b, to, size: codegen.memset(b, _pointer(b, to, _BYTE), size, 0xFF), _NONE, _W, _W
+)
+"""Set all bits of `size` bytes: fills an array with the largest word."""
+stack_words: Callable[[int], int] = _define(_stack_words, _W, _ANY, literal=True)
+"""Allocate 64-bit words on the stack of the kernel and return their address; the count is a literal."""
+
+
+# Bits of an int64.
+
+ones: Callable[[int], int] = _define(lambda b, word: b.ctpop(word), _W, _W)
+"""Count the set bits."""
+lowest_bit: Callable[[int], int] = _define(lambda b, word: b.cttz(word, _NO), _W, _W)
+"""Return the number of the lowest set bit; 64 if none is set."""
+
+
+# Several words at once.
+
+
+def _inside(b: Any, where: Any, low: Any, high: Any) -> Any:
+    vector, found = _lanes(low.type, LANES), _WORD(0)
+    lower, upper = _broadcast(b, low, vector), _broadcast(b, high, vector)
+    for at in range(0, LANES, vector.count):
+        words = _vector(b, where, vector, _WORD(at))
+        flags = b.and_(b.icmp_unsigned(">=", words, lower), b.icmp_unsigned("<=", words, upper))
+        found = b.or_(found, b.shl(_flags(b, flags), _WORD(at)))
+    return found
+
+
+def _within(b: Any, where: Any, index: Any, low: Any, span: Any, like: Any) -> Any:
+    vector = ir.VectorType(like.type, WIDE_LANES)
+    if like.type.width < 64:
+        low, span = b.trunc(low, like.type), b.trunc(span, like.type)
+    above = b.sub(_vector(b, where, vector, index), _broadcast(b, low, vector))
+    return _flags(b, b.icmp_unsigned("<=", above, _broadcast(b, span, vector)))
+
+
+def _leading(b: Any, where: Any, bound: Any, comparison: str, fixed: int | None = LANES, parts: int = 1) -> Any:
+    """Compare a `fixed` number of words, or a cache line (8 words of 64 bits, 16 of 32), or `1 / parts` of it."""
+    lanes = fixed or LINE_BITS // bound.type.width // parts
+    vector = _lanes(bound.type, lanes)
+    bounds = _broadcast(b, bound, vector)
+    # A bit beyond the last lane ends the count if no word matches.
+    wide = _WORD(1 << lanes)
+    for at in range(0, lanes, vector.count):
+        words = _vector(b, where, vector, _WORD(at))
+        wide = b.or_(wide, b.shl(_flags(b, b.icmp_unsigned(comparison, words, bounds)), _WORD(at)))
+    return b.cttz(wide, _YES)
+
+
+def _before(comparison: str, *which: Any) -> Any:
+    """Define an intrinsic that counts the words at an address before the first one that is `comparison` a bound."""
+
+    def emit(b: Any, where: Any, bound: Any) -> Any:
+        return _leading(b, where, bound, comparison, *which)
+
+    return _define(emit, _W, _W, _ANY)
+
+
+inside: Callable[[int, Any, Any], int] = _define(_inside, _W, _W, _ANY, _ANY)
+"""Return a bit mask of which of the `LANES` words at an address are in a closed range."""
+within: Callable[[int, int, Any, Any, Any], int] = _define(_within, _W, _W, _W, types.uint64, types.uint64, _ANY)
+"""The same of the `WIDE_LANES` words from `where[index]` on, for the range `low .. low + span`."""
+leading_below: Callable[[int, Any], int] = _before(">=")
+"""Count the leading words of `LANES` that are below a bound; `…_upto`: not above it."""
+leading_upto: Callable[[int, Any], int] = _before(">")
+lines_below: Callable[[int, Any], int] = _before(">=", 4 * LANES)
+"""The same of four times as many words."""
+lines_upto: Callable[[int, Any], int] = _before(">", 4 * LANES)
+line_below: Callable[[int, Any], int] = _before(">=", None)
+"""The same of a cache line."""
+line_upto: Callable[[int, Any], int] = _before(">", None)
+half_below: Callable[[int, Any], int] = _before(">=", None, 2)
+"""The same of half a cache line."""
+half_upto: Callable[[int, Any], int] = _before(">", None, 2)
+
+_FOUR_INTS, _FOUR, _EIGHT = ir.VectorType(_INT, 4), ir.VectorType(_WORD, 4), ir.VectorType(_WORD, LINE)
+
+
+def _ids(b: Any, source: Any, base: Any) -> Any:
+    """Load four uint32 as int64, `base` added to each."""
+    return b.add(b.zext(_vector(b, source, _FOUR_INTS), _FOUR), _broadcast(b, base, _FOUR))
+
+
+def _copy_ids(b: Any, source: Any, base: Any, to: Any, count: Any) -> None:
+    wanted = b.icmp_signed("<", ir.Constant(_FOUR, [0, 1, 2, 3]), _broadcast(b, count, _FOUR))
+    kind = ir.FunctionType(ir.VoidType(), [_FOUR, _FOUR.as_pointer(), _INT, wanted.type])
+    store_some = codegen.get_or_insert_function(b.module, kind, "llvm.masked.store.v4i64.p0v4i64")
+    b.call(store_some, [_ids(b, source, base), _pointer(b, to, _FOUR), _INT(8), wanted])
+
+
+def _stream_line(b: Any, source: Any, to: Any) -> None:
+    stored = b.store(_vector(b, source, _EIGHT), _pointer(b, to, _EIGHT), align=64)
+    stored.set_metadata("nontemporal", b.module.add_metadata([_INT(1)]))
+
+
+def _swapped(b: Any, v: Any, partner: Sequence[int], upper: Sequence[int]) -> Any:
+    """Compare each lane with its partner lane; lanes marked in `upper` keep the larger value, others the smaller."""
+    other = b.shuffle_vector(v, v, ir.Constant(_FOUR_INTS, list(partner)))
+    less = b.icmp_signed("<", v, other)
+    low, high = b.select(less, v, other), b.select(less, other, v)
+    return b.select(ir.Constant(ir.VectorType(_BIT, 4), list(upper)), high, low)
+
+
+def _store_sorted(b: Any, to: Any, *values: Any) -> None:
+    v: Any = ir.Constant(_FOUR, ir.Undefined)
+    for i, value in enumerate(values):
+        v = b.insert_element(v, value, _INT(i))
+    v = _swapped(b, v, (1, 0, 3, 2), (0, 1, 0, 1))
+    v = _swapped(b, v, (2, 3, 0, 1), (0, 0, 1, 1))
+    v = _swapped(b, v, (0, 2, 1, 3), (0, 0, 1, 1))
+    b.store(v, _pointer(b, to, _FOUR), align=8)
+
+
+copy_ids: Callable[[int, int, int, int], None] = _define(_copy_ids, _NONE, _W, _W, _W, _W)
+"""Write `count` (at most 4) uint32 as int64, `base` added: `copy_ids(source, base, to, count)`; always reads four."""
+widen_ids: Callable[[int, int, int], None] = _define(
+    lambda b, source, base, to: b.store(_ids(b, source, base), _pointer(b, to, _FOUR), align=8), _NONE, _W, _W, _W
+)
+"""Write four uint32 as int64, `base` added to each: `widen_ids(source, base, to)`."""
+move_line: Callable[[int, int], None] = _define(
+    lambda b, source, to: b.store(_vector(b, source, _EIGHT), _pointer(b, to, _EIGHT), align=8), _NONE, _W, _W
+)
+"""Copy a cache line: `move_line(source, to)`."""
+stream_line: Callable[[int, int], None] = _define(_stream_line, _NONE, _W, _W)
+"""Copy a cache line to an aligned address with a non-temporal store: the target is not loaded into the cache."""
+fence_streams: Callable[[], None] = _define(lambda b: b.fence("seq_cst"), _NONE)
+"""Wait until streamed lines are visible to all threads."""
+store_sorted: Callable[[int, int, int, int, int], None] = _define(_store_sorted, _NONE, _W, _W, _W, _W, _W)
+"""Write four int64 in ascending order, without branches (a sorting network): `store_sorted(to, a, b, c, d)`."""
+
+
+# Atomics on int64, and calls.
+
+
+def _swap_if(b: Any, where: Any, expected: Any, value: Any) -> Any:
+    return b.extract_value(b.cmpxchg(_pointer(b, where, _WORD), expected, value, "acq_rel", "acquire"), 1)
+
+
+def _call_share(b: Any, function: Any, *given: Any) -> None:
+    b.call(_pointer(b, function, ir.FunctionType(ir.VoidType(), [_WORD] * 3)), given)
+
+
+def _call_read(b: Any, function: Any, file: Any, where: Any, size: Any) -> Any:
+    kind = ir.FunctionType(_WORD, [_INT, _BYTE.as_pointer(), _WORD])
+    return b.call(_pointer(b, function, kind), [b.trunc(file, _INT), _pointer(b, where, _BYTE), size])
+
+
+atomic_load: Callable[[int], int] = _define(
+    lambda b, where: b.load_atomic(_pointer(b, where, _WORD), "acquire", 8), _W, _W
+)
+"""Load with acquire semantics."""
+atomic_store: Callable[[int, int], None] = _define(
+    lambda b, where, value: b.store_atomic(value, _pointer(b, where, _WORD), "release", 8), _NONE, _W, _W
+)
+"""Store with release semantics."""
+atomic_add: Callable[[int, int], int] = _define(
+    lambda b, where, value: b.atomic_rmw("add", _pointer(b, where, _WORD), value, "acq_rel"), _W, _W, _W
+)
+"""Add; returns the value before."""
+atomic_swap_if: Callable[[int, int, int], bool] = _define(_swap_if, _FLAG, _W, _W, _W)
+"""Compare and swap: `atomic_swap_if(where, expected, value)`; returns whether it had the expected value."""
+call_share: Callable[[int, int, int, int], None] = _define(_call_share, _NONE, _W, _W, _W, _W)
+"""Call a compiled `share` by its address: `call_share(function, arguments, part, parts)`."""
+call_read: Callable[[int, int, int, int], int] = _define(_call_read, _W, _W, _W, _W, _W)
+"""Call C's `read` by its address, `call_read(function, file, where, size)`; blocks until there is something to read."""
 
 
 @inline

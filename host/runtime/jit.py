@@ -19,10 +19,8 @@ from typing import Any, TypeVar, cast
 
 import llvmlite
 import numba
-from llvmlite import ir
 from numba.core import config as numba_config
 from numba.core import types
-from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba_config  # its attributes are created at run time, unknown to type checkers
@@ -105,45 +103,3 @@ def source_hash() -> str:
             digest.update(str(path.relative_to(host)).encode())
             digest.update(text)
     return digest.hexdigest()[:16]
-
-
-# Kernels access memory by address: an array argument would cost reference counting in each call, and a check for a
-# negative index in each access. The caller keeps the arrays alive and the indexes in bounds.
-
-
-def _load(typing_context: Any, address: Any, index: Any) -> Any:
-    """Load the int64 at `address + 8 * index`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(element(builder, arguments, ir.IntType(64)))
-
-    return types.int64(types.int64, types.int64), generate
-
-
-def _store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
-    """Store an int64 at `address + 8 * index`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], element(builder, arguments, ir.IntType(64)))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-def _load_byte(typing_context: Any, address: Any, index: Any) -> Any:
-    """Load the byte at `address + index`, as an integer."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(element(builder, arguments, ir.IntType(8))), ir.IntType(64))
-
-    return types.int64(types.int64, types.int64), generate
-
-
-def element(builder: Any, arguments: Any, kind: Any) -> Any:
-    """Return a pointer to element `arguments[1]` of the array of `kind` at address `arguments[0]`."""
-    return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
-
-
-load: Callable[[int, int], int] = cast(Any, intrinsic(_load))
-store: Callable[[int, int, int], None] = cast(Any, intrinsic(_store))
-load_byte: Callable[[int, int], int] = cast(Any, intrinsic(_load_byte))

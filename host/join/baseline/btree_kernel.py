@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.jit import inline, kernel, load, load_byte, store
+from millrace.host.runtime.intrinsics import load, load_byte, store
+from millrace.host.runtime.jit import inline, kernel
 
 LEAF = 64
 """Entries of a leaf."""

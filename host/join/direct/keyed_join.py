@@ -20,8 +20,7 @@ from millrace.host.base.types import Array
 from millrace.host.join.direct import keyed_join_kernel as kk
 from millrace.host.join.direct.keyed_rows import KeyedRows
 from millrace.host.runtime.allocator import allocate, free, result_array
-from millrace.host.runtime.intrinsics import address
-from millrace.host.runtime.lanes import LINE
+from millrace.host.runtime.intrinsics import LINE, address
 from millrace.host.runtime.team import Team
 
 PART_ROWS = 1 << 16

@@ -12,9 +12,20 @@ from typing import Any
 import numpy as np
 
 from millrace.host.kernels.segments import sort_segment
-from millrace.host.runtime.intrinsics import bits, load_as, load_id, lowest_bit, prefetch, prefetch_far, store_as
+from millrace.host.runtime.intrinsics import (
+    LINE,
+    fence_streams,
+    load_as,
+    load_id,
+    lowest_bit,
+    ones,
+    prefetch,
+    prefetch_far,
+    store_as,
+    store_sorted,
+    stream_line,
+)
 from millrace.host.runtime.jit import inline, share
-from millrace.host.runtime.lanes import LINE, fence_streams, store_sorted, stream_line
 
 BLOCK = 64
 """Rows that are processed together: their pairs fit into the first-level cache."""
@@ -197,7 +208,7 @@ def _find(given: int, mine: int, first: int, count: int, slot: int, local: int, 
         begin, end = load_id(slot + _BEGIN, j), load_id(slot + _END, j)
         low, high = load_as(slot + _LOW, j, _U64(0)), load_as(slot + _HIGH, j, _U64(0))
         found = _within(rows, width, begin, end, low, high)
-        number = bits(found)
+        number = ones(found)
         if (number <= SHORT) & (end <= begin + CANDIDATES) & (staged <= STAGE):
             _write_short(rows, width, begin, found, numbers, pairs + 8 * staged)
             for k in range(SHORT):

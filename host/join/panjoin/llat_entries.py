@@ -6,18 +6,14 @@ word as a uint64; `like` gives the type in which it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from millrace.host.runtime.intrinsics import load_as, store_as
-from millrace.host.runtime.jit import inline, load, store
+from millrace.host.runtime.intrinsics import WIDE_LANES, load, load_as, store, store_as
+from millrace.host.runtime.jit import inline
 
-LANES = 16
+LANES = WIDE_LANES
 """Words compared at once. An entry's capacity is a multiple of it, so that reading all lanes stays inside. Max. 63."""
 FILL, NEXT, TAIL, RIGHT, META = range(5)
 """An entry's metadata, int32 each: number of tuples, next entry of the chain; in a Head entry also the last entry of
@@ -28,52 +24,6 @@ first unused entry), one past the largest id; the columns from OWN on belong to 
 TABLE = 128
 _ID = np.uint32(0)
 _LINK = np.int32(0)
-
-
-def _within(typing_context: Any, where: Any, index: Any, low: Any, span: Any, like: Any) -> Any:
-    """A bit mask of which of the `LANES` words from `where[index]` on are in `low .. low + span`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = context.get_value_type(like)
-        many = ir.VectorType(word, LANES)
-        start = builder.gep(builder.inttoptr(arguments[0], word.as_pointer()), [arguments[1]])
-        words = builder.load(builder.bitcast(start, many.as_pointer()), align=word.width // 8)
-        low, span = (_spread(builder, argument, word) for argument in arguments[2:4])
-        inside = builder.icmp_unsigned("<=", builder.sub(words, low), span)
-        return builder.zext(builder.bitcast(inside, ir.IntType(LANES)), ir.IntType(64))
-
-    return types.int64(types.int64, types.int64, types.uint64, types.uint64, like), generate
-
-
-def _spread(builder: Any, value: Any, word: Any) -> Any:
-    """Truncate a 64-bit value to the width of a word and copy it into all lanes."""
-    value = builder.trunc(value, word) if word.width < 64 else value
-    one = builder.insert_element(ir.Constant(ir.VectorType(word, LANES), ir.Undefined), value, ir.IntType(32)(0))
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(one, one, lanes)
-
-
-def _lowest(typing_context: Any, bits: Any) -> Any:
-    """The number of the lowest set bit. At least one bit must be set."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(1))
-
-    return types.int64(types.int64), generate
-
-
-def _ones(typing_context: Any, bits: Any) -> Any:
-    """How many bits are set."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.int64), generate
-
-
-within: Callable[[int, int, Any, Any, Any], int] = cast(Any, intrinsic(_within))
-lowest: Callable[[int], int] = cast(Any, intrinsic(_lowest))
-ones: Callable[[int], int] = cast(Any, intrinsic(_ones))
 
 
 @inline

@@ -25,16 +25,13 @@ from millrace.host.join.panjoin.llat_entries import (
     WORDS,
     first_lanes,
     floor_of,
-    lowest,
     meta,
     number_at,
-    ones,
-    within,
     word_at,
 )
 from millrace.host.join.panjoin.subwindow import ID_PADDING
-from millrace.host.runtime.intrinsics import load_as, prefetch, store_as
-from millrace.host.runtime.jit import inline, kernel, load, store
+from millrace.host.runtime.intrinsics import load, load_as, lowest_bit, ones, prefetch, store, store_as, within
+from millrace.host.runtime.jit import inline, kernel
 
 Scalars = tuple[int, int, int, int, int]
 Arrays = tuple[Array, Array, Array, Array, Array, Array, Array, Array]
@@ -142,7 +139,7 @@ def _visible_interval(t: int, job: int, probe: int) -> tuple[int, int]:
 def _store_ids(ids: int, bits: int, out: int, found: int) -> None:
     """Store the ids whose bits are set."""
     while bits != 0:
-        store_as(out, found, load_as(ids, lowest(bits), _ID))
+        store_as(out, found, load_as(ids, lowest_bit(bits), _ID))
         found += 1
         bits &= bits - 1
 

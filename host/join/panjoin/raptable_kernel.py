@@ -37,8 +37,8 @@ from millrace.host.join.panjoin.llat_probe import (
     required_ids,
     scan_part,
 )
-from millrace.host.runtime.intrinsics import load_as
-from millrace.host.runtime.jit import inline, kernel, load, share, store
+from millrace.host.runtime.intrinsics import load, load_as, store
+from millrace.host.runtime.jit import inline, kernel, share
 
 PARTITIONS = OWN
 """The only table column of RaP-Table itself: P, the number of partitions."""

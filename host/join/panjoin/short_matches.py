@@ -14,12 +14,12 @@ import numpy as np
 from millrace.host.join.panjoin.bisort_prober import BLOCK, fetch
 from millrace.host.runtime.intrinsics import (
     LANES,
-    bits,
     inside,
     load_as,
     load_id,
     lowest_bit,
     move_line,
+    ones,
     prefetch_far,
     size_of,
     store_as,
@@ -86,7 +86,7 @@ def _find(line: int, partitions: int, low: int, high: int, count: int, own: int,
         found = inside(words + base * size_of(like), lowest, highest)
         found |= (inside(words + (base + LANES * more) * size_of(like), lowest, highest) & -more) << LANES
         found &= (1 << min(n - base, 2 * LANES)) - 1
-        number = bits(found)
+        number = ones(found)
         wide |= (load_id(own + _COUNTS, j) + number > MAX_MATCHES) | (found >> (2 * LANES - 1))
         store_as(own + _OFFSETS, j, _U32(base + (lowest_bit(found | (1 << 2 * LANES)) & (2 * LANES - 1))))
         store_as(own + _FOUND, j, _U32(number))

@@ -37,11 +37,9 @@ from millrace.host.join.panjoin.llat_entries import (
     fill_entry,
     floor_of,
     meta,
-    ones,
     run_end,
     set_meta,
     take_entry,
-    within,
     word_at,
 )
 from millrace.host.join.panjoin.llat_probe import (
@@ -68,8 +66,8 @@ from millrace.host.join.panjoin.wibtree_nodes import (
     to_stored,
     walk,
 )
-from millrace.host.runtime.intrinsics import load_as, store_as
-from millrace.host.runtime.jit import inline, kernel, load, share, store
+from millrace.host.runtime.intrinsics import load, load_as, ones, store, store_as, within
+from millrace.host.runtime.jit import inline, kernel, share
 
 _CANDIDATES = 8
 """Words of a leaf that are tried as a key before all words are."""

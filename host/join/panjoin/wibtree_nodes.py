@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.join.panjoin.llat_entries import LANES, OWN, first_lanes, floor_of, number_at, ones, within, word_at
-from millrace.host.runtime.intrinsics import load_as, store_as
-from millrace.host.runtime.jit import inline, load, store
+from millrace.host.join.panjoin.llat_entries import LANES, OWN, first_lanes, floor_of, number_at, word_at
+from millrace.host.runtime.intrinsics import load, load_as, ones, store, store_as, within
+from millrace.host.runtime.jit import inline
 
 FANOUT = 64
 """Children of an inner node, a multiple of LANES."""

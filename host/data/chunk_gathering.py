@@ -8,6 +8,7 @@ Arrow gathers columns of other types and results with few rows.
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,28 @@ from millrace.host.base.types import Array, Positions
 from millrace.host.data.rowstore import Chunk, RowStore
 from millrace.host.kernels.gathering import MIN_ROWS, SLICE
 from millrace.host.runtime.allocator import result_array
-from millrace.host.runtime.intrinsics import load_as, load_id, prefetch, stack_words, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, load_id, prefetch, stack_words, store_as
 from millrace.host.runtime.jit import inline, kernel, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 BLOCK = 64
 """Rows whose chunks are looked up and whose values are prefetched before any value is read."""
 SEGMENTS = 1 << 10
 """Entries of the chunk table: segments of the position range."""
-# The arguments: wanted rows, their number, the first position, log2 of the segment length, the chunk of each segment,
-# the end of each chunk, the number of columns; then for each column its width in bytes, the address that position 0
-# would have in each chunk, and the result.
-_ROWS, _N, _FIRST, _BITS, _CHUNK_OF, _ENDS, _COLUMNS, _COLUMN = range(8)
+
+
+class _Args(KernelArgs):
+    """The arguments of a gather."""
+
+    ROWS = auto()  # positions of the wanted rows
+    N = auto()
+    FIRST = auto()  # the first position
+    BITS = auto()  # log2 of the segment length
+    CHUNK_OF = auto()  # the chunk of each segment
+    ENDS = auto()  # the end of each chunk
+    COLUMNS = auto()
+    COLUMN = auto()  # then per column: width in bytes, the address of position 0 in each chunk, result
 
 
 @kernel
@@ -53,9 +64,9 @@ def _gather_block(rows: int, count: int, chunks: int, origins: int, out: int, at
 
 @share
 def _gather(given: int, part: int, parts: int) -> None:
-    rows, n, first = load_as(given, _ROWS, 0), load_as(given, _N, 0), load_as(given, _FIRST, 0)
-    bits = load_as(given, _BITS, 0)
-    chunk_of, ends, columns = load_as(given, _CHUNK_OF, 0), load_as(given, _ENDS, 0), load_as(given, _COLUMNS, 0)
+    rows, n, first = load(given, _Args.ROWS), load(given, _Args.N), load(given, _Args.FIRST)
+    bits = load(given, _Args.BITS)
+    chunk_of, ends, columns = load(given, _Args.CHUNK_OF), load(given, _Args.ENDS), load(given, _Args.COLUMNS)
     chunks, stop = stack_words(BLOCK), n * (part + 1) // parts
     for at in range(n * part // parts, stop, BLOCK):
         count, block = min(BLOCK, stop - at), rows + 8 * at
@@ -66,7 +77,7 @@ def _gather(given: int, part: int, parts: int) -> None:
                 chunk += 1
             store_as(chunks, j, chunk)
         for c in range(columns):
-            column = given + 8 * (_COLUMN + 3 * c)
+            column = given + 8 * (_Args.COLUMN + 3 * c)
             size, origins, out = load_as(column, 0, 0), load_as(column, 1, 0), load_as(column, 2, 0)
             if size == 8:
                 _gather_block(block, count, chunks, origins, out, at, 8, np.uint64(0))
@@ -89,24 +100,21 @@ def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Ar
     schema, positions = store.chunks[0].table.schema, np.ascontiguousarray(positions)
     out = {i: result_array(len(positions), np.dtype(f"u{schema.field(i).type.bit_width // 8}")) for i in plain}
     columns = [(values.itemsize, np.array(origins[i], np.int64), values) for i, values in out.items()]
-    given = [
-        *_position_arguments(store.chunks, positions),
-        len(plain),
-        *(entry for column in columns for entry in column),
-    ]
-    team.run(_gather, table(*given), -(-len(positions) // SLICE))
+    mapping = _position_arguments(store.chunks, positions)
+    given = _Args.pack(*(entry for column in columns for entry in column), **mapping, COLUMNS=len(plain))
+    team.run(_gather, given, -(-len(positions) // SLICE))
     others = [i for i in range(len(schema)) if i not in out]
     remaining = iter(store.gather(positions, others).columns if others else ())
     return [_as_arrow(field.type, out[i]) if i in out else next(remaining) for i, field in enumerate(schema)]
 
 
-def _position_arguments(chunks: list[Chunk], positions: Positions) -> list[int | Array]:
+def _position_arguments(chunks: list[Chunk], positions: Positions) -> dict[str, int | Array]:
     """Return the kernel arguments that map positions to chunks."""
     first, ends = chunks[0].start, np.array([chunk.end for chunk in chunks], np.int64)
     bits = max((chunks[-1].end - first).bit_length() - (SEGMENTS.bit_length() - 1), 0)
     chunk_of = np.empty(SEGMENTS + 1, np.uint32)
     _chunks_of(ends, first, bits, chunk_of)
-    return [positions, len(positions), first, bits, chunk_of, ends]
+    return {"ROWS": positions, "N": len(positions), "FIRST": first, "BITS": bits, "CHUNK_OF": chunk_of, "ENDS": ends}
 
 
 def _as_arrow(kind: pa.DataType, values: Array) -> pa.Array:

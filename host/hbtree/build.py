@@ -8,6 +8,7 @@ with the leaf lines below them, so that the L-segment is not read a second time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import auto
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,35 +17,60 @@ from millrace.host.base.types import Array
 from millrace.host.hbtree.layout import LINE, Shape, shape_of
 from millrace.host.hbtree.leaves import DISTINCT, Leaves, empty_leaves, fill_arguments, fill_lines, largest
 from millrace.host.runtime.allocator import huge_array
-from millrace.host.runtime.intrinsics import address, load_as, size_of, store_as, table
+from millrace.host.runtime.intrinsics import address, load, load_as, size_of, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 13
 """Approximate number of separators that a thread writes per task, or of leaf lines that it fills."""
 LINES_AT_ONCE = 1 << 9
 """Approximate number of leaf lines filled before the nodes above them are written: they stay in the L1/L2 caches."""
-(_LEAVES, _STRIDE, _LINES, _FANOUT, _SPAN, _COUNT, _BELOW, _OUT, _NODE_WORDS, _FIRST_CHILD, _LAST_WORD, _REGULAR) = (
-    range(12)
-)
-_FILLING, _ABOVE, _VERDICTS, _PER_NODE, _ALL_LINES, _ALL_NODES = range(6)
+
+
+class _Level(KernelArgs):
+    """The arguments that describe an inner level."""
+
+    LEAVES = auto()
+    STRIDE = auto()
+    LINES = auto()
+    FANOUT = auto()
+    SPAN = auto()
+    COUNT = auto()
+    BELOW = auto()
+    OUT = auto()
+    NODE_WORDS = auto()
+    FIRST_CHILD = auto()
+    LAST_WORD = auto()
+    REGULAR = auto()
+
+
+class _Bottom(KernelArgs):
+    """The arguments of the leaves and the level above them."""
+
+    FILLING = auto()
+    ABOVE = auto()
+    VERDICTS = auto()
+    PER_NODE = auto()
+    ALL_LINES = auto()
+    ALL_NODES = auto()
 
 
 @inline
 def _separator(args: int, child: int, like: Any) -> Any:
     """The largest word below a child; the maximum of the type for the last child and for missing children."""
-    if child >= load_as(args, _BELOW, 0) - 1:
+    if child >= load(args, _Level.BELOW) - 1:
         return largest(like)
-    line = (child + 1) * load_as(args, _SPAN, 0) - 1
-    where = load_as(args, _LEAVES, 0) + line * load_as(args, _STRIDE, 0)
-    return load_as(where, load_as(args, _LAST_WORD, 0), like)
+    line = (child + 1) * load(args, _Level.SPAN) - 1
+    where = load(args, _Level.LEAVES) + line * load(args, _Level.STRIDE)
+    return load_as(where, load(args, _Level.LAST_WORD), like)
 
 
 @inline
 def _implicit_nodes(args: int, first: int, stop: int, like: Any) -> None:
     """Write some nodes of a level, one line each."""
-    fanout, per_line = load_as(args, _FANOUT, 0), LINE // size_of(like)
-    out = load_as(args, _OUT, 0)
+    fanout, per_line = load(args, _Level.FANOUT), LINE // size_of(like)
+    out = load(args, _Level.OUT)
     for node in range(first, stop):
         for i in range(per_line):
             # With as many children as words, the last word is the maximum of the type: no query is larger.
@@ -56,11 +82,11 @@ def _implicit_nodes(args: int, first: int, stop: int, like: Any) -> None:
 @inline
 def _regular_nodes(args: int, first: int, stop: int, like: Any) -> None:
     """Write some nodes of a level: index line, key lines and, above the last inner level, child lines."""
-    fanout, per_line = load_as(args, _FANOUT, 0), LINE // size_of(like)
-    first_child, words = load_as(args, _FIRST_CHILD, 0), load_as(args, _NODE_WORDS, 0)
-    below = load_as(args, _BELOW, 0)
+    fanout, per_line = load(args, _Level.FANOUT), LINE // size_of(like)
+    first_child, words = load(args, _Level.FIRST_CHILD), load(args, _Level.NODE_WORDS)
+    below = load(args, _Level.BELOW)
     for node in range(first, stop):
-        out = load_as(args, _OUT, 0) + node * words * size_of(like)
+        out = load(args, _Level.OUT) + node * words * size_of(like)
         for slot in range(fanout):
             child = node * fanout + slot
             # The last child needs no separator of its own: the parent's separator already bounds its words.
@@ -76,7 +102,7 @@ def _regular_nodes(args: int, first: int, stop: int, like: Any) -> None:
 @inline
 def _nodes(args: int, first: int, stop: int, like: Any) -> None:
     """Write some nodes of a level, of either layout."""
-    if load_as(args, _REGULAR, 0) != 0:
+    if load(args, _Level.REGULAR) != 0:
         _regular_nodes(args, first, stop, like)
     else:
         _implicit_nodes(args, first, stop, like)
@@ -85,15 +111,15 @@ def _nodes(args: int, first: int, stop: int, like: Any) -> None:
 @inline
 def _level(args: int, part: int, parts: int, like: Any) -> None:
     """Write one part of the nodes of a level."""
-    count = load_as(args, _COUNT, 0)
+    count = load(args, _Level.COUNT)
     _nodes(args, count * part // parts, count * (part + 1) // parts, like)
 
 
 @inline
 def _bottom(args: int, part: int, parts: int, like: Any) -> None:
     """Write one part of the last inner level: some leaf lines, then the nodes above them while the lines are cached."""
-    level, fill_args = load_as(args, _ABOVE, 0), load_as(args, _FILLING, 0)
-    fanout, lines, count = load_as(args, _PER_NODE, 0), load_as(args, _ALL_LINES, 0), load_as(args, _ALL_NODES, 0)
+    level, fill_args = load(args, _Bottom.ABOVE), load(args, _Bottom.FILLING)
+    fanout, lines, count = load(args, _Bottom.PER_NODE), load(args, _Bottom.ALL_LINES), load(args, _Bottom.ALL_NODES)
     step, stop = max(LINES_AT_ONCE // fanout, 1), count * (part + 1) // parts
     known = DISTINCT
     for first in range(count * part // parts, stop, step):
@@ -101,7 +127,7 @@ def _bottom(args: int, part: int, parts: int, like: Any) -> None:
         known = min(known, fill_lines(fill_args, first * fanout, min(last * fanout, lines), like))
         if level != 0:
             _nodes(level, first, last, like)
-    store_as(load_as(args, _VERDICTS, 0), part, known)
+    store_as(load(args, _Bottom.VERDICTS), part, known)
 
 
 @share
@@ -151,13 +177,19 @@ def _level_table(shape: Shape, leaves: FilledLines, nodes: Array, level: int) ->
     last = level == shape.levels - 1
     # Upper nodes share one numbering; nodes of the last inner level are numbered from 0.
     first_child = -1 if last else 0 if level == shape.levels - 2 else sum(shape.counts[: level + 1])
-    return table(
-        leaves.data,
-        *(leaves.stride, shape.lines, shape.fanout, shape.fanout ** (shape.levels - 1 - level)),
-        *(shape.counts[level], shape.counts[level + 1]),
-        address(nodes) + level_starts(shape)[level] * shape.word.itemsize,
-        *(shape.last_stride if last else shape.upper_stride, first_child, leaves.per_leaf - 1),
-        int(shape.layout == "regular"),
+    return _Level.pack(
+        LEAVES=leaves.data,
+        STRIDE=leaves.stride,
+        LINES=shape.lines,
+        FANOUT=shape.fanout,
+        SPAN=shape.fanout ** (shape.levels - 1 - level),
+        COUNT=shape.counts[level],
+        BELOW=shape.counts[level + 1],
+        OUT=address(nodes) + level_starts(shape)[level] * shape.word.itemsize,
+        NODE_WORDS=shape.last_stride if last else shape.upper_stride,
+        FIRST_CHILD=first_child,
+        LAST_WORD=leaves.per_leaf - 1,
+        REGULAR=int(shape.layout == "regular"),
     )
 
 
@@ -200,7 +232,14 @@ def build(raw: Array, flip: int, values: Array | None, hybrid: bool | None, team
         nodes = huge_array(shape.node_words, shape.word)
         above = _level_table(shape, leaves, nodes, shape.levels - 1)
     fill_table = fill_arguments(leaves, raw, flip, values)
-    args = table(*(fill_table, above if len(above) else 0, verdicts), *(shape.fanout, shape.lines, shape.counts[-2]))
+    args = _Bottom.pack(
+        FILLING=fill_table,
+        ABOVE=above if len(above) else 0,
+        VERDICTS=verdicts,
+        PER_NODE=shape.fanout,
+        ALL_LINES=shape.lines,
+        ALL_NODES=shape.counts[-2],
+    )
     team.run(_bottom_64 if shape.word.itemsize == 8 else _bottom_32, args, parts)
     if nodes is not None:
         _run_levels(shape, leaves, nodes, range(shape.levels - 1), team)

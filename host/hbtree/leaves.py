@@ -10,6 +10,7 @@ copies the keys also detects whether they are sorted.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,26 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.hbtree.layout import LINE
 from millrace.host.runtime.allocator import huge_array
-from millrace.host.runtime.intrinsics import load_as, size_of, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, size_of, store_as
 from millrace.host.runtime.jit import inline
+from millrace.host.runtime.kernel_args import KernelArgs
 
 INLINE_WIDTHS = (4, 8)
 """Sizes in bytes of values that can be stored inline."""
 UNSORTED, EQUALS, DISTINCT = 0, 1, 2
 """Order of the keys: unsorted, sorted with equal keys, strictly ascending."""
-_RAW, _FLIP, _N, _VALUES, _WIDTH, _STRIDE, _OUT = range(7)
+
+
+class _Args(KernelArgs):
+    """The arguments of `fill_lines`."""
+
+    RAW = auto()
+    FLIP = auto()
+    N = auto()
+    VALUES = auto()
+    WIDTH = auto()
+    STRIDE = auto()
+    OUT = auto()
 
 
 @dataclass(frozen=True)
@@ -122,10 +135,10 @@ def _edge_line(raw: int, begin: int, n: int, flip: Any, out: int, per_leaf: int,
 @inline
 def _fill_lines(args: int, first: int, stop: int, per_leaf: int, like: Any) -> int:
     """Copy keys and values into some lines; return the order of the keys."""
-    raw, flip = load_as(args, _RAW, 0), type(like)(load_as(args, _FLIP, np.uint64(0)))
-    n, stride = load_as(args, _N, 0), load_as(args, _STRIDE, 0)
-    values, width, offset = load_as(args, _VALUES, 0), load_as(args, _WIDTH, 0), per_leaf * size_of(like)
-    out, falls, equals = load_as(args, _OUT, 0) + first * stride, False, False
+    raw, flip = load(args, _Args.RAW), type(like)(load_as(args, _Args.FLIP, np.uint64(0)))
+    n, stride = load(args, _Args.N), load(args, _Args.STRIDE)
+    values, width, offset = load(args, _Args.VALUES), load(args, _Args.WIDTH), per_leaf * size_of(like)
+    out, falls, equals = load(args, _Args.OUT) + first * stride, False, False
     for line in range(first, stop):
         begin = line * per_leaf
         full = begin + per_leaf <= n
@@ -154,7 +167,7 @@ def _fill_lines(args: int, first: int, stop: int, per_leaf: int, like: Any) -> i
 @inline
 def fill_lines(args: int, first: int, stop: int, like: Any) -> int:
     """`_fill_lines`, compiled for both line sizes as constants; `args` is a `fill_arguments` table."""
-    if load_as(args, _WIDTH, 0) == size_of(like):
+    if load(args, _Args.WIDTH) == size_of(like):
         return _fill_lines(args, first, stop, LINE // size_of(like) // 2, like)
     return _fill_lines(args, first, stop, LINE // size_of(like), like)
 
@@ -171,7 +184,7 @@ def empty_leaves(word: np.dtype[Any], size: int, width: int) -> Leaves:
 
 def fill_arguments(leaves: Leaves, raw: Array, flip: int, values: Array | None) -> Array:
     """The arguments of `fill_lines`: keys (unsigned numbers that become words by flipping bits) and inline values."""
-    inline_values = raw if values is None else values
-    args = table(raw, 0, leaves.size, inline_values, leaves.width, leaves.stride, leaves.data)
-    args.view(np.uint64)[_FLIP] = flip
-    return args
+    values, out = raw if values is None else values, leaves.data
+    return _Args.pack(
+        RAW=raw, FLIP=flip, N=leaves.size, VALUES=values, WIDTH=leaves.width, STRIDE=leaves.stride, OUT=out
+    )

@@ -9,6 +9,7 @@ directory (`directory.py`).
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.directory import StartDirectory
 from millrace.host.hbtree.search_call import run_search
 from millrace.host.runtime.allocator import allocate, free
-from millrace.host.runtime.intrinsics import load_as, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, store_as
 from millrace.host.runtime.jit import Share, inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 PARTS = 512
@@ -29,15 +31,27 @@ MIN_BYTES = 1 << 26
 """Minimum batch and tree sizes for which partitioning pays off."""
 _SLICES = 8
 """Working memory that calls reuse: in fresh memory each page is a page fault."""
-_QUERIES, _FLIP, _COUNT, _TREE, _COUNTS, _WORDS, _ROWS, _SHIFT = range(8)
+
+
+class _Args(KernelArgs):
+    """The arguments of the partitioning."""
+
+    QUERIES = auto()
+    FLIP = auto()
+    COUNT = auto()
+    TREE = auto()
+    COUNTS = auto()
+    WORDS = auto()
+    ROWS = auto()
+    SHIFT = auto()
 
 
 @inline
 def _count(args: int, part: int, parts: int, like: Any) -> None:
     """Count the queries of a slice in each partition."""
-    queries, flip = load_as(args, _QUERIES, 0), type(like)(load_as(args, _FLIP, np.uint64(0)))
-    count, counts = load_as(args, _COUNT, 0), load_as(args, _COUNTS, 0) + 8 * PARTS * part
-    rule, shift = ha.entry_rule(load_as(args, _TREE, 0)), load_as(args, _SHIFT, 0)
+    queries, flip = load(args, _Args.QUERIES), type(like)(load_as(args, _Args.FLIP, np.uint64(0)))
+    count, counts = load(args, _Args.COUNT), load(args, _Args.COUNTS) + 8 * PARTS * part
+    rule, shift = ha.entry_rule(load(args, _Args.TREE)), load(args, _Args.SHIFT)
     for i in range(count * part // parts, count * (part + 1) // parts):
         where = ha.entry_of(type(like)(load_as(queries, i, like) ^ flip), rule) >> shift
         store_as(counts, where, load_as(counts, where, 0) + 1)
@@ -46,10 +60,10 @@ def _count(args: int, part: int, parts: int, like: Any) -> None:
 @inline
 def _move(args: int, part: int, parts: int, like: Any) -> None:
     """Move the words of a slice, and their query numbers, to their partitions; `counts` holds the next positions."""
-    queries, flip = load_as(args, _QUERIES, 0), type(like)(load_as(args, _FLIP, np.uint64(0)))
-    count, nexts = load_as(args, _COUNT, 0), load_as(args, _COUNTS, 0) + 8 * PARTS * part
-    words, rows = load_as(args, _WORDS, 0), load_as(args, _ROWS, 0)
-    rule, shift = ha.entry_rule(load_as(args, _TREE, 0)), load_as(args, _SHIFT, 0)
+    queries, flip = load(args, _Args.QUERIES), type(like)(load_as(args, _Args.FLIP, np.uint64(0)))
+    count, nexts = load(args, _Args.COUNT), load(args, _Args.COUNTS) + 8 * PARTS * part
+    words, rows = load(args, _Args.WORDS), load(args, _Args.ROWS)
+    rule, shift = ha.entry_rule(load(args, _Args.TREE)), load(args, _Args.SHIFT)
     for i in range(count * part // parts, count * (part + 1) // parts):
         word = type(like)(load_as(queries, i, like) ^ flip)
         where = ha.entry_of(word, rule) >> shift
@@ -85,8 +99,9 @@ def partition_queries(tree: Array, entries: int, queries: Array, flip: int, team
     words, rows = allocate(count, queries.dtype), allocate(count, np.dtype(np.uint32))
     shift = max((entries - 1).bit_length() - PARTS.bit_length() + 1, 0)
     counts = np.zeros((_SLICES, PARTS), np.int64)
-    args = table(queries, 0, count, tree, counts, words, rows, shift)
-    args.view(np.uint64)[_FLIP] = flip
+    args = _Args.pack(
+        QUERIES=queries, FLIP=flip, COUNT=count, TREE=tree, COUNTS=counts, WORDS=words, ROWS=rows, SHIFT=shift
+    )
     team.run(_count_64 if wide else _count_32, args, _SLICES)
     # By partition, and within a partition by slice.
     ends = np.cumsum(counts.T.reshape(-1)).reshape(PARTS, _SLICES).T

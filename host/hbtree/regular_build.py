@@ -8,6 +8,7 @@ with that key are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,30 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.hbtree.leaves import Leaves, largest
 from millrace.host.runtime.allocator import huge_array
-from millrace.host.runtime.intrinsics import load_as, size_of, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, size_of, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 13
 """Lines per task of a thread."""
-_SOURCE, _STRIDE, _BITS, _OFFSET, _SOURCE_WIDTH, _OUT, _OUT_STRIDE, _OUT_LANES, _WIDTH, _USED, _SIZE, _LINES = range(12)
+
+
+class _Args(KernelArgs):
+    """The arguments of the copy: rows in lines of one shape, to lines of another."""
+
+    SOURCE = auto()
+    STRIDE = auto()
+    BITS = auto()
+    OFFSET = auto()
+    SOURCE_WIDTH = auto()
+    OUT = auto()
+    OUT_STRIDE = auto()
+    OUT_LANES = auto()
+    WIDTH = auto()
+    USED = auto()
+    SIZE = auto()
+    LINES = auto()
 
 
 @dataclass(frozen=True)
@@ -35,11 +53,11 @@ class FilledLeaves:
 
 @inline
 def _copy_with_gaps(args: int, part: int, parts: int, like: Any) -> None:
-    source, stride, bits = load_as(args, _SOURCE, 0), load_as(args, _STRIDE, 0), load_as(args, _BITS, 0)
-    offset, source_width = load_as(args, _OFFSET, 0), load_as(args, _SOURCE_WIDTH, 0)
-    out, out_stride, lanes = load_as(args, _OUT, 0), load_as(args, _OUT_STRIDE, 0), load_as(args, _OUT_LANES, 0)
-    width, used = load_as(args, _WIDTH, 0), load_as(args, _USED, 0)
-    size, lines = load_as(args, _SIZE, 0), load_as(args, _LINES, 0)
+    source, stride, bits = load(args, _Args.SOURCE), load(args, _Args.STRIDE), load(args, _Args.BITS)
+    offset, source_width = load(args, _Args.OFFSET), load(args, _Args.SOURCE_WIDTH)
+    out, out_stride, lanes = load(args, _Args.OUT), load(args, _Args.OUT_STRIDE), load(args, _Args.OUT_LANES)
+    width, used = load(args, _Args.WIDTH), load(args, _Args.USED)
+    size, lines = load(args, _Args.SIZE), load(args, _Args.LINES)
     mask = (1 << bits) - 1
     for line in range(lines * part // parts, lines * (part + 1) // parts):
         where = out + line * out_stride
@@ -85,9 +103,19 @@ def copy_with_gaps(
     """
     target = Leaves(np.zeros(0, np.uint8), leaves.word, size, width)
     data = huge_array(capacity * target.stride, np.uint8)
-    args = table(
-        *(leaves.data, leaves.stride, leaves.per_leaf.bit_length() - 1, leaves.offset, leaves.width),
-        *(data, target.stride, target.per_leaf, width, used, size, lines),
+    args = _Args.pack(
+        SOURCE=leaves.data,
+        STRIDE=leaves.stride,
+        BITS=leaves.per_leaf.bit_length() - 1,
+        OFFSET=leaves.offset,
+        SOURCE_WIDTH=leaves.width,
+        OUT=data,
+        OUT_STRIDE=target.stride,
+        OUT_LANES=target.per_leaf,
+        WIDTH=width,
+        USED=used,
+        SIZE=size,
+        LINES=lines,
     )
     team.run(_copy_with_gaps_64 if leaves.word.itemsize == 8 else _copy_with_gaps_32, args, -(-lines // SLICE))
     kind = np.dtype(f"u{width}")

@@ -7,6 +7,7 @@ Limit: no update may run during a scan.
 
 from __future__ import annotations
 
+from enum import auto
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree import fragments as hf
-from millrace.host.runtime.intrinsics import load_as, load_id, prefetch, size_of, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, load_id, prefetch, size_of, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 if TYPE_CHECKING:
@@ -25,7 +27,18 @@ Positions = npt.NDArray[np.int64]
 SLICE = 1 << 11
 """Queries per task of a thread."""
 _AHEAD = 16
-_TREE, _LINES, _LOW, _HIGH, _COUNT, _OFFSETS, _OUT = range(7)
+
+
+class _Args(KernelArgs):
+    """The arguments of a scan."""
+
+    TREE = auto()
+    LINES = auto()
+    LOW = auto()  # or the queries
+    HIGH = auto()
+    COUNT = auto()
+    OFFSETS = auto()
+    OUT = auto()
 
 
 @inline
@@ -69,9 +82,9 @@ def _range(tree: int, line: int, low: Any, high: Any, out: int, at: int, half: b
 @inline
 def _ranges(args: int, part: int, parts: int, half: bool, like: Any) -> None:
     """Count the values of some ranges or, if their output offsets are known, copy them."""
-    tree, lines, count = load_as(args, _TREE, 0), load_as(args, _LINES, 0), load_as(args, _COUNT, 0)
-    lows, highs = load_as(args, _LOW, 0), load_as(args, _HIGH, 0)
-    offsets, out = load_as(args, _OFFSETS, 0), load_as(args, _OUT, 0)
+    tree, lines, count = load(args, _Args.TREE), load(args, _Args.LINES), load(args, _Args.COUNT)
+    lows, highs = load(args, _Args.LOW), load(args, _Args.HIGH)
+    offsets, out = load(args, _Args.OFFSETS), load(args, _Args.OUT)
     stop = count * (part + 1) // parts
     for i in range(count * part // parts, stop):
         if i + _AHEAD < stop:
@@ -90,8 +103,8 @@ def _ranges(args: int, part: int, parts: int, half: bool, like: Any) -> None:
 @inline
 def _lasts(args: int, part: int, parts: int, half: bool, like: Any) -> None:
     """The position of the last word equal to a query: the one before the position of the next larger word."""
-    tree, lines, count = load_as(args, _TREE, 0), load_as(args, _LINES, 0), load_as(args, _COUNT, 0)
-    queries, out = load_as(args, _LOW, 0), load_as(args, _OUT, 0)
+    tree, lines, count = load(args, _Args.TREE), load(args, _Args.LINES), load(args, _Args.COUNT)
+    queries, out = load(args, _Args.LOW), load(args, _Args.OUT)
     stop = count * (part + 1) // parts
     for i in range(count * part // parts, stop):
         if i + _AHEAD < stop:
@@ -109,7 +122,7 @@ def _lasts(args: int, part: int, parts: int, half: bool, like: Any) -> None:
 
 @inline
 def _is_paired(args: int, like: Any) -> bool:
-    return load_as(load_as(args, _TREE, 0), hf.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
+    return load_as(load(args, _Args.TREE), hf.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
 
 
 @share
@@ -140,7 +153,7 @@ def count_ranges(tree: RegularTree, lines: Array, low: Array, high: Array, team:
     """Count the words from `low[i]` to `high[i]`, which is not the largest word; `lines`: the lines of `low`."""
     counts = np.zeros(len(low), np.int64)
     if len(low):
-        args = table(tree.table, lines, low, high, len(low), counts, 0)
+        args = _Args.pack(TREE=tree.table, LINES=lines, LOW=low, HIGH=high, COUNT=len(low), OFFSETS=counts, OUT=0)
         team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, args, _parts(len(low)))
     return counts
 
@@ -150,7 +163,7 @@ def copy_ranges(
 ) -> None:
     """Copy the values of those ranges to `out`, those of range i from `offsets[i]` on."""
     if len(low) and offsets[-1] > offsets[0]:
-        args = table(tree.table, lines, low, high, len(low), offsets, out)
+        args = _Args.pack(TREE=tree.table, LINES=lines, LOW=low, HIGH=high, COUNT=len(low), OFFSETS=offsets, OUT=out)
         team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, args, _parts(len(low)))
 
 
@@ -158,6 +171,6 @@ def last_positions(tree: RegularTree, lines: Array, queries: Array, team: Team) 
     """The position of the last of equal words, -1 if there is none; `lines`: the lines of the next larger words."""
     out = np.empty(len(queries), np.int64)
     if len(queries):
-        args = table(tree.table, lines, queries, 0, len(queries), 0, out)
+        args = _Args.partly(TREE=tree.table, LINES=lines, LOW=queries, COUNT=len(queries), OUT=out)
         team.run(_lasts_64 if tree.word.itemsize == 8 else _lasts_32, args, _parts(len(queries)))
     return out

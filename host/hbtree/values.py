@@ -6,29 +6,45 @@ Without inline values, a value is its position: the row number of keys that were
 
 from __future__ import annotations
 
+from enum import auto
+
 import numpy as np
 import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree.leaves import Leaves
-from millrace.host.runtime.intrinsics import load_as, prefetch, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, prefetch, store_as
 from millrace.host.runtime.jit import share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 Positions = npt.NDArray[np.int64]
 SLICE = 1 << 12
 """Ranges per task of a thread."""
 _AHEAD = 16
-_STARTS, _OFFSETS, _COUNT, _LEAVES, _STRIDE, _BITS, _OFFSET, _WIDTH, _OUT = range(9)
+
+
+class _Args(KernelArgs):
+    """The arguments of `spread`."""
+
+    STARTS = auto()
+    OFFSETS = auto()
+    COUNT = auto()
+    LEAVES = auto()
+    STRIDE = auto()
+    BITS = auto()
+    OFFSET = auto()
+    WIDTH = auto()
+    OUT = auto()
 
 
 @share
 def _spread(args: int, part: int, parts: int) -> None:
     """Copy the values of some ranges to their output slots."""
-    starts, offsets, out = load_as(args, _STARTS, 0), load_as(args, _OFFSETS, 0), load_as(args, _OUT, 0)
-    leaves, stride, bits = load_as(args, _LEAVES, 0), load_as(args, _STRIDE, 0), load_as(args, _BITS, 0)
-    offset, per_leaf = load_as(args, _OFFSET, 0), 1 << bits
-    count, width = load_as(args, _COUNT, 0), load_as(args, _WIDTH, 0)
+    starts, offsets, out = load(args, _Args.STARTS), load(args, _Args.OFFSETS), load(args, _Args.OUT)
+    leaves, stride, bits = load(args, _Args.LEAVES), load(args, _Args.STRIDE), load(args, _Args.BITS)
+    offset, per_leaf = load(args, _Args.OFFSET), 1 << bits
+    count, width = load(args, _Args.COUNT), load(args, _Args.WIDTH)
     stop = count * (part + 1) // parts
     for i in range(count * part // parts, stop):
         if i + _AHEAD < stop and width > 0:
@@ -53,8 +69,17 @@ def _spread(args: int, part: int, parts: int) -> None:
 
 def spread(leaves: Leaves, starts: Positions, offsets: npt.NDArray[np.int32], out: Array, team: Team) -> None:
     """Copy the values of `offsets[i + 1] - offsets[i]` positions from `starts[i]` on into `out`, for each i."""
-    shape = (leaves.stride, leaves.per_leaf.bit_length() - 1, leaves.offset, leaves.width)
-    args = table(starts, offsets, len(starts), leaves.data, *shape, out)
+    args = _Args.pack(
+        STARTS=starts,
+        OFFSETS=offsets,
+        COUNT=len(starts),
+        LEAVES=leaves.data,
+        STRIDE=leaves.stride,
+        BITS=leaves.per_leaf.bit_length() - 1,
+        OFFSET=leaves.offset,
+        WIDTH=leaves.width,
+        OUT=out,
+    )
     if len(starts):
         team.run(_spread, args, -(-len(starts) // SLICE))
 

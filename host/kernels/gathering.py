@@ -7,6 +7,7 @@ random order, its 64-bit columns are interleaved first: then a row costs one cac
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import pyarrow as pa
 
 from millrace.host.base.types import Array, Positions
 from millrace.host.runtime.allocator import huge_array, result_array
-from millrace.host.runtime.intrinsics import load_as, prefetch, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, prefetch, store, store_as
 from millrace.host.runtime.jit import Share, inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 PLAIN_BITS = (8, 16, 32, 64)
@@ -32,9 +34,38 @@ MAX_INTERLEAVED_COLUMNS = 8
 """At most this many columns are interleaved: a cache line."""
 
 
+class _Gather(KernelArgs):
+    """The arguments of a gather of one column."""
+
+    SOURCE = auto()
+    ROWS = auto()
+    COUNT = auto()
+    OUT = auto()
+
+
+class _Interleave(KernelArgs):
+    """The arguments of `_interleave`."""
+
+    COLUMNS = auto()
+    COUNT = auto()
+    OUT = auto()
+    COLUMN = auto()  # the first column; the others follow
+
+
+class _GatherRows(KernelArgs):
+    """The arguments of `_gather_interleaved`."""
+
+    COLUMNS = auto()
+    COUNT = auto()
+    ROWS = auto()
+    SOURCE = auto()
+    OUT = auto()  # the first column of the result; the others follow
+
+
 @inline
 def _gather(given: int, part: int, parts: int, size: int, like: Any) -> None:
-    source, rows, n, out = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0)
+    source, rows = load(given, _Gather.SOURCE), load(given, _Gather.ROWS)
+    n, out = load(given, _Gather.COUNT), load(given, _Gather.OUT)
     first, stop = n * part // parts, n * (part + 1) // parts
     sure = max(stop - AHEAD, first)
     for i in range(first, sure):
@@ -67,22 +98,24 @@ def _gather_64(given: int, part: int, parts: int) -> None:
 @share
 def _interleave(given: int, part: int, parts: int) -> None:
     """Interleave columns into rows."""
-    columns, n, out = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0)
+    columns, n = load(given, _Interleave.COLUMNS), load(given, _Interleave.COUNT)
+    out = load(given, _Interleave.OUT)
     for i in range(n * part // parts, n * (part + 1) // parts):
         for c in range(columns):
-            store_as(out, i * columns + c, load_as(load_as(given, 3 + c, 0), i, 0))
+            store_as(out, i * columns + c, load(load(given, _Interleave.COLUMN + c), i))
 
 
 @share
 def _gather_interleaved(given: int, part: int, parts: int) -> None:
     """Gather interleaved rows into columns."""
-    columns, n, rows, source = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0)
+    columns, n = load(given, _GatherRows.COLUMNS), load(given, _GatherRows.COUNT)
+    rows, source = load(given, _GatherRows.ROWS), load(given, _GatherRows.SOURCE)
     stop = n * (part + 1) // parts
     for i in range(n * part // parts, stop):
         prefetch(source + 8 * columns * load_as(rows, min(i + AHEAD, stop - 1), 0))
         row = load_as(rows, i, 0) * columns
         for c in range(columns):
-            store_as(load_as(given, 4 + c, 0), i, load_as(source, row + c, 0))
+            store(load(given, _GatherRows.OUT + c), i, load(source, row + c))
 
 
 _GATHER: dict[int, Share] = {8: _gather_8, 16: _gather_16, 32: _gather_32, 64: _gather_64}
@@ -117,7 +150,8 @@ class Gatherer:
 
     def _gather_one(self, values: Array, rows: Positions) -> Array:
         out = result_array(len(rows), values.dtype)
-        self._team.run(_GATHER[8 * values.itemsize], table(values, rows, len(rows), out), -(-len(rows) // SLICE))
+        given = _Gather.pack(SOURCE=values, ROWS=rows, COUNT=len(rows), OUT=out)
+        self._team.run(_GATHER[8 * values.itemsize], given, -(-len(rows) // SLICE))
         return out
 
     def _gather_interleaved(self, rows: Positions) -> list[Array]:
@@ -126,9 +160,11 @@ class Gatherer:
             size = self._given.num_rows
             self._rows = huge_array(size * count, np.int64)
             columns = [values for i in self._interleaved if (values := self._plain[i]) is not None]
-            self._team.run(_interleave, table(count, size, self._rows, *columns), -(-size // SLICE))
+            given = _Interleave.pack(*columns, COLUMNS=count, COUNT=size, OUT=self._rows)
+            self._team.run(_interleave, given, -(-size // SLICE))
         out = [result_array(n, np.int64) for _ in range(count)]
-        self._team.run(_gather_interleaved, table(count, n, rows, self._rows, *out), -(-n // SLICE))
+        given = _GatherRows.pack(*out, COLUMNS=count, COUNT=n, ROWS=rows, SOURCE=self._rows)
+        self._team.run(_gather_interleaved, given, -(-n // SLICE))
         return out
 
 

@@ -8,6 +8,7 @@ index (III-A, step 2). Limit: 2^31 words.
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.runtime.allocator import allocate, free
-from millrace.host.runtime.intrinsics import address, load_as, store_as
+from millrace.host.runtime.intrinsics import load, load_as, store_as
 from millrace.host.runtime.jit import inline, kernel, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 DIGIT = 8
@@ -33,9 +35,27 @@ _MOVES = 4
 """Insertion sort gives up after this many moves per word."""
 _SAMPLE = 256
 _U64 = np.uint64
-# The arguments of a sort, by index: 64-bit integers and addresses.
-_WORDS, _N, _MASK, _PIVOTS, _FIRSTS, _A, _B, _OUT, _ORDER, _HISTOGRAMS = range(10)
-_NUMBER_BITS, _KEPT, _DROPPED, _COMMON, _PASSES, _FAILED, _ARGUMENTS = range(10, 17)
+
+
+class _Args(KernelArgs):
+    """The arguments of a sort."""
+
+    WORDS = auto()
+    N = auto()
+    MASK = auto()
+    PIVOTS = auto()
+    FIRSTS = auto()
+    A = auto()
+    B = auto()
+    OUT = auto()
+    ORDER = auto()
+    HISTOGRAMS = auto()
+    NUMBER_BITS = auto()
+    KEPT = auto()
+    DROPPED = auto()
+    COMMON = auto()
+    PASSES = auto()
+    FAILED = auto()
 
 
 @kernel
@@ -56,13 +76,13 @@ def _in_part(value: Any, low: Any, high: Any, last: Any) -> Any:
 @inline
 def _count_part(given: int, part: int, parts: int, like: Any) -> None:
     """Count the words of a part."""
-    words, mask = load_as(given, _WORDS, 0), load_as(given, _MASK, _U64(0))
-    pivots, last = load_as(given, _PIVOTS, 0), part == parts - 1
+    words, mask = load(given, _Args.WORDS), load_as(given, _Args.MASK, _U64(0))
+    pivots, last = load(given, _Args.PIVOTS), part == parts - 1
     low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
     total = 0
-    for i in range(load_as(given, _N, 0)):
+    for i in range(load(given, _Args.N)):
         total += _in_part(_U64(load_as(words, i, like)) & mask, low, high, last)
-    store_as(load_as(given, _FIRSTS, 0), part + 1, total)
+    store_as(load(given, _Args.FIRSTS), part + 1, total)
 
 
 @share
@@ -78,12 +98,12 @@ def _count_part_64(given: int, part: int, parts: int) -> None:
 @inline
 def _collect(given: int, part: int, parts: int, keys: int, like: Any) -> None:
     """Write the keys of a part: the kept bits of a word in the high bits, its row number in the low bits."""
-    words, mask = load_as(given, _WORDS, 0), load_as(given, _MASK, _U64(0))
-    pivots, last = load_as(given, _PIVOTS, 0), part == parts - 1
+    words, mask = load(given, _Args.WORDS), load_as(given, _Args.MASK, _U64(0))
+    pivots, last = load(given, _Args.PIVOTS), part == parts - 1
     low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
-    up, down = load_as(given, _NUMBER_BITS, _U64(0)), load_as(given, _DROPPED, _U64(0))
+    up, down = load_as(given, _Args.NUMBER_BITS, _U64(0)), load_as(given, _Args.DROPPED, _U64(0))
     at = 0
-    for i in range(load_as(given, _N, 0)):
+    for i in range(load(given, _Args.N)):
         value = _U64(load_as(words, i, like)) & mask
         store_as(keys, at, ((value >> down) << up) | _U64(i))
         at += _in_part(value, low, high, last)
@@ -150,10 +170,10 @@ def _finish_by_insertion(keys: int, count: int) -> bool:
 @inline
 def _write_result(given: int, first: int, count: int, keys: int, like: Any) -> None:
     """Write words and row numbers. If bits were dropped, sort words with equal kept bits by insertion."""
-    words, out, order = load_as(given, _WORDS, 0), load_as(given, _OUT, 0), load_as(given, _ORDER, 0)
-    up, common = load_as(given, _NUMBER_BITS, _U64(0)), load_as(given, _COMMON, _U64(0))
+    words, out, order = load(given, _Args.WORDS), load(given, _Args.OUT), load(given, _Args.ORDER)
+    up, common = load_as(given, _Args.NUMBER_BITS, _U64(0)), load_as(given, _Args.COMMON, _U64(0))
     numbers = (_U64(1) << up) - _U64(1)
-    if load_as(given, _DROPPED, 0) == 0:
+    if load(given, _Args.DROPPED) == 0:
         for i in range(first, first + count):
             key = load_as(keys, i - first, _U64(0))
             store_as(out, i, type(like)(common | (key >> up)))
@@ -172,18 +192,18 @@ def _write_result(given: int, first: int, count: int, keys: int, like: Any) -> N
         store_as(out, at, word)
         store_as(order, at, np.uint32(number))
     if moves <= 0:
-        store_as(load_as(given, _FAILED, 0), 0, 1)
+        store_as(load(given, _Args.FAILED), 0, 1)
 
 
 @inline
 def _sort_part(given: int, part: int, parts: int, like: Any) -> None:
-    firsts = load_as(given, _FIRSTS, 0)
+    firsts = load(given, _Args.FIRSTS)
     first = load_as(firsts, part, 0)
     count = load_as(firsts, part + 1, 0) - first
     # Each part has one more slot than words: `_collect` writes a key before it knows whether it belongs to the part.
-    a, b = load_as(given, _A, 0) + 8 * (first + part), load_as(given, _B, 0) + 8 * (first + part)
-    histogram = load_as(given, _HISTOGRAMS, 0) + 4 * part * MAX_PASSES * BUCKETS
-    low_bit, kept, passes = load_as(given, _NUMBER_BITS, 0), load_as(given, _KEPT, 0), load_as(given, _PASSES, 0)
+    a, b = load(given, _Args.A) + 8 * (first + part), load(given, _Args.B) + 8 * (first + part)
+    histogram = load(given, _Args.HISTOGRAMS) + 4 * part * MAX_PASSES * BUCKETS
+    low_bit, kept, passes = load(given, _Args.NUMBER_BITS), load(given, _Args.KEPT), load(given, _Args.PASSES)
     _collect(given, part, parts, a, like)
     all_digits = (kept + DIGIT - 1) // DIGIT
     keys = _radix_passes(a, b, count, histogram, low_bit + max(kept - passes * DIGIT, 0), passes)
@@ -244,13 +264,24 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
     a, b = allocate(n + parts, np.uint64), allocate(n + parts, np.uint64)
     histograms = allocate(parts * MAX_PASSES * BUCKETS, np.int32)
     failed = np.zeros(1, np.int64)
-    given = np.array(
-        [
-            *(address(words), n, mask, *(address(x) for x in (pivots, firsts, a, b, out, order, histograms))),
-            *(number_bits, kept, bits - kept, int(words[0]) & ~mask, min(leading, -(-kept // DIGIT)), address(failed)),
-        ],
-        np.uint64,
-    ).view(np.int64)
+    given = _Args.pack(
+        WORDS=words,
+        N=n,
+        MASK=mask,
+        PIVOTS=pivots,
+        FIRSTS=firsts,
+        A=a,
+        B=b,
+        OUT=out,
+        ORDER=order,
+        HISTOGRAMS=histograms,
+        NUMBER_BITS=number_bits,
+        KEPT=kept,
+        DROPPED=bits - kept,
+        COMMON=int(words[0]) & ~mask,
+        PASSES=min(leading, -(-kept // DIGIT)),
+        FAILED=failed,
+    )
     firsts[1] = n
     if parts > 1:
         team.run(_count_part_64 if wide else _count_part_32, given, parts)

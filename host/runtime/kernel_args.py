@@ -1,0 +1,62 @@
+"""Names the arguments of a kernel once, for the Python code that packs them and the compiled code that reads them.
+
+A share (`jit.py`) takes the address of an array of 64-bit words: integers, or addresses of arrays. A subclass of
+`KernelArgs` names these words in order:
+
+    class GatherArgs(KernelArgs):
+        ROWS = auto()
+        COUNT = auto()
+
+    given = GatherArgs.pack(ROWS=rows, COUNT=len(rows))    # Python
+    count = load(given, GatherArgs.COUNT)                  # a kernel
+
+Numba knows enumerations: in a kernel, `GatherArgs.COUNT` is a constant. A kernel's state in memory is named in the same
+way. Limits: the packed array holds addresses only, so the caller keeps the arrays alive while a kernel uses them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.types import Array
+from millrace.host.runtime.intrinsics import address
+
+_MODULUS = 1 << 64
+
+
+class KernelArgs(IntEnum):
+    """The names of 64-bit words, numbered from 0."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[Any]) -> int:
+        """Number the fields in order: `auto()` is one more than the field before."""
+        return last_values[-1] + 1 if last_values else 0
+
+    @classmethod
+    def pack(cls, *rest: int | Array, **given: int | Array) -> Array:
+        """Return the words of all fields: integers by value (also unsigned ones), arrays by address.
+
+        With `rest`, the last field stands for a list: these words begin there.
+        """
+        if list(given) != cls._member_names_:
+            given = cls._in_order(given, cls._member_names_[:-1] if rest else cls._member_names_)
+        words = [one if isinstance(one, int) else address(one) for one in (*given.values(), *rest)]
+        try:
+            return np.array(words, np.int64)
+        except OverflowError:  # an unsigned number
+            return np.array([word % _MODULUS for word in words], np.uint64).view(np.int64)
+
+    @classmethod
+    def _in_order(cls, given: dict[str, int | Array], names: list[str]) -> dict[str, int | Array]:
+        missing, unknown = sorted(set(names) - given.keys()), sorted(given.keys() - set(names))
+        if missing or unknown:
+            raise TypeError(f"{cls.__name__} is packed from {', '.join(names)}; missing: {missing}, unknown: {unknown}")
+        return {name: given[name] for name in names}
+
+    @classmethod
+    def partly(cls, **given: int | Array) -> Array:
+        """Return the words of all fields; those not given are 0."""
+        return cls.pack(**{name: given.pop(name, 0) for name in cls._member_names_}, **given)

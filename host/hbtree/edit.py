@@ -14,7 +14,7 @@ from typing import Any
 
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree.leaves import largest
-from millrace.host.runtime.intrinsics import fill_bytes, load_as, move_bytes, size_of, store_as
+from millrace.host.runtime.intrinsics import fill_bytes, load, load_as, move_bytes, size_of, store_as
 from millrace.host.runtime.jit import inline, kernel
 
 FULL = -(1 << 20)
@@ -88,7 +88,7 @@ def edit_line(
 
     The number of rows with this word before the change is `upsert` minus the result.
     """
-    where, width = hf.leaf_line(tree, line), load_as(tree, hf.WIDTH, 0)
+    where, width = hf.leaf_line(tree, line), load(tree, hf.Pools.WIDTH)
     count, lane = hf.word_count(where, half, word), hf.below(where, word, half)
     run = hf.upto(where, word, half) - lane
     if run == 0:
@@ -96,12 +96,12 @@ def edit_line(
             return 0
         if count == hf.per_leaf(half, word):
             return FULL
-        hf.log_old(journal, where, load_as(tree, hf.STRIDE, 0))
+        hf.log_old(journal, where, load(tree, hf.Pools.STRIDE))
         _insert_in_line(where, lane, word, new_values, number, width, half)
         return 1
-    if load_as(tree, hf.EQUALS, 0) != 0 and lane + run == count and continues_after(tree, line, word, half):
+    if load(tree, hf.Pools.EQUALS) != 0 and lane + run == count and continues_after(tree, line, word, half):
         return SPANS_LEAVES
-    hf.log_old(journal, where, load_as(tree, hf.STRIDE, 0))
+    hf.log_old(journal, where, load(tree, hf.Pools.STRIDE))
     if upsert:
         hf.move_value(where + hf.per_leaf(half, word) * size_of(word), lane, new_values, number, width)
         lane, run = lane + 1, run - 1
@@ -112,7 +112,7 @@ def edit_line(
 @kernel
 def gather(tree: int, first: int, lines: int, scratch: int, at: int, half: bool, like: Any) -> int:
     """Copy the words and values of some lines to scratch, starting at index `at`; return the index behind them."""
-    width, values = load_as(tree, hf.WIDTH, 0), scratch + scratch_words(half, like) * size_of(like)
+    width, values = load(tree, hf.Pools.WIDTH), scratch + scratch_words(half, like) * size_of(like)
     for line in range(first, first + lines):
         where = hf.leaf_line(tree, line)
         count = hf.word_count(where, half, like)
@@ -126,7 +126,7 @@ def gather(tree: int, first: int, lines: int, scratch: int, at: int, half: bool,
 @kernel
 def insert_in_scratch(tree: int, scratch: int, total: int, word: Any, new_values: int, number: int, half: bool) -> None:
     """Insert a word and its value into scratch in key order."""
-    width, values = load_as(tree, hf.WIDTH, 0), scratch + scratch_words(half, word) * size_of(word)
+    width, values = load(tree, hf.Pools.WIDTH), scratch + scratch_words(half, word) * size_of(word)
     at = total
     while at > 0 and load_as(scratch, at - 1, word) > word:
         at -= 1
@@ -139,7 +139,7 @@ def spread(tree: int, first: int, lines: int, scratch: int, at: int, total: int,
 
     No empty line precedes a non-empty one, so each separator is the last word of its line or of an earlier one.
     """
-    width, lanes = load_as(tree, hf.WIDTH, 0), hf.per_leaf(half, like)
+    width, lanes = load(tree, hf.Pools.WIDTH), hf.per_leaf(half, like)
     values = scratch + scratch_words(half, like) * size_of(like)
     leaf, slot = first // hf.fan(like), first % hf.fan(like)
     node, begin = hf.last_node(tree, leaf, like), 0
@@ -154,13 +154,13 @@ def spread(tree: int, first: int, lines: int, scratch: int, at: int, total: int,
             hf.set_key(node, slot + line, load_as(scratch, at + stop - 1, like) if total > 0 else largest(like))
         begin = stop
     hf.set_index(node, slot, slot + lines, like)
-    hf.mark(tree, hf.CHANGED_LASTS, leaf)
+    hf.mark(tree, hf.Pools.CHANGED_LASTS, leaf)
 
 
 @kernel
 def log_lines(tree: int, first: int, lines: int, journal: int, like: Any) -> None:
     """Log some lines of a big leaf, and its inner node, in the journal."""
-    stride = load_as(tree, hf.STRIDE, 0)
+    stride = load(tree, hf.Pools.STRIDE)
     hf.log_old(journal, hf.leaf_line(tree, first), lines * stride)
     hf.log_old(journal, hf.last_node(tree, first // hf.fan(like), like), hf.last_bytes(like))
 

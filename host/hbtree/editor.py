@@ -94,9 +94,8 @@ class Editor:
         """Merge sparse big leaves."""
         sparse = np.flatnonzero(self._tree.is_sparse())
         if len(sparse) and self._tree.levels > 1:
-            args = np.zeros(hu.ARGUMENTS, np.int64)
             scratch = np.empty(self._scratch_words, np.uint64)
-            args[[hu.TREE, hu.SCRATCH]] = address(self._tree.table), address(scratch)
+            args = hu.Args.partly(TREE=self._tree.table, SCRATCH=scratch)
             self._alone(hu.merge_64 if self._wide else hu.merge_32, args, sparse)
             self._tree.refresh()
 
@@ -114,15 +113,24 @@ class Editor:
         parts, left = len(bounds) - 1, np.zeros(len(changes), np.uint8)
         grown, size = np.zeros(parts, np.int64), self._scratch_words
         scratch = allocate(parts * size, np.uint64)
-        entries = (tree.table, changes.words, changes.upserts, changes.values, lines, bounds, left, grown, scratch)
-        args = np.zeros(hu.ARGUMENTS, np.int64)
-        args[: len(entries)] = [address(entry) for entry in entries]
-        args[hu.SCRATCH_SIZE], args[hu.ROWS] = 8 * size, address(changes.rows)
+        args = hu.Args.partly(
+            TREE=tree.table,
+            WORDS=changes.words,
+            UPSERTS=changes.upserts,
+            VALUES=changes.values,
+            LINES=lines,
+            BOUNDS=bounds,
+            LEFT=left,
+            GROWN=grown,
+            SCRATCH=scratch,
+            SCRATCH_SIZE=8 * size,
+            ROWS=changes.rows,
+        )
         if self._journal is not None:
             journals = self._journal.pieces(self._journal_sizes(np.diff(bounds)))
-            args[hu.JOURNALS] = address(journals)
+            args[hu.Args.JOURNALS] = address(journals)
         team.run(hu.group_64 if self._wide else hu.group_32, args, parts)
-        tree.table[hf.SIZE] += int(grown.sum())
+        tree.table[hf.Pools.SIZE] += int(grown.sum())
         free(scratch)
         return Leftover(np.flatnonzero(left), args, changes)
 
@@ -138,14 +146,14 @@ class Editor:
         if not len(numbers):
             return True
         scratch = np.empty(self._scratch_words, np.uint64)
-        args[hu.SCRATCH], args[hu.NUMBERS] = address(scratch), address(numbers)
-        args[hu.FIRST], args[hu.NUMBERED], args[hu.STATUS] = 0, len(numbers), hu.NO_JOURNAL
-        while args[hu.STATUS] == hu.NO_JOURNAL:
+        args[hu.Args.SCRATCH], args[hu.Args.NUMBERS] = address(scratch), address(numbers)
+        args[hu.Args.FIRST], args[hu.Args.NUMBERED], args[hu.Args.STATUS] = 0, len(numbers), hu.NO_JOURNAL
+        while args[hu.Args.STATUS] == hu.NO_JOURNAL:
             if self._journal is not None:
                 journals = self._journal.pieces(np.array([JOURNAL]))
-                args[hu.JOURNALS] = address(journals)
+                args[hu.Args.JOURNALS] = address(journals)
             self._team.run(share, args, 1)
-        return bool(args[hu.STATUS] == hu.DONE)
+        return bool(args[hu.Args.STATUS] == hu.DONE)
 
 
 def compile_kernels(word: np.dtype[Any]) -> None:

@@ -9,13 +9,14 @@ word is therefore not a key of the tree: rows with that key are stored outside i
 its line's words, so a change inside a line needs no change above it. In each node, the separator of the last used
 child and all separators behind it hold the largest word, so a search always ends at an existing child.
 
-Kernels take the address of one table (`LEAVES` … `SPARE_UPPERS` below), which is also the tree's state. While a device
+Kernels take the address of one table (`Pools` below), which is also the tree's state. While a device
 holds a copy of the inner nodes, `log_old` saves memory in a *journal* before it changes, so that a failed update can
 be undone. Limits: 2**31 keys; node numbers fit 31 bits.
 """
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -27,22 +28,15 @@ from millrace.host.runtime.intrinsics import (
     half_upto,
     line_below,
     line_upto,
+    load,
     load_as,
     move_bytes,
     size_of,
     store_as,
 )
 from millrace.host.runtime.jit import inline
+from millrace.host.runtime.kernel_args import KernelArgs
 
-(LEAVES, LASTS, UPPERS, LEAF_FRAGMENTS, UPPER_FRAGMENTS, FREE_LEAVES, FREE_UPPERS) = range(7)
-"""Addresses of the pools, of the fragments, and of the stacks of free node numbers."""
-CHANGED_LASTS, CHANGED_UPPERS = 7, 8
-"""Addresses of one byte per inner node: whether it changed."""
-WIDTH, STRIDE, EQUALS, LEVELS, SIZE = 9, 10, 11, 12, 13
-"""Bytes of a value and of a leaf line; whether words may be equal; number of inner levels; words in the tree."""
-USED_LEAVES, MAX_LEAVES, SPARE_LEAVES, USED_UPPERS, MAX_UPPERS, SPARE_UPPERS = range(14, 20)
-"""Per pool: node numbers used so far, capacity, and size of the stack of free numbers."""
-TABLE = 20
 COUNT, PARENT, BEFORE, NEXT = range(4)
 """A fragment: words of a big leaf or children of an upper node (-1: free), the node above, siblings (-1: none)."""
 FRAGMENT = 16
@@ -55,16 +49,41 @@ NONE = np.int32(0)
 """The type of a field."""
 
 
+class Pools(KernelArgs):
+    """The state of a tree: addresses of its pools and fragments, and numbers."""
+
+    LEAVES = auto()
+    LASTS = auto()
+    UPPERS = auto()
+    LEAF_FRAGMENTS = auto()
+    UPPER_FRAGMENTS = auto()
+    FREE_LEAVES = auto()  # stacks of free node numbers
+    FREE_UPPERS = auto()
+    CHANGED_LASTS = auto()  # one byte per inner node: whether it changed
+    CHANGED_UPPERS = auto()
+    WIDTH = auto()  # bytes of a value
+    STRIDE = auto()  # bytes of a leaf line
+    EQUALS = auto()  # whether words may be equal
+    LEVELS = auto()  # number of inner levels
+    SIZE = auto()  # words in the tree
+    USED_LEAVES = auto()  # per pool: node numbers used so far, capacity, size of the stack of free numbers
+    MAX_LEAVES = auto()
+    SPARE_LEAVES = auto()
+    USED_UPPERS = auto()
+    MAX_UPPERS = auto()
+    SPARE_UPPERS = auto()
+
+
 @inline
 def fragment(tree: int, pool: int, node: int, field: int) -> int:
-    """A field of a fragment; `pool` is `LEAF_FRAGMENTS` or `UPPER_FRAGMENTS`."""
-    return np.int64(load_as(load_as(tree, pool, 0) + node * FRAGMENT, field, NONE))  # type: ignore[return-value]
+    """A field of a fragment; `pool` is `Pools.LEAF_FRAGMENTS` or `Pools.UPPER_FRAGMENTS`."""
+    return np.int64(load_as(load(tree, pool) + node * FRAGMENT, field, NONE))  # type: ignore[return-value]
 
 
 @inline
 def set_fragment(tree: int, pool: int, node: int, field: int, value: int) -> None:
     """Change a field of a fragment."""
-    store_as(load_as(tree, pool, 0) + node * FRAGMENT, field, np.int32(value))
+    store_as(load(tree, pool) + node * FRAGMENT, field, np.int32(value))
 
 
 @inline
@@ -88,19 +107,19 @@ def upper_bytes(like: Any) -> int:
 @inline
 def last_node(tree: int, leaf: int, like: Any) -> int:
     """Address of the inner node of a big leaf."""
-    return load_as(tree, LASTS, 0) + leaf * last_bytes(like)  # type: ignore[no-any-return]
+    return load(tree, Pools.LASTS) + leaf * last_bytes(like)
 
 
 @inline
 def upper_node(tree: int, upper: int, like: Any) -> int:
     """Address of an upper node."""
-    return load_as(tree, UPPERS, 0) + upper * upper_bytes(like)  # type: ignore[no-any-return]
+    return load(tree, Pools.UPPERS) + upper * upper_bytes(like)
 
 
 @inline
 def leaf_line(tree: int, line: int) -> int:
     """Address of a leaf line."""
-    return load_as(tree, LEAVES, 0) + line * load_as(tree, STRIDE, 0)  # type: ignore[no-any-return]
+    return load(tree, Pools.LEAVES) + line * load(tree, Pools.STRIDE)
 
 
 @inline
@@ -166,7 +185,7 @@ def move_value(to: int, index: int, source: int, number: int, width: int) -> Non
 
 @inline
 def mark(tree: int, flags: int, node: int) -> None:
-    """Mark an inner node as changed; `flags` is `CHANGED_LASTS` or `CHANGED_UPPERS`."""
+    """Mark an inner node as changed; `flags` is `Pools.CHANGED_LASTS` or `Pools.CHANGED_UPPERS`."""
     store_as(load_as(tree, flags, 0), node, np.uint8(1))
 
 

@@ -52,9 +52,9 @@ class RegularTree:
         self.per_line = LINE // word.itemsize
         self.fanout = self.per_line**2
         self.threads = min(threads or pool.cores(), pool.size())
-        self.table = np.zeros(hf.TABLE, np.int64)
-        self.table[: hf.WIDTH] = pools.addresses()
-        self.table[hf.WIDTH :] = numbers
+        self.table = np.zeros(len(hf.Pools), np.int64)
+        self.table[: hf.Pools.WIDTH] = pools.addresses()
+        self.table[hf.Pools.WIDTH :] = numbers
         self.refresh()
 
     @classmethod
@@ -103,12 +103,12 @@ class RegularTree:
     @property
     def width(self) -> int:
         """Bytes per value."""
-        return int(self.table[hf.WIDTH])
+        return int(self.table[hf.Pools.WIDTH])
 
     @property
     def stride(self) -> int:
         """Bytes of a leaf line, with its values."""
-        return int(self.table[hf.STRIDE])
+        return int(self.table[hf.Pools.STRIDE])
 
     @property
     def per_leaf(self) -> int:
@@ -118,27 +118,27 @@ class RegularTree:
     @property
     def levels(self) -> int:
         """Number of inner levels."""
-        return int(self.table[hf.LEVELS])
+        return int(self.table[hf.Pools.LEVELS])
 
     @property
     def has_equals(self) -> bool:
         """Whether there may be equal words."""
-        return bool(self.table[hf.EQUALS])
+        return bool(self.table[hf.Pools.EQUALS])
 
     @property
     def size(self) -> int:
         """Number of words, `top` included."""
-        return int(self.table[hf.SIZE]) + len(self.top)
+        return int(self.table[hf.Pools.SIZE]) + len(self.top)
 
     @property
     def used_leaves(self) -> int:
         """Big leaves, including freed ones."""
-        return int(self.table[hf.USED_LEAVES])
+        return int(self.table[hf.Pools.USED_LEAVES])
 
     @property
     def used_uppers(self) -> int:
         """Upper nodes, including freed ones."""
-        return int(self.table[hf.USED_UPPERS])
+        return int(self.table[hf.Pools.USED_UPPERS])
 
     @property
     def last_bytes(self) -> int:
@@ -164,7 +164,7 @@ class RegularTree:
     @property
     def is_wasteful(self) -> bool:
         """Whether a fresh build would take much less memory."""
-        fresh = -(-int(self.table[hf.SIZE]) // (self.fanout * self.per_leaf * hf.FRESH // 4)) + 1
+        fresh = -(-int(self.table[hf.Pools.SIZE]) // (self.fanout * self.per_leaf * hf.FRESH // 4)) + 1
         return self.used_leaves > MAX_WASTE * fresh + 1
 
     def is_sparse(self) -> npt.NDArray[np.bool_]:
@@ -188,7 +188,7 @@ class RegularTree:
     @property
     def node_words(self) -> int:
         """Words of a device segment, with spare capacity for new nodes."""
-        max_leaves = int(self.table[hf.MAX_LEAVES])
+        max_leaves = int(self.table[hf.Pools.MAX_LEAVES])
         nodes = min(self.used_leaves + self.used_leaves // 8 + SPARE_NODES, max_leaves)
         return self.last + nodes * self.last_bytes // self.word.itemsize
 
@@ -231,13 +231,13 @@ class RegularTree:
 
     def numbers(self) -> tuple[Array, Array, Array, Array]:
         """Copies of the table's numbers and of the stacks of free nodes, and `top`."""
-        spare = int(self.table[hf.SPARE_LEAVES]), int(self.table[hf.SPARE_UPPERS])
+        spare = int(self.table[hf.Pools.SPARE_LEAVES]), int(self.table[hf.Pools.SPARE_UPPERS])
         stacks = self.pools.free_leaves[: spare[0]].copy(), self.pools.free_uppers[: spare[1]].copy()
-        return (self.table[hf.WIDTH :].copy(), *stacks, self.top)
+        return (self.table[hf.Pools.WIDTH :].copy(), *stacks, self.top)
 
     def set_numbers(self, numbers: tuple[Array, Array, Array, Array]) -> None:
         """Restore what `numbers` returned."""
-        self.table[hf.WIDTH :] = numbers[0]
+        self.table[hf.Pools.WIDTH :] = numbers[0]
         self.pools.free_leaves[: len(numbers[1])] = numbers[1]
         self.pools.free_uppers[: len(numbers[2])] = numbers[2]
         self.top = numbers[3]
@@ -356,10 +356,10 @@ class RegularTree:
     def owned(self) -> RegularTree:
         """A copy in separate memory with spare capacity."""
         pools = self.pools
-        numbers = self.table[hf.WIDTH :].copy()
+        numbers = self.table[hf.Pools.WIDTH :].copy()
         count, uppers = self.used_leaves, self.used_uppers
         max_leaves, max_uppers = count + count // 2 + SPARE_NODES, 2 * uppers + SPARE_NODES
-        numbers[[hf.MAX_LEAVES - hf.WIDTH, hf.MAX_UPPERS - hf.WIDTH]] = max_leaves, max_uppers
+        numbers[[hf.Pools.MAX_LEAVES - hf.Pools.WIDTH, hf.Pools.MAX_UPPERS - hf.Pools.WIDTH]] = max_leaves, max_uppers
         sizes = (max_leaves * self.fanout * self.stride, *self._pool_words(max_leaves, max_uppers))
         copies = [copy_resized(array, size) for array, size in zip(vars(pools).values(), sizes, strict=True)]
         return RegularTree(self.word, Pools(*copies), numbers, self.top, self.threads)
@@ -368,7 +368,7 @@ class RegularTree:
         """Number of used elements of each pool."""
         leaves, uppers = self.used_leaves, self.used_uppers
         sizes = list(self._pool_words(leaves, uppers))
-        sizes[4:6] = int(self.table[hf.SPARE_LEAVES]), int(self.table[hf.SPARE_UPPERS])
+        sizes[4:6] = int(self.table[hf.Pools.SPARE_LEAVES]), int(self.table[hf.Pools.SPARE_UPPERS])
         return (leaves * self.fanout * self.stride, *sizes)
 
     def _pool_words(self, leaves: int, uppers: int) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ def _next_line(tree: int, line: int, like: Any) -> int:
     fan = hf.fan(like)
     if (line + 1) % fan != 0:
         return line + 1
-    after = hf.fragment(tree, hf.LEAF_FRAGMENTS, line // fan, hf.NEXT)
+    after = hf.fragment(tree, hf.Pools.LEAF_FRAGMENTS, line // fan, hf.NEXT)
     return after * fan if after >= 0 else -1
 
 
@@ -57,14 +57,14 @@ def _line_before(tree: int, line: int, like: Any) -> int:
     fan = hf.fan(like)
     if line % fan != 0:
         return line - 1
-    before = hf.fragment(tree, hf.LEAF_FRAGMENTS, line // fan, hf.BEFORE)
+    before = hf.fragment(tree, hf.Pools.LEAF_FRAGMENTS, line // fan, hf.BEFORE)
     return before * fan + fan - 1 if before >= 0 else -1
 
 
 @inline
 def _range(tree: int, line: int, low: Any, high: Any, out: int, at: int, half: bool) -> int:
     """Count the words from `low` to `high`, starting at a line; copy their values to `out` if it is not 0."""
-    width, lanes = load_as(tree, hf.WIDTH, 0), hf.per_leaf(half, low)
+    width, lanes = load(tree, hf.Pools.WIDTH), hf.per_leaf(half, low)
     lane, total = hf.below(hf.leaf_line(tree, line), low, half), 0
     while line >= 0:
         where = hf.leaf_line(tree, line)
@@ -90,7 +90,7 @@ def _ranges(args: int, part: int, parts: int, half: bool, like: Any) -> None:
         if i + _AHEAD < stop:
             ahead = hf.leaf_line(tree, load_id(lines, i + _AHEAD))
             for line in range(3):
-                prefetch(ahead + line * load_as(tree, hf.STRIDE, 0))
+                prefetch(ahead + line * load(tree, hf.Pools.STRIDE))
         low, high = load_as(lows, i, like), load_as(highs, i, like)
         if out != 0:
             if load_as(offsets, i + 1, 0) > load_as(offsets, i, 0):
@@ -122,7 +122,7 @@ def _lasts(args: int, part: int, parts: int, half: bool, like: Any) -> None:
 
 @inline
 def _is_paired(args: int, like: Any) -> bool:
-    return load_as(load(args, _Args.TREE), hf.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
+    return load_as(load(args, _Args.TREE), hf.Pools.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
 
 
 @share

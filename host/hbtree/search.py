@@ -14,41 +14,17 @@ import numpy as np
 
 from millrace.host.hbtree.layout import LINE
 from millrace.host.hbtree.search_args import (
-    BITS,
     BLOCK,
-    COUNT,
-    DEPTH,
-    ENDS,
-    FLIP,
-    HIGH,
-    HITS,
     LAST,
     LAST_VALUES,
     LOWER,
-    MASK,
-    MODE,
     NODES,
-    OUT,
     PHASES,
-    QUERIES,
     RING,
-    ROWS,
     SCRATCH,
-    START,
-    THERE,
-    TREE,
-    TREE_LEAF_BITS,
-    TREE_LEAVES,
-    TREE_LINES,
-    TREE_NEAR,
-    TREE_OFFSET,
-    TREE_REGULAR,
-    TREE_SIZE,
-    TREE_START_LEVEL,
-    TREE_STARTS,
-    TREE_STRIDE,
-    TREE_WIDTH,
     VALUES,
+    Search,
+    Tree,
 )
 from millrace.host.hbtree.search_walk import enter_start_level, find_entries, load_words, set_start_nodes, walk_steps
 from millrace.host.runtime.intrinsics import (
@@ -56,6 +32,7 @@ from millrace.host.runtime.intrinsics import (
     half_upto,
     line_below,
     line_upto,
+    load,
     load_as,
     load_byte,
     load_id,
@@ -71,7 +48,7 @@ _I64 = np.int64
 @inline
 def _is_half(tree: int, like: Any) -> bool:
     """Whether values take half of a leaf line."""
-    return load_as(tree, TREE_OFFSET, 0) < LINE  # type: ignore[no-any-return]
+    return load(tree, Tree.OFFSET) < LINE
 
 
 @inline
@@ -89,8 +66,8 @@ def _leaf_upto(where: int, word: Any, half: bool) -> int:
 @inline
 def _beyond(tree: int, line: int, bound: Any, like: Any) -> int:
     """The first position, from a line on, with a word above `bound`: exponential, then binary search."""
-    leaves, stride, lines = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0), load_as(tree, TREE_LINES, 0)
-    per_leaf, half = 1 << load_as(tree, TREE_LEAF_BITS, 0), _is_half(tree, like)
+    leaves, stride, lines = load(tree, Tree.LEAVES), load(tree, Tree.STRIDE), load(tree, Tree.LINES)
+    per_leaf, half = 1 << load(tree, Tree.LEAF_BITS), _is_half(tree, like)
     lane = _leaf_upto(leaves + line * stride, bound, half)
     if lane == per_leaf:
         low, step = line + 1, 1
@@ -106,14 +83,14 @@ def _beyond(tree: int, line: int, bound: Any, like: Any) -> int:
                 high = middle
         line = low
         lane = _leaf_upto(leaves + line * stride, bound, half) if line < lines else 0
-    position: int = min(line * per_leaf + lane, load_as(tree, TREE_SIZE, 0))
+    position: int = min(line * per_leaf + lane, load(tree, Tree.SIZE))
     return position
 
 
 @inline
 def _is_usable(args: int, index: int) -> bool:
     """Whether the mask includes a query."""
-    mask = load_as(args, MASK, 0)
+    mask = load(args, Search.MASK)
     return mask == 0 or load_byte(mask, index) != 0
 
 
@@ -126,9 +103,9 @@ def _output_row(rows: int, index: int) -> int:
 @inline
 def _positions(args: int, tree: int, first: int, words: int, nodes: int, count: int, like: Any) -> None:
     """The last step of `FIRST`, `LAST` and `LOWER`."""
-    leaves, stride, size = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0), load_as(tree, TREE_SIZE, 0)
-    out, mode, bits = load_as(args, OUT, 0), load_as(args, MODE, 0), load_as(tree, TREE_LEAF_BITS, 0)
-    half, per_leaf, rows = _is_half(tree, like), 1 << bits, load_as(args, ROWS, 0)
+    leaves, stride, size = load(tree, Tree.LEAVES), load(tree, Tree.STRIDE), load(tree, Tree.SIZE)
+    out, mode, bits = load(args, Search.OUT), load(args, Search.MODE), load(tree, Tree.LEAF_BITS)
+    half, per_leaf, rows = _is_half(tree, like), 1 << bits, load(args, Search.ROWS)
     for j in range(count):
         line, word = load_as(nodes, j, 0), load_as(words, j, like)
         lane = _leaf_below(leaves + line * stride, word, half)
@@ -145,11 +122,11 @@ def _positions(args: int, tree: int, first: int, words: int, nodes: int, count: 
 @inline
 def _values(args: int, tree: int, first: int, words: int, nodes: int, count: int, like: Any) -> int:
     """The last step of `VALUES` and `LAST_VALUES`: values in query order, 0 if absent; return the number of hits."""
-    leaves, stride, size = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0), load_as(tree, TREE_SIZE, 0)
-    out, width, offset = load_as(args, OUT, 0), load_as(tree, TREE_WIDTH, 0), load_as(tree, TREE_OFFSET, 0)
-    last, valid, hits = load_as(args, MODE, 0) == LAST_VALUES, _I64(0), 0
-    bits, half = load_as(tree, TREE_LEAF_BITS, 0), _is_half(tree, like)
-    mask, rows, flags = (1 << bits) - 1, load_as(args, ROWS, 0), load_as(args, THERE, 0)
+    leaves, stride, size = load(tree, Tree.LEAVES), load(tree, Tree.STRIDE), load(tree, Tree.SIZE)
+    out, width, offset = load(args, Search.OUT), load(tree, Tree.WIDTH), load(tree, Tree.OFFSET)
+    last, valid, hits = load(args, Search.MODE) == LAST_VALUES, _I64(0), 0
+    bits, half = load(tree, Tree.LEAF_BITS), _is_half(tree, like)
+    mask, rows, flags = (1 << bits) - 1, load(args, Search.ROWS), load(args, Search.THERE)
     for j in range(count):
         line, word = load_as(nodes, j, 0), load_as(words, j, like)
         where = leaves + line * stride
@@ -165,7 +142,7 @@ def _values(args: int, tree: int, first: int, words: int, nodes: int, count: int
         valid |= _I64(there) << j
         hits += there
     if rows == 0:
-        store_as(load_as(args, BITS, 0), first // BLOCK, np.uint64(valid))
+        store_as(load(args, Search.BITS), first // BLOCK, np.uint64(valid))
     elif hits < count:
         for j in range(count):
             if (valid >> j) & 1 == 0:
@@ -187,8 +164,8 @@ def _put(out: int, index: int, where: int, lane: int, position: int, width: int,
 @inline
 def _prefetch_output(args: int, tree: int, first: int, count: int) -> None:
     """Prefetch the output lines of a block of partitioned queries."""
-    rows, out, shift = load_as(args, ROWS, 0), load_as(args, OUT, 0), 3
-    if load_as(args, MODE, 0) >= VALUES and load_as(tree, TREE_WIDTH, 0) == 4:
+    rows, out, shift = load(args, Search.ROWS), load(args, Search.OUT), 3
+    if load(args, Search.MODE) >= VALUES and load(tree, Tree.WIDTH) == 4:
         shift = 2
     if rows != 0:
         for j in range(count):
@@ -198,11 +175,11 @@ def _prefetch_output(args: int, tree: int, first: int, count: int) -> None:
 @inline
 def _finish(args: int, tree: int, first: int, words: int, nodes: int, count: int, like: Any) -> int:
     """The last step of a block."""
-    mode = load_as(args, MODE, 0)
+    mode = load(args, Search.MODE)
     if mode >= VALUES:
         return _values(args, tree, first, words, nodes, count, like)
     if mode == NODES:
-        out = load_as(args, OUT, 0)
+        out = load(args, Search.OUT)
         for j in range(count):
             store_as(out, first + j, np.uint32(load_as(nodes, j, 0)))
     else:
@@ -213,12 +190,12 @@ def _finish(args: int, tree: int, first: int, words: int, nodes: int, count: int
 @inline
 def _search_part(args: int, part: int, parts: int, like: Any) -> None:
     """Search some queries from level `START` to level `DEPTH` and, depending on `MODE`, in the leaves."""
-    tree, total = load_as(args, TREE, 0), load_as(args, COUNT, 0)
-    per_level = PHASES if load_as(tree, TREE_REGULAR, 0) != 0 else 1
-    start, depth = load_as(args, START, 0) * per_level, load_as(args, DEPTH, 0) * per_level
-    near = min(max(load_as(tree, TREE_NEAR, 0) * per_level, start), depth)
-    start_step = load_as(tree, TREE_START_LEVEL, 0) * per_level
-    directed = (load_as(tree, TREE_STARTS, 0) != 0) & (start == 0) & (depth >= start_step)
+    tree, total = load(args, Search.TREE), load(args, Search.COUNT)
+    per_level = PHASES if load(tree, Tree.REGULAR) != 0 else 1
+    start, depth = load(args, Search.START) * per_level, load(args, Search.DEPTH) * per_level
+    near = min(max(load(tree, Tree.NEAR) * per_level, start), depth)
+    start_step = load(tree, Tree.START_LEVEL) * per_level
+    directed = (load(tree, Tree.STARTS) != 0) & (start == 0) & (depth >= start_step)
     lead = 1
     if directed:
         near, lead = start_step, 2
@@ -247,21 +224,21 @@ def _search_part(args: int, part: int, parts: int, like: Any) -> None:
                 walk_steps(tree, near + behind - lead, near + behind - lead + 1, words, nodes, count, like)
             else:
                 hits += _finish(args, tree, at, words, nodes, count, like)
-    store_as(load_as(args, HITS, 0), part, hits)
+    store_as(load(args, Search.HITS), part, hits)
 
 
 @inline
 def _ends_part(args: int, part: int, parts: int, like: Any) -> None:
     """Find the ends of ranges whose starts are known; an end is usually near its start."""
-    tree, total, high = load_as(args, TREE, 0), load_as(args, COUNT, 0), load_as(args, HIGH, 0)
-    flip = type(like)(load_as(args, FLIP, np.uint64(0)))
-    queries, out, ends = load_as(args, QUERIES, 0), load_as(args, OUT, 0), load_as(args, ENDS, 0)
+    tree, total, high = load(args, Search.TREE), load(args, Search.COUNT), load(args, Search.HIGH)
+    flip = type(like)(load_as(args, Search.FLIP, np.uint64(0)))
+    queries, out, ends = load(args, Search.QUERIES), load(args, Search.OUT), load(args, Search.ENDS)
     leaves, stride, bits = (
-        load_as(tree, TREE_LEAVES, 0),
-        load_as(tree, TREE_STRIDE, 0),
-        load_as(tree, TREE_LEAF_BITS, 0),
+        load(tree, Tree.LEAVES),
+        load(tree, Tree.STRIDE),
+        load(tree, Tree.LEAF_BITS),
     )
-    size, stop = load_as(tree, TREE_SIZE, 0), total * (part + 1) // parts
+    size, stop = load(tree, Tree.SIZE), total * (part + 1) // parts
     for j in range(total * part // parts, stop):
         if j + BLOCK < stop:
             prefetch_far(leaves + (load_as(out, j + BLOCK, 0) >> bits) * stride)

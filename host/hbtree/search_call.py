@@ -45,19 +45,41 @@ def tree_table(
     sizes = regular if fanout == 0 else [LINE, LINE]
     near = max(sum(end <= ha.NEAR for end in ends), 1)
     words = per_leaf or per_line
-    head = [fanout == 0, fanout, levels, size, lines, leaves, stride, width, *sizes, near]
-    head += [words.bit_length() - 1, words * nodes.itemsize, *_directory(starts)]
-    return np.array([*head, *(address(nodes) + base for base in bases), leaves], np.int64)
+    return ha.Tree.pack(
+        *(address(nodes) + base for base in bases),
+        leaves,
+        REGULAR=int(fanout == 0),
+        FANOUT=fanout,
+        LEVELS=levels,
+        SIZE=size,
+        LINES=lines,
+        LEAVES=leaves,
+        STRIDE=stride,
+        WIDTH=width,
+        UPPER=sizes[0],
+        LAST=sizes[1],
+        NEAR=near,
+        LEAF_BITS=words.bit_length() - 1,
+        OFFSET=words * nodes.itemsize,
+        **_directory(starts),
+    )
 
 
-def _directory(starts: StartDirectory | None) -> list[int]:
-    """The table entries of a directory."""
+def _directory(starts: StartDirectory | None) -> dict[str, int | Array]:
+    """The fields of a directory."""
     if starts is None:
-        return [0] * (ha.TREE_BASES - ha.TREE_STARTS)
-    base = starts.base - (1 << 64 if starts.base >> 63 else 0)
-    order = 0 if starts.order is None else address(starts.order)
-    arrays = [address(starts.directory), address(starts.separators), order]
-    return [*arrays, starts.level, base, starts.shift, starts.scale, starts.max_offset]
+        names = ("STARTS", "SEPARATORS", "ORDER", "START_LEVEL", "BASE", "SHIFT", "SCALE", "MAX_OFFSET")
+        return dict.fromkeys(names, 0)
+    return {
+        "STARTS": starts.directory,
+        "SEPARATORS": starts.separators,
+        "ORDER": 0 if starts.order is None else starts.order,
+        "START_LEVEL": starts.level,
+        "BASE": starts.base,
+        "SHIFT": starts.shift,
+        "SCALE": starts.scale,
+        "MAX_OFFSET": starts.max_offset,
+    }
 
 
 def run_search(share: Share, team: Team, tree: Array, queries: Array, flip: int = 0, **args: int | Array) -> int:
@@ -68,11 +90,7 @@ def run_search(share: Share, team: Team, tree: Array, queries: Array, flip: int 
     count = len(queries)
     parts = max(-(-count // SLICE), 1)
     hits = np.zeros(parts, np.int64)
-    arguments = np.zeros(ha.ARGUMENTS, np.int64)
-    levels = int(tree[ha.TREE_LEVELS])
-    named = {"QUERIES": queries, "COUNT": count, "TREE": tree, "DEPTH": levels, "HITS": hits, **args}
-    for name, value in named.items():
-        arguments[getattr(ha, name)] = address(value) if isinstance(value, np.ndarray) else value
-    arguments.view(np.uint64)[ha.FLIP] = flip
+    args.setdefault("DEPTH", int(tree[ha.Tree.LEVELS]))
+    arguments = ha.Search.partly(QUERIES=queries, FLIP=flip, COUNT=count, TREE=tree, HITS=hits, **args)
     team.run(share, arguments, parts)
     return int(hits.sum())

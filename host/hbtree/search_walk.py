@@ -13,38 +13,15 @@ import numpy as np
 
 from millrace.host.hbtree.directory import MAX_NODES_PER_ENTRY
 from millrace.host.hbtree.layout import LINE
-from millrace.host.hbtree.search_args import (
-    AT,
-    FLIP,
-    MODE,
-    NODES,
-    PHASES,
-    QUERIES,
-    START,
-    TREE_BASES,
-    TREE_FANOUT,
-    TREE_LAST,
-    TREE_LEAVES,
-    TREE_LEVELS,
-    TREE_NEAR,
-    TREE_ORDER,
-    TREE_REGULAR,
-    TREE_SEPARATORS,
-    TREE_START_LEVEL,
-    TREE_STARTS,
-    TREE_STRIDE,
-    TREE_UPPER,
-    entry_of,
-    entry_rule,
-)
-from millrace.host.runtime.intrinsics import line_below, load_as, load_id, prefetch_far, size_of, store_as
+from millrace.host.hbtree.search_args import NODES, PHASES, Search, Tree, entry_of, entry_rule
+from millrace.host.runtime.intrinsics import line_below, load, load_as, load_id, prefetch_far, size_of, store_as
 from millrace.host.runtime.jit import inline
 
 
 @inline
 def load_words(args: int, first: int, count: int, words: int, like: Any) -> None:
     """Load the words of a block of queries."""
-    queries, flip = load_as(args, QUERIES, 0), type(like)(load_as(args, FLIP, np.uint64(0)))
+    queries, flip = load(args, Search.QUERIES), type(like)(load_as(args, Search.FLIP, np.uint64(0)))
     for j in range(count):
         store_as(words, j, type(like)(load_as(queries, first + j, like) ^ flip))
 
@@ -52,15 +29,15 @@ def load_words(args: int, first: int, count: int, words: int, like: Any) -> None
 @inline
 def set_start_nodes(args: int, tree: int, first: int, count: int, nodes: int) -> None:
     """Set the start nodes of a block; prefetch leaf lines that are known already."""
-    at, start = load_as(args, AT, 0), load_as(args, START, 0)
+    at, start = load(args, Search.AT), load(args, Search.START)
     if start == 0:
         for j in range(count):
             store_as(nodes, j, 0)
         return
     for j in range(count):
         store_as(nodes, j, load_id(at, first + j))
-    if (start == load_as(tree, TREE_LEVELS, 0)) & (load_as(args, MODE, 0) != NODES):
-        leaves, stride = load_as(tree, TREE_LEAVES, 0), load_as(tree, TREE_STRIDE, 0)
+    if (start == load(tree, Tree.LEVELS)) & (load(args, Search.MODE) != NODES):
+        leaves, stride = load(tree, Tree.LEAVES), load(tree, Tree.STRIDE)
         for j in range(count):
             _prefetch_leaf(leaves + load_as(nodes, j, 0) * stride, stride)
 
@@ -68,7 +45,7 @@ def set_start_nodes(args: int, tree: int, first: int, count: int, nodes: int) ->
 @inline
 def find_entries(tree: int, words: int, nodes: int, count: int, like: Any) -> None:
     """Find and prefetch the directory entries of a block's words."""
-    starts, rule = load_as(tree, TREE_STARTS, 0), entry_rule(tree)
+    starts, rule = load(tree, Tree.STARTS), entry_rule(tree)
     for j in range(count):
         entry = entry_of(load_as(words, j, like), rule)
         store_as(nodes, j, entry)
@@ -78,8 +55,8 @@ def find_entries(tree: int, words: int, nodes: int, count: int, like: Any) -> No
 @inline
 def enter_start_level(tree: int, words: int, nodes: int, count: int, per_level: int, like: Any) -> None:
     """Find the nodes of the start level from a block's entries, and prefetch their lines."""
-    starts, separators = load_as(tree, TREE_STARTS, 0), load_as(tree, TREE_SEPARATORS, 0)
-    level, order, wide = load_as(tree, TREE_START_LEVEL, 0), load_as(tree, TREE_ORDER, 0), False
+    starts, separators = load(tree, Tree.STARTS), load(tree, Tree.SEPARATORS)
+    level, order, wide = load(tree, Tree.START_LEVEL), load(tree, Tree.ORDER), False
     for j in range(count):
         entry = load_as(nodes, j, 0)
         node, stop = load_id(starts, entry), load_id(starts, entry + 1)
@@ -93,9 +70,9 @@ def enter_start_level(tree: int, words: int, nodes: int, count: int, per_level: 
         for j in range(count):
             store_as(nodes, j, 0)
         walk_steps(tree, 0, level * per_level, words, nodes, count, like)
-    base = load_as(tree, TREE_BASES + level, 0)
-    last = level == load_as(tree, TREE_LEVELS, 0) - 1
-    size = load_as(tree, TREE_LAST if last else TREE_UPPER, 0)
+    base = load_as(tree, Tree.BASES + level, 0)
+    last = level == load(tree, Tree.LEVELS) - 1
+    size = load_as(tree, Tree.LAST if last else Tree.UPPER, 0)
     for j in range(count):
         prefetch_far(base + load_as(nodes, j, 0) * size)
 
@@ -113,17 +90,17 @@ def _prefetch_leaf(where: int, stride: int) -> None:
 @inline
 def _implicit_step(tree: int, level: int, words: int, nodes: int, count: int, like: Any) -> None:
     """Walk one level of the implicit layout; prefetch the lines of the next."""
-    fanout, base = load_as(tree, TREE_FANOUT, 0), load_as(tree, TREE_BASES + level, 0)
-    next_base = load_as(tree, TREE_BASES + level + 1, 0)
-    if level == load_as(tree, TREE_LEVELS, 0) - 1:
-        stride = load_as(tree, TREE_STRIDE, 0)
+    fanout, base = load(tree, Tree.FANOUT), load_as(tree, Tree.BASES + level, 0)
+    next_base = load_as(tree, Tree.BASES + level + 1, 0)
+    if level == load(tree, Tree.LEVELS) - 1:
+        stride = load(tree, Tree.STRIDE)
         for j in range(count):
             node = load_as(nodes, j, 0)
             node = node * fanout + line_below(base + node * LINE, load_as(words, j, like))
             store_as(nodes, j, node)
             if next_base != 0:
                 _prefetch_leaf(next_base + node * stride, stride)
-    elif level + 1 >= load_as(tree, TREE_NEAR, 0):
+    elif level + 1 >= load(tree, Tree.NEAR):
         for j in range(count):
             node = load_as(nodes, j, 0)
             node = node * fanout + line_below(base + node * LINE, load_as(words, j, like))
@@ -139,10 +116,10 @@ def _implicit_step(tree: int, level: int, words: int, nodes: int, count: int, li
 def _regular_step(tree: int, step: int, words: int, nodes: int, count: int, like: Any) -> None:
     """Walk one step of a level of the regular layout; between steps, node and slot are combined in one number."""
     level, phase = step // PHASES, step % PHASES
-    base, per_line = load_as(tree, TREE_BASES + level, 0), LINE // size_of(like)
-    fanout, last = per_line * per_line, level == load_as(tree, TREE_LEVELS, 0) - 1
-    size = load_as(tree, TREE_LAST if last else TREE_UPPER, 0)
-    next_base, stride = load_as(tree, TREE_BASES + level + 1, 0), load_as(tree, TREE_STRIDE, 0)
+    base, per_line = load_as(tree, Tree.BASES + level, 0), LINE // size_of(like)
+    fanout, last = per_line * per_line, level == load(tree, Tree.LEVELS) - 1
+    size = load_as(tree, Tree.LAST if last else Tree.UPPER, 0)
+    next_base, stride = load_as(tree, Tree.BASES + level + 1, 0), load(tree, Tree.STRIDE)
     if phase == 0:
         for j in range(count):
             node = load_as(nodes, j, 0)
@@ -160,7 +137,7 @@ def _regular_step(tree: int, step: int, words: int, nodes: int, count: int, like
             elif next_base != 0:
                 _prefetch_leaf(next_base + (node * fanout + slot) * stride, stride)
     elif not last:
-        next_size = load_as(tree, TREE_LAST if level == load_as(tree, TREE_LEVELS, 0) - 2 else TREE_UPPER, 0)
+        next_size = load_as(tree, Tree.LAST if level == load(tree, Tree.LEVELS) - 2 else Tree.UPPER, 0)
         for j in range(count):
             combined = load_as(nodes, j, 0)
             node, slot = combined // fanout, combined & (fanout - 1)
@@ -172,7 +149,7 @@ def _regular_step(tree: int, step: int, words: int, nodes: int, count: int, like
 @inline
 def walk_steps(tree: int, first: int, stop: int, words: int, nodes: int, count: int, like: Any) -> None:
     """Walk steps `first` to `stop - 1` with a block."""
-    if load_as(tree, TREE_REGULAR, 0) != 0:
+    if load(tree, Tree.REGULAR) != 0:
         for step in range(first, stop):
             _regular_step(tree, step, words, nodes, count, like)
     else:

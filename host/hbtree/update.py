@@ -2,12 +2,13 @@
 
 The leaf lines of a group's changes are known. The parallel kernel applies all changes that need no split. The others,
 which need splits or have equal words in several big leaves, are left to one thread. It walks each from the root, and
-then merges sparse big leaves. Arguments are in one table (`TREE` … `ROWS`); `editor.py` fills it. Limit: no search may
-run at the same time.
+then merges sparse big leaves. Arguments are in one table (`Args`), which `editor.py` fills. Limit: no search may run at
+the same time.
 """
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,35 @@ from millrace.host.hbtree import edit as he
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree import split as hx
 from millrace.host.hbtree.layout import LINE
-from millrace.host.runtime.intrinsics import load_as, load_byte, load_id, prefetch, size_of, store_as
+from millrace.host.runtime.intrinsics import load, load_as, load_byte, load_id, prefetch, size_of, store_as
 from millrace.host.runtime.jit import inline, kernel, share
+from millrace.host.runtime.kernel_args import KernelArgs
 
 _AHEAD = 12
 """Prefetch distance of leaf lines, in changes."""
-TREE, WORDS, UPSERTS, VALUES, LINES, BOUNDS, LEFT, GROWN, SCRATCH, SCRATCH_SIZE, JOURNALS = range(11)
-NUMBERS, FIRST, NUMBERED, STATUS, ROWS = 11, 12, 13, 14, 15
-ARGUMENTS = 16
+
+
+class Args(KernelArgs):
+    """The arguments of the update kernels."""
+
+    TREE = auto()
+    WORDS = auto()
+    UPSERTS = auto()
+    VALUES = auto()
+    LINES = auto()
+    BOUNDS = auto()
+    LEFT = auto()
+    GROWN = auto()
+    SCRATCH = auto()
+    SCRATCH_SIZE = auto()
+    JOURNALS = auto()
+    NUMBERS = auto()
+    FIRST = auto()
+    NUMBERED = auto()
+    STATUS = auto()
+    ROWS = auto()
+
+
 DONE, NO_JOURNAL, NO_NODES = 0, 1, 2
 """Status of the single-threaded kernels: all done, journal full, or pools full."""
 
@@ -31,14 +53,14 @@ DONE, NO_JOURNAL, NO_NODES = 0, 1, 2
 @inline
 def _journal(args: int, part: int) -> int:
     """The journal of a part, or 0."""
-    journals = load_as(args, JOURNALS, 0)
+    journals = load(args, Args.JOURNALS)
     return load_as(journals, part, 0) if journals != 0 else 0
 
 
 @inline
 def _prefetch_line(tree: int, line: int) -> None:
     """Prefetch a leaf line and its values."""
-    where, stride = hf.leaf_line(tree, line), load_as(tree, hf.STRIDE, 0)
+    where, stride = hf.leaf_line(tree, line), load(tree, hf.Pools.STRIDE)
     prefetch(where)
     if stride > LINE:
         prefetch(where + LINE)
@@ -50,19 +72,19 @@ def _prefetch_line(tree: int, line: int) -> None:
 def _grow_leaf(tree: int, leaf: int, grown: int, journal: int) -> None:
     """Add `grown` to the word count of a big leaf."""
     if grown != 0:
-        hf.log_old(journal, load_as(tree, hf.LEAF_FRAGMENTS, 0) + leaf * hf.FRAGMENT, hf.FRAGMENT)
-        count = hf.fragment(tree, hf.LEAF_FRAGMENTS, leaf, hf.COUNT)
-        hf.set_fragment(tree, hf.LEAF_FRAGMENTS, leaf, hf.COUNT, count + grown)
+        hf.log_old(journal, load(tree, hf.Pools.LEAF_FRAGMENTS) + leaf * hf.FRAGMENT, hf.FRAGMENT)
+        count = hf.fragment(tree, hf.Pools.LEAF_FRAGMENTS, leaf, hf.COUNT)
+        hf.set_fragment(tree, hf.Pools.LEAF_FRAGMENTS, leaf, hf.COUNT, count + grown)
 
 
 @inline
 def _apply_group(args: int, part: int, half: bool, like: Any) -> None:
     """Apply the changes of one group that need no split."""
-    tree, words, upserts = load_as(args, TREE, 0), load_as(args, WORDS, 0), load_as(args, UPSERTS, 0)
-    values, lines, left = load_as(args, VALUES, 0), load_as(args, LINES, 0), load_as(args, LEFT, 0)
-    rows, width = load_as(args, ROWS, 0), load_as(tree, hf.WIDTH, 0)
-    first, stop = load_as(load_as(args, BOUNDS, 0), part, 0), load_as(load_as(args, BOUNDS, 0), part + 1, 0)
-    journal, scratch = _journal(args, part), load_as(args, SCRATCH, 0) + part * load_as(args, SCRATCH_SIZE, 0)
+    tree, words, upserts = load(args, Args.TREE), load(args, Args.WORDS), load(args, Args.UPSERTS)
+    values, lines, left = load(args, Args.VALUES), load(args, Args.LINES), load(args, Args.LEFT)
+    rows, width = load(args, Args.ROWS), load(tree, hf.Pools.WIDTH)
+    first, stop = load_as(load(args, Args.BOUNDS), part, 0), load_as(load(args, Args.BOUNDS), part + 1, 0)
+    journal, scratch = _journal(args, part), load(args, Args.SCRATCH) + part * load(args, Args.SCRATCH_SIZE)
     fan, needed = hf.fan(like), hx.max_journal_bytes(tree, half, like)
     leaf, moved, grown, total = -1, False, 0, 0
     for i in range(first, min(first + _AHEAD, stop)):
@@ -91,18 +113,18 @@ def _apply_group(args: int, part: int, half: bool, like: Any) -> None:
             total += change
     if leaf >= 0:
         _grow_leaf(tree, leaf, grown, journal)
-    store_as(load_as(args, GROWN, 0), part, total)
+    store_as(load(args, Args.GROWN), part, total)
 
 
 @kernel
 def _remove_run(tree: int, line: int, word: Any, half: bool, journal: int, needed: int) -> int:
     """Remove a word from all its lines, the last first; return its count, or -1 if the journal is full."""
-    last, fan, width = line, hf.fan(word), load_as(tree, hf.WIDTH, 0)
+    last, fan, width = line, hf.fan(word), load(tree, hf.Pools.WIDTH)
     here = last
     while True:  # forwards, to the last line that contains it
         here += 1
         if here % fan == 0:
-            after = hf.fragment(tree, hf.LEAF_FRAGMENTS, here // fan - 1, hf.NEXT)
+            after = hf.fragment(tree, hf.Pools.LEAF_FRAGMENTS, here // fan - 1, hf.NEXT)
             if after < 0:
                 break
             here = after * fan
@@ -119,26 +141,26 @@ def _remove_run(tree: int, line: int, word: Any, half: bool, journal: int, neede
         count, lane = hf.word_count(where, half, word), hf.below(where, word, half)
         run = hf.upto(where, word, half) - lane
         if run > 0:
-            hf.log_old(journal, where, load_as(tree, hf.STRIDE, 0))
+            hf.log_old(journal, where, load(tree, hf.Pools.STRIDE))
             he.remove_words(where, lane, run, count, width, half, word)
             _grow_leaf(tree, last // fan, -run, journal)
-            store_as(tree, hf.SIZE, load_as(tree, hf.SIZE, 0) - run)
+            store_as(tree, hf.Pools.SIZE, load(tree, hf.Pools.SIZE) - run)
         removed += run
         if last == line:
             return removed
         if last % fan == 0:
-            last = hf.fragment(tree, hf.LEAF_FRAGMENTS, last // fan, hf.BEFORE) * fan + fan
+            last = hf.fragment(tree, hf.Pools.LEAF_FRAGMENTS, last // fan, hf.BEFORE) * fan + fan
         last -= 1
 
 
 @inline
 def _apply_one(args: int, i: int, half: bool, journal: int, needed: int, like: Any) -> int:
     """Apply one change, with a split if needed; return the status."""
-    tree, word = load_as(args, TREE, 0), load_as(load_as(args, WORDS, 0), i, like)
-    upsert, values = load_byte(load_as(args, UPSERTS, 0), i) != 0, load_as(args, VALUES, 0)
-    leaf, fan, scratch = 0, hf.fan(like), load_as(args, SCRATCH, 0)
-    row = load_id(load_as(args, ROWS, 0), i)
-    for _ in range(load_as(tree, hf.LEVELS, 0) - 1):
+    tree, word = load(args, Args.TREE), load_as(load(args, Args.WORDS), i, like)
+    upsert, values = load_byte(load(args, Args.UPSERTS), i) != 0, load(args, Args.VALUES)
+    leaf, fan, scratch = 0, hf.fan(like), load(args, Args.SCRATCH)
+    row = load_id(load(args, Args.ROWS), i)
+    for _ in range(load(tree, hf.Pools.LEVELS) - 1):
         node = hf.upper_node(tree, leaf, like)
         leaf = hx.child(node, hf.slot_in(node, word, like), like)
     line = leaf * fan + hf.slot_in(hf.last_node(tree, leaf, like), word, like)
@@ -152,20 +174,20 @@ def _apply_one(args: int, i: int, half: bool, journal: int, needed: int, like: A
             change = 1
         elif hx.can_split(tree):
             hx.split_leaf(tree, leaf, word, values, row, scratch, half, journal)
-            store_as(tree, hf.SIZE, load_as(tree, hf.SIZE, 0) + 1)
+            store_as(tree, hf.Pools.SIZE, load(tree, hf.Pools.SIZE) + 1)
             change = 0
         else:
             return NO_NODES
     _grow_leaf(tree, leaf, change, journal)
-    store_as(tree, hf.SIZE, load_as(tree, hf.SIZE, 0) + change)
+    store_as(tree, hf.Pools.SIZE, load(tree, hf.Pools.SIZE) + change)
     return DONE
 
 
 @inline
 def _apply_leftover(args: int, half: bool, like: Any) -> None:
     """Apply the remaining changes, from the first that is not done."""
-    tree, numbers, journal = load_as(args, TREE, 0), load_as(args, NUMBERS, 0), _journal(args, 0)
-    i, count, done = load_as(args, FIRST, 0), load_as(args, NUMBERED, 0), DONE
+    tree, numbers, journal = load(args, Args.TREE), load(args, Args.NUMBERS), _journal(args, 0)
+    i, count, done = load(args, Args.FIRST), load(args, Args.NUMBERED), DONE
     while i < count and done == DONE:
         needed = hx.max_journal_bytes(tree, half, like)
         done = NO_JOURNAL
@@ -173,31 +195,31 @@ def _apply_leftover(args: int, half: bool, like: Any) -> None:
             done = _apply_one(args, load_as(numbers, i, 0), half, journal, needed, like)
         if done == DONE:
             i += 1
-    store_as(args, FIRST, i)
-    store_as(args, STATUS, done)
+    store_as(args, Args.FIRST, i)
+    store_as(args, Args.STATUS, done)
 
 
 @inline
 def _merge_sparse(args: int, half: bool, like: Any) -> None:
     """Merge sparse big leaves, from the first that is not done."""
-    tree, numbers, journal = load_as(args, TREE, 0), load_as(args, NUMBERS, 0), _journal(args, 0)
-    i, count, done = load_as(args, FIRST, 0), load_as(args, NUMBERED, 0), DONE
+    tree, numbers, journal = load(args, Args.TREE), load(args, Args.NUMBERS), _journal(args, 0)
+    i, count, done = load(args, Args.FIRST), load(args, Args.NUMBERED), DONE
     while i < count and done == DONE:
         leaf = load_as(numbers, i, 0)
-        words = hf.fragment(tree, hf.LEAF_FRAGMENTS, leaf, hf.COUNT)
+        words = hf.fragment(tree, hf.Pools.LEAF_FRAGMENTS, leaf, hf.COUNT)
         if hf.has_space(journal, hx.max_journal_bytes(tree, half, like)):
-            if (words >= 0) & (words < hx.min_words(half, like)) & (leaf < load_as(tree, hf.USED_LEAVES, 0)):
-                hx.merge_leaf(tree, leaf, load_as(args, SCRATCH, 0), half, journal, like)
+            if (words >= 0) & (words < hx.min_words(half, like)) & (leaf < load(tree, hf.Pools.USED_LEAVES)):
+                hx.merge_leaf(tree, leaf, load(args, Args.SCRATCH), half, journal, like)
             i += 1
         else:
             done = NO_JOURNAL
-    store_as(args, FIRST, i)
-    store_as(args, STATUS, done)
+    store_as(args, Args.FIRST, i)
+    store_as(args, Args.STATUS, done)
 
 
 @inline
 def _group(args: int, part: int, like: Any) -> None:
-    if load_as(load_as(args, TREE, 0), hf.WIDTH, 0) == size_of(like):
+    if load_as(load(args, Args.TREE), hf.Pools.WIDTH, 0) == size_of(like):
         _apply_group(args, part, True, like)
     else:
         _apply_group(args, part, False, like)
@@ -205,12 +227,12 @@ def _group(args: int, part: int, like: Any) -> None:
 
 @inline
 def _leftover(args: int, like: Any) -> None:
-    _apply_leftover(args, load_as(load_as(args, TREE, 0), hf.WIDTH, 0) == size_of(like), like)
+    _apply_leftover(args, load_as(load(args, Args.TREE), hf.Pools.WIDTH, 0) == size_of(like), like)
 
 
 @inline
 def _merge(args: int, like: Any) -> None:
-    _merge_sparse(args, load_as(load_as(args, TREE, 0), hf.WIDTH, 0) == size_of(like), like)
+    _merge_sparse(args, load_as(load(args, Args.TREE), hf.Pools.WIDTH, 0) == size_of(like), like)
 
 
 @share

@@ -38,7 +38,7 @@ class _Level:
 
 def is_sound(tree: RegularTree, values: int | None = None) -> bool:
     """Whether a tree can be searched and updated safely; `values`: each value must be below this number."""
-    size = int(tree.table[hf.SIZE])
+    size = int(tree.table[hf.Pools.SIZE])
     if not 1 <= tree.levels <= MAX_LEVELS or size > MAX_KEYS or not _stays_in_pools(tree):
         return False
     leaves = _last_level(tree)
@@ -70,7 +70,7 @@ def _last_level(tree: RegularTree) -> _Level | None:
         if below is None:
             return None
         level = below
-    free = tree.pools.free_uppers[: int(tree.table[hf.SPARE_UPPERS])]
+    free = tree.pools.free_uppers[: int(tree.table[hf.Pools.SPARE_UPPERS])]
     return level if _are_all(np.concatenate([*seen, free]), tree.used_uppers) else None
 
 
@@ -121,14 +121,14 @@ def _keys_are_sound(tree: RegularTree, nodes: Array) -> bool:
 def _leaves_are_sound(tree: RegularTree, level: _Level, values: int | None) -> bool:
     """Whether the big leaves are linked in order, and their words and counts are valid."""
     order, pools = level.nodes, tree.pools
-    free = pools.free_leaves[: int(tree.table[hf.SPARE_LEAVES])]
+    free = pools.free_leaves[: int(tree.table[hf.Pools.SPARE_LEAVES])]
     if not _are_all(np.concatenate([order, free]), tree.used_leaves):
         return False
     fragments = pools.leaf_fragments.reshape(-1, 4)
     counts, none = fragments[order, hf.COUNT].astype(np.int64), np.array([-1])
     linked = np.array_equal(fragments[order, hf.NEXT], np.concatenate([order[1:], none]))
     linked = linked and np.array_equal(fragments[order, hf.BEFORE], np.concatenate([none, order[:-1]]))
-    if not linked or (fragments[free, hf.COUNT] != -1).any() or int(counts.sum()) != int(tree.table[hf.SIZE]):
+    if not linked or (fragments[free, hf.COUNT] != -1).any() or int(counts.sum()) != int(tree.table[hf.Pools.SIZE]):
         return False
     chunks = (slice(first, first + _CHUNK) for first in range(0, len(order), _CHUNK))
     sound = all(

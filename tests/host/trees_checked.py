@@ -33,11 +33,11 @@ class TreeChecker:
         numbers = [int(self.leaf_fragments[leaf, hf.NEXT]) for leaf in self.leaves]
         assert numbers == [*self.leaves[1:], -1]
         assert [int(self.leaf_fragments[leaf, hf.BEFORE]) for leaf in self.leaves] == [-1, *self.leaves[:-1]]
-        assert len(self.words) == int(tree.table[hf.SIZE])
+        assert len(self.words) == int(tree.table[hf.Pools.SIZE])
         assert self.words == sorted(self.words)
-        spare = tree.pools.free_leaves[: int(tree.table[hf.SPARE_LEAVES])].tolist()
+        spare = tree.pools.free_leaves[: int(tree.table[hf.Pools.SPARE_LEAVES])].tolist()
         assert sorted([*spare, *self.leaves]) == list(range(tree.used_leaves))
-        spare = tree.pools.free_uppers[: int(tree.table[hf.SPARE_UPPERS])].tolist()
+        spare = tree.pools.free_uppers[: int(tree.table[hf.Pools.SPARE_UPPERS])].tolist()
         assert sorted([*spare, *self.seen_uppers]) == list(range(tree.used_uppers))
         assert all(self.leaf_fragments[leaf, hf.COUNT] == -1 for leaf in set(range(tree.used_leaves)) - {*self.leaves})
 

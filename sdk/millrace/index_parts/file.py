@@ -99,7 +99,7 @@ def _implicit_sections(rows: ImplicitRows) -> _Sections:
 
 def _regular_sections(rows: RegularRows) -> _Sections:
     tree = rows.tree
-    about = {"layout": "regular", "word": tree.word.name, "numbers": tree.table[hf.WIDTH :].tolist()}
+    about = {"layout": "regular", "word": tree.word.name, "numbers": tree.table[hf.Pools.WIDTH :].tolist()}
     sections = {name: getattr(tree.pools, name)[:size] for name, size in zip(_POOLS, tree.used_sizes(), strict=True)}
     kept = {name: array for name, array in sections.items() if name not in _UNSAVED}
     return about, {**kept, "top": tree.top}, None if rows.store is None else rows.store.combined()
@@ -223,20 +223,20 @@ def _implicit_rows(stored: Stored, hybrid: bool, threads: int) -> ImplicitRows:
 
 def _tree(stored: Stored, threads: int) -> RegularTree:
     word, numbers = np.dtype(stored.about["word"]), np.array(stored.about["numbers"], np.int64)
-    used = {hf.MAX_LEAVES: hf.USED_LEAVES, hf.MAX_UPPERS: hf.USED_UPPERS}
+    used = {hf.Pools.MAX_LEAVES: hf.Pools.USED_LEAVES, hf.Pools.MAX_UPPERS: hf.Pools.USED_UPPERS}
     for most, count in used.items():
-        numbers[most - hf.WIDTH] = numbers[count - hf.WIDTH]
+        numbers[most - hf.Pools.WIDTH] = numbers[count - hf.Pools.WIDTH]
     sections = stored.sections
     kinds = [np.uint8, word, word, np.int32, np.int32, np.int32, np.int32]
     mapped = [sections[name].view(kind) for name, kind in zip(_POOLS, kinds, strict=False)]
-    flags = [np.zeros(int(numbers[count - hf.WIDTH]), np.uint8) for count in used.values()]
+    flags = [np.zeros(int(numbers[count - hf.Pools.WIDTH]), np.uint8) for count in used.values()]
     top = sections["top"].view(f"u{numbers[0]}")
     return RegularTree(word, Pools(*mapped, *flags), numbers, top, threads)
 
 
 def _regular_fits(stored: Stored) -> bool:
     numbers, separate_values = stored.about["numbers"], stored.about["apart"]
-    if len(numbers) != hf.TABLE - hf.WIDTH or any(type(number) is not int for number in numbers):
+    if len(numbers) != len(hf.Pools) - hf.Pools.WIDTH or any(type(number) is not int for number in numbers):
         return False
     if (
         not (numbers[0] == ROW_NUMBER if separate_values else _can_be_inline(stored.values.type, numbers[0]))
@@ -244,8 +244,8 @@ def _regular_fits(stored: Stored) -> bool:
     ):
         return False
     # Checked before memory is allocated: a tree cannot have more nodes than its file has bytes.
-    nodes = numbers[hf.USED_LEAVES - hf.WIDTH], numbers[hf.USED_UPPERS - hf.WIDTH]
-    if nodes[0] < 1 or max(nodes) > len(stored.sections["lasts"]) or numbers[hf.LEVELS - hf.WIDTH] > MAX_LEVELS:
+    nodes = numbers[hf.Pools.USED_LEAVES - hf.Pools.WIDTH], numbers[hf.Pools.USED_UPPERS - hf.Pools.WIDTH]
+    if nodes[0] < 1 or max(nodes) > len(stored.sections["lasts"]) or numbers[hf.Pools.LEVELS - hf.Pools.WIDTH] > MAX_LEVELS:
         return False
     tree = _tree(stored, 1)
     sizes = dict(zip(_POOLS, tree.used_sizes(), strict=True))

@@ -184,7 +184,7 @@ def test_undo_restores_everything(word: Any, width: int, monkeypatch: pytest.Mon
 
 def test_no_space_for_nodes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = build(np.arange(1000, dtype=np.uint64), 8)
-    tree.table[hf.MAX_LEAVES] = tree.used_leaves
+    tree.table[hf.Pools.MAX_LEAVES] = tree.used_leaves
     keys = np.arange(1000, 9000, dtype=np.uint64)
     with helpers(2, 0) as team:
         kept = Journal(tree)

@@ -182,7 +182,7 @@ def put(section: str, kind: Any, offset: Any, value: Any) -> Harm:
 
 def number(entry: int, value: Any) -> Harm:
     """Another number in the table of a regular tree."""
-    return lambda about, held: about["numbers"].__setitem__(entry - hf.WIDTH, value)
+    return lambda about, held: about["numbers"].__setitem__(entry - hf.Pools.WIDTH, value)
 
 
 def header(**other: Any) -> Harm:
@@ -228,14 +228,14 @@ IMPLICIT: dict[str, Harm] = {
     "half a size": header(size=99_999.0),
 }
 REGULAR: dict[str, Harm] = {
-    "levels": number(hf.LEVELS, 12),
-    "endless levels": number(hf.LEVELS, 1 << 60),
-    "one level less": number(hf.LEVELS, 1),
-    "a number beyond 64 bits": number(hf.USED_UPPERS, 1 << 70),
-    "leaves beyond memory": number(hf.USED_LEAVES, 1 << 50),
-    "a fraction": number(hf.SIZE, 0.5),
-    "a stride": number(hf.STRIDE, 72),
-    "too many words": number(hf.SIZE, 100_001),
+    "levels": number(hf.Pools.LEVELS, 12),
+    "endless levels": number(hf.Pools.LEVELS, 1 << 60),
+    "one level less": number(hf.Pools.LEVELS, 1),
+    "a number beyond 64 bits": number(hf.Pools.USED_UPPERS, 1 << 70),
+    "leaves beyond memory": number(hf.Pools.USED_LEAVES, 1 << 50),
+    "a fraction": number(hf.Pools.SIZE, 0.5),
+    "a stride": number(hf.Pools.STRIDE, 72),
+    "too many words": number(hf.Pools.SIZE, 100_001),
     "a parent far away": put("leaf_fragments", np.int32, (slice(None), hf.PARENT), 1 << 30),
     "another parent": put("leaf_fragments", np.int32, (7, hf.PARENT), 3),
     "a circle of leaves": put("leaf_fragments", np.int32, (-1, hf.NEXT), 0),
@@ -320,7 +320,7 @@ def test_trees_that_changed_much_come_back(tmp_path: Path, kind: Any, values: An
         more = rng.integers(first, first + (1 << 22), 9000).astype(kind)
         gone = keys[(keys >= first) & (keys < first + (1 << 27))]
         ix.update(upsert=(more, more.astype(values)), delete=gone if step % 2 else None)
-        free += int(ix._rows.tree.table[hf.SPARE_LEAVES])  # type: ignore[union-attr]
+        free += int(ix._rows.tree.table[hf.Pools.SPARE_LEAVES])  # type: ignore[union-attr]
         ix.save(path)
         again = mr.OrderedIndex.open(path, device="cpu")
         assert again.range(0, most).equals(ix.range(0, most))

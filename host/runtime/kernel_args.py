@@ -57,6 +57,7 @@ class KernelArgs(IntEnum):
         return {name: given[name] for name in names}
 
     @classmethod
-    def partly(cls, **given: int | Array) -> Array:
+    def partly(cls, *rest: int | Array, **given: int | Array) -> Array:
         """Return the words of all fields; those not given are 0."""
-        return cls.pack(**{name: given.pop(name, 0) for name in cls._member_names_}, **given)
+        names = cls._member_names_[:-1] if rest else cls._member_names_
+        return cls.pack(*rest, **{name: given.pop(name, 0) for name in names}, **given)

@@ -76,32 +76,42 @@ class KeyedJoin:
         self._sample, self._join = (kk.sample_64, kk.join_64) if wide else (kk.sample_32, kk.join_32)
         if wide and keyed.width == 2:
             self._join = kk.join_64_2
-        self._given = np.zeros(kk.COLUMNS + 2 * len(r_columns) + keyed.width - 1, np.int64)
         largest = (1 << (8 * ranges.low.itemsize)) - 1
-        words = self._given.view(np.uint64)
-        words[[kk.FLIP, kk.LARGEST]] = ranges.flip, largest
-        words[[kk.BELOW, kk.ABOVE]] = min(ranges.below, largest), min(ranges.above, largest)
-        words[[kk.BASE, kk.TOP, kk.KEY_FLIP]] = keyed.base, keyed.top, key_flip or 0
-        self._given[[kk.WORDS_LOW, kk.WORDS_HIGH]] = address(ranges.low), address(ranges.high)
-        self._given[[kk.NUMBER_BITS, kk.SHIFT, kk.WIDTH]] = keyed.number_bits, keyed.shift, keyed.width
-        self._given[[kk.ROWS, kk.DIRECTORY]] = address(keyed.rows), address(keyed.directory)
-        self._given[[kk.R_COLUMNS, kk.S_COLUMNS]] = len(r_columns), keyed.width - 1
+        self._given = kk.Args.partly(
+            *[0] * (2 * len(r_columns) + keyed.width - 1),
+            WORDS_LOW=ranges.low,
+            WORDS_HIGH=ranges.high,
+            FLIP=ranges.flip,
+            BELOW=min(ranges.below, largest),
+            ABOVE=min(ranges.above, largest),
+            LARGEST=largest,
+            BASE=keyed.base,
+            TOP=keyed.top,
+            NUMBER_BITS=keyed.number_bits,
+            SHIFT=keyed.shift,
+            ROWS=keyed.rows,
+            DIRECTORY=keyed.directory,
+            R_COLUMNS=len(r_columns),
+            S_COLUMNS=keyed.width - 1,
+            KEY_FLIP=key_flip or 0,
+            WIDTH=keyed.width,
+        )
 
     def run(self) -> list[Chunk] | None:
         """All pairs, one chunk per part. None if rows compare too many keyed rows, or have too many pairs."""
         parts = _parts(len(self._ranges))
         local = allocate(len(parts) * kk.LOCAL_SIZE, np.uint8)
-        self._given[kk.LOCAL] = address(local)
+        self._given[kk.Args.LOCAL] = address(local)
         try:
             space = self._space(parts)
             if space is None:
                 return None
-            parts[:, kk.SPACE] = space
+            parts[:, kk.Part.SPACE] = space
             chunks = self._run(parts)
-            overfull = np.flatnonzero(parts[:, kk.FOUND] > parts[:, kk.SPACE])
+            overfull = np.flatnonzero(parts[:, kk.Part.FOUND] > parts[:, kk.Part.SPACE])
             if chunks is not None and len(overfull):
                 again = parts[overfull]
-                again[:, kk.SPACE] = (again[:, kk.FOUND] + LINE - 1) & -LINE
+                again[:, kk.Part.SPACE] = (again[:, kk.Part.FOUND] + LINE - 1) & -LINE
                 for i, chunk in zip(overfull, self._run(again) or [], strict=True):
                     chunks[i] = chunk
             return chunks
@@ -110,32 +120,33 @@ class KeyedJoin:
 
     def _space(self, parts: Array) -> Array | None:
         """The space of each part in pairs, by a sample. None if rows compare too many keyed rows."""
-        self._given[kk.PARTS] = address(parts)
+        self._given[kk.Args.PARTS] = address(parts)
         self._team.run(self._sample, self._given, len(parts))
-        sampled = int(np.minimum(parts[:, kk.STOP] - parts[:, kk.FIRST], kk.BLOCK).sum())
-        if parts[:, kk.SPACE].sum() > MAX_CANDIDATES * sampled:
+        sampled = int(np.minimum(parts[:, kk.Part.STOP] - parts[:, kk.Part.FIRST], kk.BLOCK).sum())
+        if parts[:, kk.Part.SPACE].sum() > MAX_CANDIDATES * sampled:
             return None
-        rate = SPACE_FACTOR * parts[:, kk.FOUND].sum() / sampled
-        space: Array = ((parts[:, kk.STOP] - parts[:, kk.FIRST]) * rate).astype(np.int64) + MIN_SPACE & -LINE
+        rate = SPACE_FACTOR * parts[:, kk.Part.FOUND].sum() / sampled
+        space: Array = ((parts[:, kk.Part.STOP] - parts[:, kk.Part.FIRST]) * rate).astype(np.int64) + MIN_SPACE & -LINE
         return space
 
     def _run(self, parts: Array) -> list[Chunk] | None:
         """Join parts, each into its own space."""
         given, r_count, s_count = self._given, len(self._r_columns), self._keyed.width - 1
-        parts[:, kk.AT] = np.cumsum(parts[:, kk.SPACE]) - parts[:, kk.SPACE]
-        size = int(parts[:, kk.SPACE].sum())
+        parts[:, kk.Part.AT] = np.cumsum(parts[:, kk.Part.SPACE]) - parts[:, kk.Part.SPACE]
+        size = int(parts[:, kk.Part.SPACE].sum())
         outs = [_aligned(size) for _ in range(2 + r_count + s_count)]
         key = None if self._key_flip is None else _aligned(size)
-        given[[kk.PARTS, kk.R_SEQ, kk.S_SEQ]] = address(parts), address(outs[0]), address(outs[1])
-        given[kk.S_KEY] = 0 if key is None else address(key)
+        given[[kk.Args.PARTS, kk.Args.R_SEQ, kk.Args.S_SEQ]] = address(parts), address(outs[0]), address(outs[1])
+        given[kk.Args.S_KEY] = 0 if key is None else address(key)
         for c, (source, out) in enumerate(zip(self._r_columns, outs[2:], strict=False)):
-            given[[kk.COLUMNS + 2 * c, kk.COLUMNS + 2 * c + 1]] = address(source), address(out)
-        given[kk.COLUMNS + 2 * r_count :] = [address(out) for out in outs[2 + r_count :]]
+            given[[kk.Args.COLUMNS + 2 * c, kk.Args.COLUMNS + 2 * c + 1]] = address(source), address(out)
+        at_s = kk.Args.COLUMNS + 2 * r_count
+        given[at_s : at_s + s_count] = [address(out) for out in outs[2 + r_count :]]
         self._team.run(self._join, given, len(parts))
-        if (parts[:, kk.FOUND] < 0).any():
+        if (parts[:, kk.Part.FOUND] < 0).any():
             return None
         chunks = []
-        for at, found in parts[:, [kk.AT, kk.FOUND]].tolist():
+        for at, found in parts[:, [kk.Part.AT, kk.Part.FOUND]].tolist():
             mine = [out[at : at + found] for out in outs]
             own_key = None if key is None else key[at : at + found]
             chunks.append(Chunk(mine[0], mine[1], mine[2 : 2 + r_count], mine[2 + r_count :], own_key))
@@ -146,8 +157,8 @@ def _parts(rows: int) -> Array:
     """Divide rows into parts, with no pairs found yet."""
     count = max(rows // PART_ROWS, min(MIN_PARTS, -(-rows // kk.BLOCK)))
     bounds = np.arange(count + 1) * rows // count
-    parts = np.zeros((count, kk.PART_FIELDS), np.int64)
-    parts[:, kk.FIRST], parts[:, kk.STOP] = bounds[:-1], bounds[1:]
+    parts = np.zeros((count, kk.PART_SIZE), np.int64)
+    parts[:, kk.Part.FIRST], parts[:, kk.Part.STOP] = bounds[:-1], bounds[1:]
     return parts
 
 

@@ -7,6 +7,7 @@ of one row are sorted.
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from millrace.host.kernels.segments import sort_segment
 from millrace.host.runtime.intrinsics import (
     LINE,
     fence_streams,
+    load,
     load_as,
     load_id,
     lowest_bit,
@@ -26,6 +28,7 @@ from millrace.host.runtime.intrinsics import (
     stream_line,
 )
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 
 BLOCK = 64
 """Rows that are processed together: their pairs fit into the first-level cache."""
@@ -48,26 +51,60 @@ _OWN = _SLOTS * _SLOT
 _STAGED = _OWN + 8 * (STAGE + _SLACK)
 _COLUMN = _STAGED + 8 * (STAGE + _SLACK)
 LOCAL_SIZE = _COLUMN + 8 * (STAGE + _SLACK)
-# The arguments of the kernels.
-WORDS_LOW, WORDS_HIGH, FLIP, BELOW, ABOVE, LARGEST, BASE, TOP, NUMBER_BITS, SHIFT = range(10)
-ROWS, DIRECTORY, LOCAL, PARTS, R_COLUMNS, S_COLUMNS, S_KEY, KEY_FLIP, R_SEQ, S_SEQ = range(10, 20)
-WIDTH, COLUMNS = 20, 21
-# A part: its first row and end; offset and size of its space in the result; the number of pairs found.
-FIRST, STOP, AT, SPACE, FOUND, PART_FIELDS = range(6)
+
+
+class Args(KernelArgs):
+    """The arguments of the kernels."""
+
+    WORDS_LOW = auto()
+    WORDS_HIGH = auto()
+    FLIP = auto()
+    BELOW = auto()
+    ABOVE = auto()
+    LARGEST = auto()
+    BASE = auto()
+    TOP = auto()
+    NUMBER_BITS = auto()
+    SHIFT = auto()
+    ROWS = auto()
+    DIRECTORY = auto()
+    LOCAL = auto()
+    PARTS = auto()
+    R_COLUMNS = auto()
+    S_COLUMNS = auto()
+    S_KEY = auto()
+    KEY_FLIP = auto()
+    R_SEQ = auto()
+    S_SEQ = auto()
+    WIDTH = auto()
+    COLUMNS = auto()  # from here on: source and result of each r column, then the result of each s column
+
+
+class Part(KernelArgs):
+    """A part of the rows."""
+
+    FIRST = auto()  # its first row
+    STOP = auto()  # its end
+    AT = auto()  # the offset of its space in the result
+    SPACE = auto()  # the size of its space
+    FOUND = auto()  # the number of pairs found
+
+
+PART_SIZE = len(Part)
 
 
 @inline
 def _locate_ranges(given: int, first: int, count: int, slot: int, like: Any) -> None:
     """Compute the range of row keys that each of some rows looks up, and prefetch its directory line."""
-    lows, highs, flip = load_as(given, WORDS_LOW, 0), load_as(given, WORDS_HIGH, 0), load_as(given, FLIP, _U64(0))
-    below, above = load_as(given, BELOW, _U64(0)), load_as(given, ABOVE, _U64(0))
+    lows, highs, flip = load(given, Args.WORDS_LOW), load(given, Args.WORDS_HIGH), load_as(given, Args.FLIP, _U64(0))
+    below, above = load_as(given, Args.BELOW, _U64(0)), load_as(given, Args.ABOVE, _U64(0))
     largest, base, top = (
-        load_as(given, LARGEST, _U64(0)),
-        load_as(given, BASE, _U64(0)),
-        load_as(given, TOP, _U64(0)),
+        load_as(given, Args.LARGEST, _U64(0)),
+        load_as(given, Args.BASE, _U64(0)),
+        load_as(given, Args.TOP, _U64(0)),
     )
-    up, shift = load_as(given, NUMBER_BITS, _U64(0)), load_as(given, SHIFT, _U64(0))
-    directory, numbers = load_as(given, DIRECTORY, 0), (_U64(1) << up) - _U64(1)
+    up, shift = load_as(given, Args.NUMBER_BITS, _U64(0)), load_as(given, Args.SHIFT, _U64(0))
+    directory, numbers = load(given, Args.DIRECTORY), (_U64(1) << up) - _U64(1)
     for j in range(count):
         low, high = _U64(load_as(lows, first + j, like)) ^ flip, _U64(load_as(highs, first + j, like)) ^ flip
         low -= min(low, below)
@@ -80,13 +117,13 @@ def _locate_ranges(given: int, first: int, count: int, slot: int, like: Any) -> 
         store_as(slot + _HIGH, j, high)
         store_as(slot + _BEGIN, j, _U32(low >> shift))
         store_as(slot + _END, j, _U32(_U64(0) if none else (high >> shift) + _U64(1)))
-        prefetch(directory + 4 * np.int64(low >> shift))
+        prefetch(directory + 4 * np.int64(low >> shift))  # type: ignore[arg-type]
 
 
 @inline
 def _look_up(given: int, count: int, slot: int, width: int) -> None:
     """Replace ranges of the directory by ranges of rows, and prefetch the rows."""
-    directory, rows = load_as(given, DIRECTORY, 0), load_as(given, ROWS, 0)
+    directory, rows = load(given, Args.DIRECTORY), load(given, Args.ROWS)
     for j in range(count):
         begin = load_id(directory, load_id(slot + _BEGIN, j))
         end = load_id(directory, load_id(slot + _END, j))
@@ -154,45 +191,45 @@ def _stream(source: int, count: int, out: int) -> None:
 @inline
 def _copy(given: int, out: int, local: int, count: int, width: int) -> None:
     """Copy full lines of staged pairs to the result columns."""
-    r_columns, s_columns = load_as(given, R_COLUMNS, 0), load_as(given, S_COLUMNS, 0)
-    rows, own, pairs, column = load_as(given, ROWS, 0), local + _OWN, local + _STAGED, local + _COLUMN
+    r_columns, s_columns = load(given, Args.R_COLUMNS), load(given, Args.S_COLUMNS)
+    rows, own, pairs, column = load(given, Args.ROWS), local + _OWN, local + _STAGED, local + _COLUMN
     for c in range(s_columns):
         for k in range(count):
             at = load_as(pairs, k, 0) & 0xFFFFFFFF
             store_as(column, k, load_as(rows, at * width + 1 + c, 0))
-        _stream(column, count, load_as(given, COLUMNS + 2 * r_columns + c, 0) + 8 * out)
-    if load_as(given, S_KEY, 0):
-        up, flip = load_as(given, NUMBER_BITS, _U64(0)), load_as(given, KEY_FLIP, _U64(0))
-        base = load_as(given, BASE, _U64(0))
+        _stream(column, count, load_as(given, Args.COLUMNS + 2 * r_columns + c, 0) + 8 * out)
+    if load(given, Args.S_KEY):
+        up, flip = load_as(given, Args.NUMBER_BITS, _U64(0)), load_as(given, Args.KEY_FLIP, _U64(0))
+        base = load_as(given, Args.BASE, _U64(0))
         for k in range(count):
             row_key = load_as(rows, (load_as(pairs, k, 0) & 0xFFFFFFFF) * width, _U64(0))
             store_as(column, k, ((row_key >> up) + base) ^ flip)
-        _stream(column, count, load_as(given, S_KEY, 0) + 8 * out)
+        _stream(column, count, load(given, Args.S_KEY) + 8 * out)
     for c in range(r_columns):
-        source = load_as(given, COLUMNS + 2 * c, 0)
+        source = load_as(given, Args.COLUMNS + 2 * c, 0)
         for k in range(count):
             store_as(column, k, load_as(source, load_as(own, k, 0), 0))
-        _stream(column, count, load_as(given, COLUMNS + 2 * c + 1, 0) + 8 * out)
+        _stream(column, count, load_as(given, Args.COLUMNS + 2 * c + 1, 0) + 8 * out)
     for k in range(count):
         store_as(column, k, load_as(pairs, k, 0) >> 32)
-    _stream(column, count, load_as(given, S_SEQ, 0) + 8 * out)
-    _stream(own, count, load_as(given, R_SEQ, 0) + 8 * out)
+    _stream(column, count, load(given, Args.S_SEQ) + 8 * out)
+    _stream(own, count, load(given, Args.R_SEQ) + 8 * out)
 
 
 @inline
 def _flush(given: int, mine: int, local: int, staged: int, final: bool, width: int) -> int:
     """Copy staged pairs if there is space: full lines, or all if `final`. Returns how many are still staged."""
-    found, space = load_as(mine, FOUND, 0), load_as(mine, SPACE, 0)
+    found, space = load_as(mine, Part.FOUND, 0), load_as(mine, Part.SPACE, 0)
     count = (staged + LINE - 1) & -LINE if final else staged & -LINE
     for k in range(staged, count):  # fill the last line with any existing rows
-        store_as(local + _OWN, k, load_as(mine, FIRST, 0))
+        store_as(local + _OWN, k, load_as(mine, Part.FIRST, 0))
         store_as(local + _STAGED, k, 0)
     if found + count <= space:
-        _copy(given, load_as(mine, AT, 0) + found, local, count, width)
+        _copy(given, load_as(mine, Part.AT, 0) + found, local, count, width)
     if final:
-        store_as(mine, FOUND, found + staged)
+        store_as(mine, Part.FOUND, found + staged)
         return 0
-    store_as(mine, FOUND, found + count)
+    store_as(mine, Part.FOUND, found + count)
     for k in range(staged - count):
         store_as(local + _OWN, k, load_as(local + _OWN, count + k, 0))
         store_as(local + _STAGED, k, load_as(local + _STAGED, count + k, 0))
@@ -202,7 +239,7 @@ def _flush(given: int, mine: int, local: int, staged: int, final: bool, width: i
 @inline
 def _find(given: int, mine: int, first: int, count: int, slot: int, local: int, staged: int, width: int) -> int:
     """Stage the pairs of a block, in order. Returns the number of staged pairs, or -1 if a row has too many."""
-    rows, up = load_as(given, ROWS, 0), load_as(given, NUMBER_BITS, _U64(0))
+    rows, up = load(given, Args.ROWS), load_as(given, Args.NUMBER_BITS, _U64(0))
     numbers, own, pairs = (_U64(1) << up) - _U64(1), local + _OWN, local + _STAGED
     for j in range(count):
         begin, end = load_id(slot + _BEGIN, j), load_id(slot + _END, j)
@@ -227,11 +264,11 @@ def _find(given: int, mine: int, first: int, count: int, slot: int, local: int, 
 
 @inline
 def _join(given: int, part: int, like: Any, width: int) -> None:
-    """Join one part of the probing rows. Sets FOUND to -1 if a row has too many partners."""
-    mine, local = load_as(given, PARTS, 0) + 8 * PART_FIELDS * part, load_as(given, LOCAL, 0) + LOCAL_SIZE * part
-    first, stop = load_as(mine, FIRST, 0), load_as(mine, STOP, 0)
+    """Join one part of the probing rows. Sets Part.FOUND to -1 if a row has too many partners."""
+    mine, local = load(given, Args.PARTS) + 8 * PART_SIZE * part, load(given, Args.LOCAL) + LOCAL_SIZE * part
+    first, stop = load_as(mine, Part.FIRST, 0), load_as(mine, Part.STOP, 0)
     blocks, staged = (stop - first + BLOCK - 1) // BLOCK, 0
-    store_as(mine, FOUND, 0)
+    store_as(mine, Part.FOUND, 0)
     for block in range(blocks + 2):
         if block < blocks:
             begin = first + block * BLOCK
@@ -243,7 +280,7 @@ def _join(given: int, part: int, like: Any, width: int) -> None:
             begin, slot = first + (block - 2) * BLOCK, local + ((block - 2) % _SLOTS) * _SLOT
             staged = _find(given, mine, begin, min(BLOCK, stop - begin), slot, local, staged, width)
             if staged < 0:
-                store_as(mine, FOUND, -1)
+                store_as(mine, Part.FOUND, -1)
                 return
             staged = _flush(given, mine, local, staged, False, width)
     _flush(given, mine, local, staged, True, width)
@@ -257,20 +294,20 @@ def join_64_2(given: int, part: int, parts: int) -> None:
 
 @share
 def join_64(given: int, part: int, parts: int) -> None:
-    _join(given, part, np.uint64(0), load_as(given, WIDTH, 0))
+    _join(given, part, np.uint64(0), load(given, Args.WIDTH))
 
 
 @share
 def join_32(given: int, part: int, parts: int) -> None:
-    _join(given, part, np.uint32(0), load_as(given, WIDTH, 0))
+    _join(given, part, np.uint32(0), load(given, Args.WIDTH))
 
 
 @inline
 def _sample(given: int, part: int, like: Any) -> None:
-    """Count the pairs of a part's first rows (FOUND), and the keyed rows that they compare (SPACE)."""
-    mine, local = load_as(given, PARTS, 0) + 8 * PART_FIELDS * part, load_as(given, LOCAL, 0) + LOCAL_SIZE * part
-    first, width, rows = load_as(mine, FIRST, 0), load_as(given, WIDTH, 0), load_as(given, ROWS, 0)
-    count = min(BLOCK, load_as(mine, STOP, 0) - first)
+    """Count the pairs of a part's first rows (Part.FOUND), and the keyed rows that they compare (Part.SPACE)."""
+    mine, local = load(given, Args.PARTS) + 8 * PART_SIZE * part, load(given, Args.LOCAL) + LOCAL_SIZE * part
+    first, width, rows = load_as(mine, Part.FIRST, 0), load(given, Args.WIDTH), load(given, Args.ROWS)
+    count = min(BLOCK, load_as(mine, Part.STOP, 0) - first)
     _locate_ranges(given, first, count, local, like)
     _look_up(given, count, local, width)
     found: Any = 0
@@ -282,8 +319,8 @@ def _sample(given: int, part: int, like: Any) -> None:
         for i in range(begin, end):
             row_key = load_as(rows, i * width, _U64(0))
             found += np.int64((row_key >= low) & (row_key <= high))
-    store_as(mine, FOUND, found)
-    store_as(mine, SPACE, scanned)
+    store_as(mine, Part.FOUND, found)
+    store_as(mine, Part.SPACE, scanned)
 
 
 @share

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.runtime.allocator import allocate, free
-from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as, table
+from millrace.host.runtime.intrinsics import address, load, load_as, load_id, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 ROW_KEY_BITS = 64
@@ -36,21 +38,51 @@ PADDING_ROWS = 8
 """Rows that can be read beyond the last one."""
 LINE = 64
 _U64 = np.uint64
-_N, _WORDS, _FLIP, _BASE, _NUMBER_BITS, _LEADING, _COUNTS, _ROWS, _GROUPS, _DIRECTORY, _STARTS, _SHIFT = range(12)
-_INNER, _LOCAL, _LOCAL_SIZE, _WIDTH, _COLUMNS = range(12, 17)
+
+
+class _Args(KernelArgs):
+    """The arguments of the kernels that lay out rows."""
+
+    N = auto()
+    WORDS = auto()
+    FLIP = auto()
+    BASE = auto()
+    NUMBER_BITS = auto()
+    LEADING = auto()
+    COUNTS = auto()
+    ROWS = auto()
+    GROUPS = auto()
+    DIRECTORY = auto()
+    STARTS = auto()
+    SHIFT = auto()
+    INNER = auto()
+    LOCAL = auto()
+    LOCAL_SIZE = auto()
+    WIDTH = auto()
+    COLUMNS = auto()  # from here on: the columns
+
+
+class _MinMax(KernelArgs):
+    """The arguments of `_part_min_max`."""
+
+    WORDS = auto()
+    FLIP = auto()
+    N = auto()
+    FOUND = auto()
 
 
 @inline
 def _part_min_max(given: int, part: int, parts: int, like: Any) -> None:
     """The smallest and the largest word of a part."""
-    words, flip, n = load_as(given, 0, 0), load_as(given, 1, _U64(0)), load_as(given, 2, 0)
+    words, flip, n = load(given, _MinMax.WORDS), load_as(given, _MinMax.FLIP, _U64(0)), load(given, _MinMax.N)
     first, stop = n * part // parts, n * (part + 1) // parts
     smallest = biggest = _U64(load_as(words, first, like)) ^ flip
     for i in range(first, stop):
         word = _U64(load_as(words, i, like)) ^ flip
         smallest, biggest = min(smallest, word), max(biggest, word)
-    store_as(load_as(given, 3, 0), 2 * part, smallest)
-    store_as(load_as(given, 3, 0), 2 * part + 1, biggest)
+    found = load(given, _MinMax.FOUND)
+    store_as(found, 2 * part, smallest)
+    store_as(found, 2 * part + 1, biggest)
 
 
 @share
@@ -66,15 +98,15 @@ def _part_min_max_64(given: int, part: int, parts: int) -> None:
 @inline
 def _offset(given: int, i: int, like: Any) -> Any:
     """A key's distance from the smallest one."""
-    word = _U64(load_as(load_as(given, _WORDS, 0), i, like)) ^ load_as(given, _FLIP, _U64(0))
-    return word - load_as(given, _BASE, _U64(0))
+    word = _U64(load_as(load(given, _Args.WORDS), i, like)) ^ load_as(given, _Args.FLIP, _U64(0))
+    return word - load_as(given, _Args.BASE, _U64(0))
 
 
 @inline
 def _count(given: int, part: int, parts: int, like: Any) -> None:
     """Count the rows of a part per group (leading bits)."""
-    n, leading = load_as(given, _N, 0), load_as(given, _LEADING, _U64(0))
-    counts = load_as(given, _COUNTS, 0) + 8 * part * load_as(given, _GROUPS, 0)
+    n, leading = load(given, _Args.N), load_as(given, _Args.LEADING, _U64(0))
+    counts = load(given, _Args.COUNTS) + 8 * part * load(given, _Args.GROUPS)
     for i in range(n * part // parts, n * (part + 1) // parts):
         at = np.int64(_offset(given, i, like) >> leading)
         store_as(counts, at, load_as(counts, at, 0) + 1)
@@ -93,8 +125,12 @@ def _count_64(given: int, part: int, parts: int) -> None:
 @inline
 def _scatter(given: int, part: int, parts: int, like: Any, width: int) -> None:
     """Scatter the rows of a part to their groups."""
-    n, leading, bits = load_as(given, _N, 0), load_as(given, _LEADING, _U64(0)), load_as(given, _NUMBER_BITS, _U64(0))
-    counts, rows = load_as(given, _COUNTS, 0) + 8 * part * load_as(given, _GROUPS, 0), load_as(given, _ROWS, 0)
+    n, leading, bits = (
+        load(given, _Args.N),
+        load_as(given, _Args.LEADING, _U64(0)),
+        load_as(given, _Args.NUMBER_BITS, _U64(0)),
+    )
+    counts, rows = load(given, _Args.COUNTS) + 8 * part * load(given, _Args.GROUPS), load(given, _Args.ROWS)
     for i in range(n * part // parts, n * (part + 1) // parts):
         offset = _offset(given, i, like)
         at = np.int64(offset >> leading)
@@ -103,7 +139,7 @@ def _scatter(given: int, part: int, parts: int, like: Any, width: int) -> None:
         to = rows + 8 * width * target
         store_as(to, 0, (offset << bits) | _U64(i))
         for c in range(1, width):
-            store_as(to, c, load_as(load_as(given, _COLUMNS + c - 1, 0), i, 0))
+            store_as(to, c, load_as(load_as(given, _Args.COLUMNS + c - 1, 0), i, 0))
 
 
 @share
@@ -113,21 +149,21 @@ def _scatter_64_2(given: int, part: int, parts: int) -> None:
 
 @share
 def _scatter_64(given: int, part: int, parts: int) -> None:
-    _scatter(given, part, parts, np.uint64(0), load_as(given, _WIDTH, 0))
+    _scatter(given, part, parts, np.uint64(0), load(given, _Args.WIDTH))
 
 
 @share
 def _scatter_32(given: int, part: int, parts: int) -> None:
-    _scatter(given, part, parts, np.uint32(0), load_as(given, _WIDTH, 0))
+    _scatter(given, part, parts, np.uint32(0), load(given, _Args.WIDTH))
 
 
 @inline
 def _scatter_group(given: int, group: int, local: int, width: int) -> None:
     """Scatter one group to its ranges of keys, in place, and store in the directory where each begins."""
-    starts, inner, shift = load_as(given, _STARTS, 0), load_as(given, _INNER, 0), load_as(given, _SHIFT, _U64(0))
-    directory = load_as(given, _DIRECTORY, 0) + 4 * (group << inner)
+    starts, inner, shift = load(given, _Args.STARTS), load(given, _Args.INNER), load_as(given, _Args.SHIFT, _U64(0))
+    directory = load(given, _Args.DIRECTORY) + 4 * (group << inner)
     first, count = load_as(starts, group, 0), load_as(starts, group + 1, 0) - load_as(starts, group, 0)
-    rows, ranges = load_as(given, _ROWS, 0) + 8 * width * first, 1 << inner
+    rows, ranges = load(given, _Args.ROWS) + 8 * width * first, 1 << inner
     mask, copy = _U64(ranges - 1), local + 4 * ranges
     for r in range(ranges):
         store_as(local, r, np.uint32(0))
@@ -155,7 +191,7 @@ def _scatter_group(given: int, group: int, local: int, width: int) -> None:
 @inline
 def _scatter_groups(given: int, part: int, parts: int, width: int) -> None:
     """Scatter a share of the groups."""
-    groups, local = load_as(given, _GROUPS, 0), load_as(given, _LOCAL, 0) + part * load_as(given, _LOCAL_SIZE, 0)
+    groups, local = load(given, _Args.GROUPS), load(given, _Args.LOCAL) + part * load(given, _Args.LOCAL_SIZE)
     for group in range(groups * part // parts, groups * (part + 1) // parts):
         _scatter_group(given, group, local, width)
 
@@ -167,7 +203,7 @@ def _scatter_groups_2(given: int, part: int, parts: int) -> None:
 
 @share
 def _scatter_groups_any(given: int, part: int, parts: int) -> None:
-    _scatter_groups(given, part, parts, load_as(given, _WIDTH, 0))
+    _scatter_groups(given, part, parts, load(given, _Args.WIDTH))
 
 
 @dataclass(frozen=True)
@@ -200,12 +236,20 @@ class KeyedRows:
         outer = min(max(bits - GROUP_BITS, 0), MAX_LEADING_BITS)
         width, shift = 1 + len(columns), number_bits + key_bits - bits
         counts = np.zeros((parts, 1 << outer), np.int64)
-        given = np.zeros(_COLUMNS + len(columns), np.int64)
-        given.view(np.uint64)[[_FLIP, _BASE]] = flip, base
-        given[[_N, _WORDS, _COUNTS]] = n, address(words), address(counts)
-        given[[_NUMBER_BITS, _LEADING, _GROUPS]] = number_bits, key_bits - outer, 1 << outer
-        given[[_SHIFT, _INNER, _WIDTH]] = shift, bits - outer, width
-        given[_COLUMNS:] = [address(column) for column in columns]
+        given = _Args.partly(
+            *columns,
+            N=n,
+            WORDS=words,
+            FLIP=flip,
+            BASE=base,
+            NUMBER_BITS=number_bits,
+            LEADING=key_bits - outer,
+            COUNTS=counts,
+            GROUPS=1 << outer,
+            SHIFT=shift,
+            INNER=bits - outer,
+            WIDTH=width,
+        )
         team.run(_count_64 if words.itemsize == 8 else _count_32, given, parts)
         largest = int(counts.sum(axis=0).max())
         if largest > MAX_SKEW * max(n >> outer, 1):
@@ -213,7 +257,7 @@ class KeyedRows:
         rows = allocate((n + PADDING_ROWS) * width, np.int64)
         directory = allocate((1 << bits) + 1, np.uint32)
         directory[1 << bits] = n
-        given[[_ROWS, _DIRECTORY]] = address(rows), address(directory)
+        given[[_Args.ROWS, _Args.DIRECTORY]] = address(rows), address(directory)
         _partition_rows(given, counts, largest, words.itemsize == 8, team)
         return KeyedRows(rows, directory, n, width, base, top, number_bits, shift)
 
@@ -229,10 +273,10 @@ def _partition_rows(given: Array, counts: Array, largest: int, wide: bool, team:
     starts = np.zeros(groups + 1, np.int64)
     np.cumsum(counts.sum(axis=0), out=starts[1:])
     counts[:] = np.cumsum(counts, axis=0) - counts + starts[:-1]  # the target of each part's rows of a group
-    width, shares = int(given[_WIDTH]), min(groups, 2 * parts)
-    size = (4 << int(given[_INNER])) + 8 * width * largest + LINE & -LINE
+    width, shares = int(given[_Args.WIDTH]), min(groups, 2 * parts)
+    size = (4 << int(given[_Args.INNER])) + 8 * width * largest + LINE & -LINE
     local = allocate(shares * size, np.uint8)
-    given[[_STARTS, _LOCAL, _LOCAL_SIZE]] = address(starts), address(local), size
+    given[[_Args.STARTS, _Args.LOCAL, _Args.LOCAL_SIZE]] = address(starts), address(local), size
     common = wide and width == 2  # a constant width unrolls the loops over a row's words
     team.run(_scatter_64_2 if common else _scatter_64 if wide else _scatter_32, given, parts)
     team.run(_scatter_groups_2 if width == 2 else _scatter_groups_any, given, shares)
@@ -242,7 +286,6 @@ def _partition_rows(given: Array, counts: Array, largest: int, wide: bool, team:
 def _min_max(words: Array, flip: int, team: Team, parts: int) -> tuple[int, int]:
     """The smallest and the largest word."""
     found = np.zeros((parts, 2), np.uint64)
-    given = table(words, 0, len(words), found)
-    given.view(np.uint64)[1] = flip
+    given = _MinMax.pack(WORDS=words, FLIP=flip, N=len(words), FOUND=found)
     team.run(_part_min_max_64 if words.itemsize == 8 else _part_min_max_32, given, parts)
     return int(found[:, 0].min()), int(found[:, 1].max())

@@ -7,27 +7,34 @@ between two samples are a *partition*.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.intrinsics import load_as, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 12
 """About how many samples one thread takes at a time."""
 
 
+class _Args(KernelArgs):
+    """The arguments of the indexer."""
+
+    WORDS = auto()
+    INDEX = auto()
+    SAMPLES = auto()
+    STEP = auto()
+
+
 @inline
 def _sample(given: int, part: int, parts: int, like: Any) -> None:
-    words, index, samples, step = (
-        load_as(given, 0, 0),
-        load_as(given, 1, 0),
-        load_as(given, 2, 0),
-        load_as(given, 3, 0),
-    )
+    words, index = load(given, _Args.WORDS), load(given, _Args.INDEX)
+    samples, step = load(given, _Args.SAMPLES), load(given, _Args.STEP)
     for i in range(samples * part // parts, samples * (part + 1) // parts):
         store_as(index, i, load_as(words, i * step, like))
 
@@ -48,5 +55,5 @@ def bisort_indexer(arrays: Sequence[Array], scalars: Sequence[int], team: Team) 
     n, step = scalars
     samples = -(-n // step)
     sample = _sample_64 if words.dtype == np.uint64 else _sample_32
-    team.run(sample, table(words, index, samples, step), max(-(-samples // SLICE), 1))
+    team.run(sample, _Args.pack(WORDS=words, INDEX=index, SAMPLES=samples, STEP=step), max(-(-samples // SLICE), 1))
     return samples

@@ -10,13 +10,15 @@ independent merges keep the core busy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.intrinsics import load_as, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 13
@@ -49,12 +51,28 @@ def _take(a: int, a_ids: int, i: int, b: int, b_ids: int, j: int, out: int, out_
     return from_b
 
 
+class _Args(KernelArgs):
+    """The arguments of the merger: runs `a` and `b`, and the result."""
+
+    A = auto()
+    A_IDS = auto()
+    B = auto()
+    B_IDS = auto()
+    OUT = auto()
+    OUT_IDS = auto()
+    INDEX = auto()
+    A_SIZE = auto()
+    B_SIZE = auto()
+    STEP = auto()
+
+
 @inline
 def _merge(given: int, part: int, parts: int, like: Any) -> None:
     """Merge one slice of the result, in two interleaved halves."""
-    a, a_ids, b, b_ids = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
-    out, out_ids, index = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
-    a_n, b_n, step = load_as(given, 7, 0), load_as(given, 8, 0), load_as(given, 9, 0)
+    a, a_ids, a_n = load(given, _Args.A), load(given, _Args.A_IDS), load(given, _Args.A_SIZE)
+    b, b_ids, b_n = load(given, _Args.B), load(given, _Args.B_IDS), load(given, _Args.B_SIZE)
+    out, out_ids = load(given, _Args.OUT), load(given, _Args.OUT_IDS)
+    index, step = load(given, _Args.INDEX), load(given, _Args.STEP)
     total = a_n + b_n
     start, stop = total * part // parts, total * (part + 1) // parts
     k, end = start, (start + stop) >> 1
@@ -129,7 +147,18 @@ def begin(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> Callab
         out[:n], out_ids[:n], index[: -(-n // step)] = words[:n], ids[:n], words[:n:step]
         return lambda: n
     merge = _merge_64 if out.dtype == np.uint64 else _merge_32
-    given = table(a, a_ids, b, b_ids, out, out_ids, index, a_n, b_n, step)
+    given = _Args.pack(
+        A=a,
+        A_IDS=a_ids,
+        B=b,
+        B_IDS=b_ids,
+        OUT=out,
+        OUT_IDS=out_ids,
+        INDEX=index,
+        A_SIZE=a_n,
+        B_SIZE=b_n,
+        STEP=step,
+    )
     finish = team.post(merge, given, -(-(a_n + b_n) // SLICE), arrays)
 
     def finished() -> int:

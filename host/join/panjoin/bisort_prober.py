@@ -15,6 +15,7 @@ end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,16 @@ from millrace.host.runtime.intrinsics import (
     leading_upto,
     lines_below,
     lines_upto,
+    load,
     load_as,
     load_id,
     prefetch,
     size_of,
     store_as,
-    table,
     touch,
 )
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 12
@@ -270,11 +272,26 @@ def resolve_bounds(
         _positions(words, n, step, high, count, ends, True, like)
 
 
+class _Args(KernelArgs):
+    """The arguments of the prober."""
+
+    WORDS = auto()
+    INDEX = auto()
+    LOW = auto()
+    HIGH = auto()
+    STARTS = auto()
+    ENDS = auto()
+    SIZE = auto()  # of the run
+    STEP = auto()
+    COUNT = auto()  # of probes
+
+
 @inline
 def _probe(given: int, part: int, parts: int, like: Any) -> None:
-    words, index, low, high = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
-    starts, ends = load_as(given, 4, 0), load_as(given, 5, 0)
-    n, step, m = load_as(given, 6, 0), load_as(given, 7, 0), load_as(given, 8, 0)
+    words, index = load(given, _Args.WORDS), load(given, _Args.INDEX)
+    low, high = load(given, _Args.LOW), load(given, _Args.HIGH)
+    starts, ends = load(given, _Args.STARTS), load(given, _Args.ENDS)
+    n, step, m = load(given, _Args.SIZE), load(given, _Args.STEP), load(given, _Args.COUNT)
     first, stop = m * part // parts, m * (part + 1) // parts
     if first == stop:
         return
@@ -302,5 +319,8 @@ def bisort_prober(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -
         starts[:m] = ends[:m] = 0
         return m
     probe = _probe_64 if words.dtype == np.uint64 else _probe_32
-    team.run(probe, table(words, index, low, high, starts, ends, n, step, m), -(-m // SLICE))
+    given = _Args.pack(
+        WORDS=words, INDEX=index, LOW=low, HIGH=high, STARTS=starts, ENDS=ends, SIZE=n, STEP=step, COUNT=m
+    )
+    team.run(probe, given, -(-m // SLICE))
     return m

@@ -8,13 +8,15 @@ first id that is kept. The unit reports the rows that are left. PanJoin filters 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.intrinsics import load_as, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 15
@@ -22,21 +24,34 @@ SLICE = 1 << 15
 _U32 = np.uint32
 
 
+class _Args(KernelArgs):
+    """The arguments of the trimmer."""
+
+    WORDS = auto()
+    IDS = auto()
+    OUT = auto()
+    OUT_IDS = auto()
+    N = auto()
+    OLDEST = auto()
+    FIRSTS = auto()  # where the result of each slice begins
+
+
 @share
 def _count(given: int, part: int, parts: int) -> None:
     """Count the tuples of each slice that are left."""
-    ids, n, oldest = load_as(given, 1, 0), load_as(given, 4, 0), _U32(load_as(given, 5, 0))
+    ids, n, oldest = load(given, _Args.IDS), load(given, _Args.N), _U32(load(given, _Args.OLDEST))
     total = 0
     for i in range(n * part // parts, n * (part + 1) // parts):
         total += load_as(ids, i, _U32(0)) >= oldest
-    store_as(load_as(given, 6, 0), part + 1, total)
+    store_as(load(given, _Args.FIRSTS), part + 1, total)
 
 
 @inline
 def _copy(given: int, part: int, parts: int, like: Any) -> None:
-    words, ids, out, out_ids = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
-    n, oldest = load_as(given, 4, 0), _U32(load_as(given, 5, 0))
-    at, end = load_as(load_as(given, 6, 0), part, 0), load_as(load_as(given, 6, 0), part + 1, 0)
+    words, ids = load(given, _Args.WORDS), load(given, _Args.IDS)
+    out, out_ids = load(given, _Args.OUT), load(given, _Args.OUT_IDS)
+    n, oldest, firsts = load(given, _Args.N), _U32(load(given, _Args.OLDEST)), load(given, _Args.FIRSTS)
+    at, end = load(firsts, part), load(firsts, part + 1)
     i = n * part // parts
     while at < end:
         # Written unconditionally; the next kept tuple overwrites it if it is not kept.
@@ -62,7 +77,7 @@ def bisort_trimmer(arrays: Sequence[Array], scalars: Sequence[int], team: Team) 
     n, oldest = scalars
     parts = max(-(-n // SLICE), 1)
     firsts = np.zeros(parts + 1, np.int64)
-    given = table(words, ids, out, out_ids, n, oldest, firsts)
+    given = _Args.pack(WORDS=words, IDS=ids, OUT=out, OUT_IDS=out_ids, N=n, OLDEST=oldest, FIRSTS=firsts)
     team.run(_count, given, parts)
     np.cumsum(firsts, out=firsts)
     team.run(_copy_64 if words.dtype == np.uint64 else _copy_32, given, parts)

@@ -34,10 +34,10 @@ from millrace.host.join.panjoin.llat_entries import (
     WORDS,
 )
 from millrace.host.join.panjoin.llat_probe import (
-    JOB,
     PART_STATE,
-    PARTS,
+    PROBE_SIZE,
     Arrays,
+    Probe,
     Scalars,
     fill_job_shared,
     required_ids_shared,
@@ -151,7 +151,7 @@ class LlatStructure(Structure):
             stride = int(len(begin) > 1)
         starts, ends = np.empty(n, np.uint32), np.empty(n, np.uint32)
         found = np.empty(self._ids_per_probe * n + _SLACK * parts + ID_PADDING, np.uint32) if want else _NO_IDS
-        job = np.empty(JOB + PART_STATE * parts + n, np.int64)
+        job = np.empty(PROBE_SIZE + PART_STATE * parts + n, np.int64)
         scalars = (self.table, self.first, stride, int(want), parts)
         arrays = (probes.low, probes.high, probes.probe_tuple, begin, end, starts, ends, found)
         if parts == 1:
@@ -169,5 +169,5 @@ class LlatStructure(Structure):
         self._ids_per_probe = min(max(self._ids_per_probe, 2 * required // n), _MAX_IDS_PER_PROBE)
         found: Ids = np.empty(required + ID_PADDING, np.uint32)
         set_found(job, found)
-        self.context.team.run(self._prober(), job, int(job[PARTS]))
+        self.context.team.run(self._prober(), job, int(job[Probe.PARTS]))
         return found

@@ -6,6 +6,7 @@ RaP-Table and WiB+-Tree find the Head entry of each probe's low bound; `scan_par
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -32,16 +33,10 @@ from millrace.host.join.panjoin.llat_entries import (
 from millrace.host.join.panjoin.subwindow import ID_PADDING
 from millrace.host.runtime.intrinsics import load, load_as, lowest_bit, ones, prefetch, store, store_as, within
 from millrace.host.runtime.jit import inline, kernel
+from millrace.host.runtime.kernel_args import KernelArgs
 
 Scalars = tuple[int, int, int, int, int]
 Arrays = tuple[Array, Array, Array, Array, Array, Array, Array, Array]
-JOB_TABLE, SIZE, LOW, HIGH, PROBE_TUPLE, BEGIN, STOP, STRIDE, FIRST, STARTS, ENDS, FOUND, WANT, PARTS, STATE, HEADS = (
-    range(16)
-)
-JOB = 16
-"""The table of a probe, at the start of its working memory: the LLAT's table; the probes; the visible intervals (STRIDE
-is -1 without any); the subwindow's first position; the match ranges to fill (FOUND: the ids, if WANT is set); then,
-later in the working memory, the STATE of each part and the Head entry of each probe's low bound (HEADS)."""
 _FROM, _UPTO, _TOTAL, PART_STATE = range(4)
 """The state of a part: the begin and end of its share of the id array, and how many ids it found."""
 _AHEAD = 8
@@ -51,6 +46,30 @@ _ID = np.uint32(0)
 _ZERO = np.uint64(0)
 
 
+class Probe(KernelArgs):
+    """The arguments of a probe, at the start of its working memory."""
+
+    TABLE = auto()  # of the LLAT
+    SIZE = auto()  # the number of probes
+    LOW = auto()
+    HIGH = auto()
+    PROBE_TUPLE = auto()
+    BEGIN = auto()  # the visible intervals
+    STOP = auto()
+    STRIDE = auto()  # -1 without visible intervals
+    FIRST = auto()  # the first position of the subwindow
+    STARTS = auto()  # the match ranges to fill
+    ENDS = auto()
+    FOUND = auto()  # the ids, if WANT is set
+    WANT = auto()
+    PARTS = auto()
+    STATE = auto()  # the state of each part, later in the working memory
+    HEADS = auto()  # the Head entry of each probe's low bound, behind it
+
+
+PROBE_SIZE = len(Probe)
+
+
 @inline
 def fill_job(job: Array, scalars: Scalars, arrays: Arrays) -> int:
     """Fill a probe's table: `(table, first, stride, want, parts)` and the arrays. Returns its address.
@@ -58,18 +77,19 @@ def fill_job(job: Array, scalars: Scalars, arrays: Arrays) -> int:
     A kernel, because in Python taking the address of one array is slower than all of this.
     """
     where: int = job.ctypes.data
-    job[JOB_TABLE], job[FIRST], job[STRIDE], job[WANT], job[PARTS] = scalars
+    job[Probe.TABLE], job[Probe.FIRST], job[Probe.STRIDE], job[Probe.WANT], job[Probe.PARTS] = scalars
     low, high, probe_tuple, begin, end, starts, ends, found = arrays
-    job[SIZE], job[LOW], job[HIGH] = len(low), low.ctypes.data, high.ctypes.data
-    job[PROBE_TUPLE] = probe_tuple.ctypes.data
-    job[BEGIN], job[STOP] = begin.ctypes.data, end.ctypes.data
-    job[STARTS], job[ENDS], job[FOUND] = starts.ctypes.data, ends.ctypes.data, found.ctypes.data
-    job[STATE] = where + 8 * JOB
-    job[HEADS] = job[STATE] + 8 * PART_STATE * job[PARTS]
-    space = len(found) - ID_PADDING if job[WANT] != 0 else 0
-    for part in range(job[PARTS]):
-        state = JOB + PART_STATE * part
-        job[state + _FROM], job[state + _UPTO] = space * part // job[PARTS], space * (part + 1) // job[PARTS]
+    job[Probe.SIZE], job[Probe.LOW], job[Probe.HIGH] = len(low), low.ctypes.data, high.ctypes.data
+    job[Probe.PROBE_TUPLE] = probe_tuple.ctypes.data
+    job[Probe.BEGIN], job[Probe.STOP] = begin.ctypes.data, end.ctypes.data
+    job[Probe.STARTS], job[Probe.ENDS], job[Probe.FOUND] = starts.ctypes.data, ends.ctypes.data, found.ctypes.data
+    job[Probe.STATE] = where + 8 * PROBE_SIZE
+    job[Probe.HEADS] = job[Probe.STATE] + 8 * PART_STATE * job[Probe.PARTS]
+    space = len(found) - ID_PADDING if job[Probe.WANT] != 0 else 0
+    for part in range(job[Probe.PARTS]):
+        state = PROBE_SIZE + PART_STATE * part
+        parts = job[Probe.PARTS]
+        job[state + _FROM], job[state + _UPTO] = space * part // parts, space * (part + 1) // parts
     return where
 
 
@@ -77,12 +97,12 @@ def fill_job(job: Array, scalars: Scalars, arrays: Arrays) -> int:
 def required_ids(job: Array) -> int:
     """How many ids need space if the space was too small, else -1. Assigns each part its share of that space."""
     total, fits = 0, True
-    for part in range(job[PARTS]):
-        state = JOB + PART_STATE * part
+    for part in range(job[Probe.PARTS]):
+        state = PROBE_SIZE + PART_STATE * part
         fits = fits and job[state + _TOTAL] <= job[state + _UPTO] - job[state + _FROM]
         job[state + _FROM], job[state + _UPTO] = total, total + job[state + _TOTAL]
         total += job[state + _TOTAL]
-    return -1 if fits or job[WANT] == 0 else total
+    return -1 if fits or job[Probe.WANT] == 0 else total
 
 
 @kernel
@@ -100,13 +120,13 @@ def required_ids_shared(job: Array) -> int:
 @kernel
 def set_found(job: Array, found: Array) -> None:
     """Set a larger array for the ids."""
-    job[FOUND] = found.ctypes.data
+    job[Probe.FOUND] = found.ctypes.data
 
 
 @inline
 def part_range(job: int, part: int, parts: int) -> tuple[int, int]:
     """The first and the end of a part's probes."""
-    n = load(job, SIZE)
+    n = load(job, Probe.SIZE)
     return n * part // parts, n * (part + 1) // parts
 
 
@@ -126,12 +146,12 @@ def _prefetch_entry(t: int, head: int, want: bool) -> None:
 @inline
 def _visible_interval(t: int, job: int, probe: int) -> tuple[int, int]:
     """The begin and end of the ids visible to a probe."""
-    stride, known = load(job, STRIDE), load(t, END)
+    stride, known = load(job, Probe.STRIDE), load(t, END)
     if stride < 0:
         return 0, known
-    probe_tuple = stride * number_at(load(job, PROBE_TUPLE), probe, _ID)
-    first = load(job, FIRST)
-    begin, end = load(load(job, BEGIN), probe_tuple) - first, load(load(job, STOP), probe_tuple) - first
+    probe_tuple = stride * number_at(load(job, Probe.PROBE_TUPLE), probe, _ID)
+    first = load(job, Probe.FIRST)
+    begin, end = load(load(job, Probe.BEGIN), probe_tuple) - first, load(load(job, Probe.STOP), probe_tuple) - first
     return min(max(begin, 0), known), min(max(end, 0), known)
 
 
@@ -196,8 +216,8 @@ def scan_part(job: int, part: int, parts: int, like: Any) -> None:
     Equal probes are adjacent. If only their count is needed, it is copied from the previous probe. Otherwise a heavy
     hitter that probes for its own key would count all its matches once per tuple.
     """
-    t, heads, state = load(job, JOB_TABLE), load(job, HEADS), load(job, STATE) + 8 * PART_STATE * part
-    want = load(job, WANT) != 0
+    t, heads, state = load(job, Probe.TABLE), load(job, Probe.HEADS), load(job, Probe.STATE) + 8 * PART_STATE * part
+    want = load(job, Probe.WANT) != 0
     used, upto = load(state, _FROM), load(state, _UPTO)
     found = total = 0
     previous = _ZERO, _ZERO, -1, -1
@@ -205,15 +225,15 @@ def scan_part(job: int, part: int, parts: int, like: Any) -> None:
     for q in range(start, stop):
         if q + _AHEAD < stop:
             _prefetch_entry(t, load(heads, q + _AHEAD), want)
-        low, high = word_at(load(job, LOW), q, like), word_at(load(job, HIGH), q, like)
+        low, high = word_at(load(job, Probe.LOW), q, like), word_at(load(job, Probe.HIGH), q, like)
         begin, end = _visible_interval(t, job, q)
         if used < upto or previous != (low, high, begin, end):
-            out = load(job, FOUND) + 4 * used
+            out = load(job, Probe.FOUND) + 4 * used
             found = _scan(t, load(heads, q), low, high, begin, end, out, upto - used, like)
             previous = low, high, begin, end
         at = used if want else 0
-        store_as(load(job, STARTS), q, np.uint32(at))
-        store_as(load(job, ENDS), q, np.uint32(at + found))
+        store_as(load(job, Probe.STARTS), q, np.uint32(at))
+        store_as(load(job, Probe.ENDS), q, np.uint32(at + found))
         total += found
         # Once the space is used up, the rest is only counted: a second scan follows.
         used = used + found if used + found <= upto else upto

@@ -16,7 +16,7 @@ from millrace.host.base.types import Array, Positions
 from millrace.host.join.contract import Matches
 from millrace.host.join.panjoin import match_collector_kernel as ck
 from millrace.host.join.panjoin.bisort_prober import BLOCK
-from millrace.host.join.panjoin.short_matches import SHORT_SIZE
+from millrace.host.join.panjoin.short_matches import SHORT_SIZE, SOURCE_SIZE, Source
 from millrace.host.join.panjoin.subwindow import ID_PADDING, SMALL_BATCH, MatchRanges, RangeProbes, VisibleIntervals
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import address
@@ -62,14 +62,14 @@ def find_partners(
         return Matches(counts, partners, np.arange(own, own + n).repeat(counts))
     counts = result_array(n, np.int64)
     collector = _Collector(n, probes, match_ranges, visible, team, counts, want=True)
-    collector.set_array(ck.SEGMENTS, 2 * n * probes.ranges)
+    collector.set_array(ck.Args.SEGMENTS, 2 * n * probes.ranges)
     if len(probes) < n * probes.ranges:
-        collector.arrays[ck.SEGMENTS][:] = 0  # tuples without a probe have no partners
+        collector.arrays[ck.Args.SEGMENTS][:] = 0  # tuples without a probe have no partners
     collector.collect()
-    ends = collector.run(ck.tuple_totals, _slices(n), ck.TUPLE_TOTALS)
+    ends = collector.run(ck.tuple_totals, _slices(n), ck.Args.TUPLE_TOTALS)
     total = int(ends[-1])
     out, own_positions = result_array(total, np.int64), result_array(total, np.int64)
-    collector.given[[ck.OUT, ck.OWN_POSITIONS, ck.FIRST_OWN]] = address(out), address(own_positions), own
+    collector.given[[ck.Args.OUT, ck.Args.OWN_POSITIONS, ck.Args.FIRST_OWN]] = address(out), address(own_positions), own
     collector.run(ck.deliver, len(ends) - 1)
     collector.close()
     return Matches(counts, out, own_positions)
@@ -130,26 +130,35 @@ class _Collector:
         self._team, self._probes = team, probes
         self.arrays: dict[int, Array] = {}
         self._kept: list[Array] = []
-        lines = [self._line(one, want) for one in match_ranges]
-        self._table = np.array(lines, np.int64)
-        self.given = np.zeros(ck.ARGUMENTS, np.int64)
-        self.given[: ck.SEGMENTS] = (
-            *(len(probes), len(match_ranges), address(self._table), address(probes.probe_tuple), address(probes.slot)),
-            *(address(visible.begin), address(visible.end), visible.stride, address(counts)),
+        self._table = np.zeros((len(match_ranges), SOURCE_SIZE), np.int64)
+        for line, one in zip(self._table, match_ranges, strict=True):
+            self._fill(line, one, want)
+        self.given = ck.Args.partly(
+            PROBES=len(probes),
+            SOURCES=len(match_ranges),
+            TABLE=self._table,
+            PROBE_TUPLE=probes.probe_tuple,
+            SLOT=probes.slot,
+            BEGIN=visible.begin,
+            END=visible.end,
+            STRIDE=visible.stride,
+            COUNTS=counts,
+            TUPLES=n,
+            RANGES=probes.ranges,
         )
-        self.given[ck.TUPLES], self.given[ck.RANGES] = n, probes.ranges
 
-    def _line(self, one: MatchRanges, want: bool) -> tuple[int, ...]:
-        """The table line of one `MatchRanges`."""
-        ids = 0
+    def _fill(self, line: Array, one: MatchRanges, want: bool) -> None:
+        """Fill the table line of one `MatchRanges`."""
+        line[Source.FIRST], line[Source.CHECK] = one.first, one.check
         if want or one.check:
             array = one.ids()
             self._kept.append(array)
-            ids = address(array)
-        if one.run is not None:
-            run = one.run
-            return 0, 0, ids, one.first, one.check, address(run.words), run.size, run.step, address(run.index)
-        return address(one.starts), address(one.ends), ids, one.first, one.check, 0, 0, 0, 0
+            line[Source.IDS] = address(array)
+        if one.run is None:
+            line[Source.STARTS], line[Source.ENDS] = address(one.starts), address(one.ends)
+            return
+        line[Source.WORDS], line[Source.INDEX] = address(one.run.words), address(one.run.index)
+        line[Source.SIZE], line[Source.STEP] = one.run.size, one.run.step
 
     def set_array(self, argument: int, size: int) -> None:
         """Pass a new int64 array as an argument, in place of an earlier one."""
@@ -163,14 +172,18 @@ class _Collector:
         probes, given = self._probes, self.given
         parts = min(_slices(len(probes)), PARTS)
         local = len(self._table) * (2 + ck.SPAN) + 2 * BLOCK + 1 + SHORT_SIZE // 8
-        self.set_array(ck.LOCAL, parts * local)
-        given[ck.LOCAL_SIZE], given[ck.LOW], given[ck.HIGH] = 8 * local, address(probes.low), address(probes.high)
+        self.set_array(ck.Args.LOCAL, parts * local)
+        given[ck.Args.LOCAL_SIZE], given[ck.Args.LOW], given[ck.Args.HIGH] = (
+            8 * local,
+            address(probes.low),
+            address(probes.high),
+        )
         kernel = ck.collect_64 if probes.low.dtype == np.uint64 else ck.collect_32
         areas = np.arange(parts + 1) * (EXPECTED_PARTNERS * (len(probes) // parts + 1) + ID_PADDING)
         while True:
-            self.set_array(ck.SCRATCH, int(areas[-1]) + ID_PADDING)
-            given[ck.AREAS] = address(areas)
-            needed = self.run(kernel, parts, ck.TOTALS)
+            self.set_array(ck.Args.SCRATCH, int(areas[-1]) + ID_PADDING)
+            given[ck.Args.AREAS] = address(areas)
+            needed = self.run(kernel, parts, ck.Args.TOTALS)
             if (np.diff(needed) <= np.diff(areas)).all():
                 return
             areas = needed

@@ -8,48 +8,59 @@ would often be mispredicted.
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.join.panjoin.bisort_prober import BLOCK, resolve_bounds, seek_partitions
-from millrace.host.join.panjoin.short_matches import (
-    CHECK,
-    ENDS,
-    FIRST,
-    IDS,
-    INDEX,
-    LINE,
-    MAX_MATCHES,
-    SIZE,
-    STARTS,
-    STEP,
-    WORDS,
-    applies,
-    gather_short,
-    put_short,
-)
+from millrace.host.join.panjoin.short_matches import MAX_MATCHES, SOURCE_SIZE, Source, applies, gather_short, put_short
 from millrace.host.join.panjoin.subwindow import ID_PADDING
 from millrace.host.kernels.segments import sort_segment
-from millrace.host.runtime.intrinsics import copy_ids, load_as, load_id, prefetch, size_of, store_as, touch
+from millrace.host.runtime.intrinsics import copy_ids, load, load_as, load_id, prefetch, size_of, store_as, touch
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 
 SPAN = 1 << 10
 """Probes whose partitions are looked up together."""
 AHEAD = 12
 """How many tuples ahead memory is prefetched."""
 _MAX_POSITION = np.int64((1 << 63) - 1)
-# The arguments of the kernels.
-PROBES, SOURCES, TABLE, PROBE_TUPLE, SLOT, BEGIN, END, STRIDE, COUNTS, SEGMENTS, SCRATCH, TOTALS = range(12)
-TUPLES, RANGES, OUT, OWN_POSITIONS, FIRST_OWN, TUPLE_TOTALS, LOW, HIGH, LOCAL, LOCAL_SIZE, AREAS = range(12, 23)
-ARGUMENTS = 23
+
+
+class Args(KernelArgs):
+    """The arguments of the kernels."""
+
+    PROBES = auto()
+    SOURCES = auto()
+    TABLE = auto()
+    PROBE_TUPLE = auto()
+    SLOT = auto()
+    BEGIN = auto()
+    END = auto()
+    STRIDE = auto()
+    COUNTS = auto()
+    SEGMENTS = auto()
+    SCRATCH = auto()
+    TOTALS = auto()
+    TUPLES = auto()
+    RANGES = auto()
+    OUT = auto()
+    OWN_POSITIONS = auto()
+    FIRST_OWN = auto()
+    TUPLE_TOTALS = auto()
+    LOW = auto()
+    HIGH = auto()
+    LOCAL = auto()
+    LOCAL_SIZE = auto()
+    AREAS = auto()
 
 
 @inline
 def _visible_interval(given: int, q: int) -> tuple[int, int]:
     """The first position visible to a probe, and the number of visible positions."""
-    probe_tuple = load_id(load_as(given, PROBE_TUPLE, 0), q) * load_as(given, STRIDE, 0)
-    begin, end = load_as(load_as(given, BEGIN, 0), probe_tuple, 0), load_as(load_as(given, END, 0), probe_tuple, 0)
+    probe_tuple = load_id(load(given, Args.PROBE_TUPLE), q) * load(given, Args.STRIDE)
+    begin, end = load_as(load(given, Args.BEGIN), probe_tuple, 0), load_as(load(given, Args.END), probe_tuple, 0)
     return begin, end - begin
 
 
@@ -61,17 +72,17 @@ def _within(position: int, begin: int, length: int) -> Any:
 @share
 def count_matches(given: int, part: int, parts: int) -> None:
     """Count the partners of each probe."""
-    probes, sources, table = load_as(given, PROBES, 0), load_as(given, SOURCES, 0), load_as(given, TABLE, 0)
-    counts, slots = load_as(given, COUNTS, 0), load_as(given, SLOT, 0)
+    probes, sources, table = load(given, Args.PROBES), load(given, Args.SOURCES), load(given, Args.TABLE)
+    counts, slots = load(given, Args.COUNTS), load(given, Args.SLOT)
     for q in range(probes * part // parts, probes * (part + 1) // parts):
         total = 0
         for k in range(sources):
-            line = table + 8 * LINE * k
-            start = load_id(load_as(line, STARTS, 0), q)
-            end = load_id(load_as(line, ENDS, 0), q)
-            if load_as(line, CHECK, 0):
+            line = table + 8 * SOURCE_SIZE * k
+            start = load_id(load(line, Source.STARTS), q)
+            end = load_id(load(line, Source.ENDS), q)
+            if load(line, Source.CHECK):
                 begin, length = _visible_interval(given, q)
-                ids, begin = load_as(line, IDS, 0), begin - load_as(line, FIRST, 0)
+                ids, begin = load(line, Source.IDS), begin - load(line, Source.FIRST)
                 for i in range(start, end):
                     total += _within(load_id(ids, i), begin, length)
             else:
@@ -96,37 +107,37 @@ def _cursors(local: int, sources: int) -> int:
 @inline
 def _open_span(given: int, first: int, count: int, local: int, like: Any) -> None:
     """Store where the match ranges of a span of probes are, and look up the partitions of those to be computed."""
-    sources, table, low = load_as(given, SOURCES, 0), load_as(given, TABLE, 0), load_as(given, LOW, 0)
+    sources, table, low = load(given, Args.SOURCES), load(given, Args.TABLE), load(given, Args.LOW)
     for k in range(sources):
-        line = table + 8 * LINE * k
-        if load_as(line, WORDS, 0):
+        line = table + 8 * SOURCE_SIZE * k
+        if load(line, Source.WORDS):
             starts = local + 16 * sources + 8 * SPAN * k
             store_as(local, 2 * k, starts)
             store_as(local, 2 * k + 1, starts + 4 * SPAN)
-            n, step, index = load_as(line, SIZE, 0), load_as(line, STEP, 0), load_as(line, INDEX, 0)
+            n, step, index = load(line, Source.SIZE), load(line, Source.STEP), load(line, Source.INDEX)
             seek_partitions(n, step, index, low + first * size_of(like), count, starts, like)
         else:
-            store_as(local, 2 * k, load_as(line, STARTS, 0) + 4 * first)
-            store_as(local, 2 * k + 1, load_as(line, ENDS, 0) + 4 * first)
+            store_as(local, 2 * k, load(line, Source.STARTS) + 4 * first)
+            store_as(local, 2 * k + 1, load(line, Source.ENDS) + 4 * first)
 
 
 @inline
 def _make_ranges(given: int, first: int, at: int, count: int, local: int, like: Any) -> int:
     """Compute the match ranges of a block, and load their ids into the cache. Returns the number of ids."""
-    sources, table = load_as(given, SOURCES, 0), load_as(given, TABLE, 0)
+    sources, table = load(given, Args.SOURCES), load(given, Args.TABLE)
     bounds = (first + at) * size_of(like)
-    low, high = load_as(given, LOW, 0) + bounds, load_as(given, HIGH, 0) + bounds
+    low, high = load(given, Args.LOW) + bounds, load(given, Args.HIGH) + bounds
     cursors, named = _cursors(local, sources), 0
     for j in range(count):
         store_as(cursors, j, 0)
     for k in range(sources):
-        line = table + 8 * LINE * k
+        line = table + 8 * SOURCE_SIZE * k
         starts, ends = load_as(local, 2 * k, 0) + 4 * at, load_as(local, 2 * k + 1, 0) + 4 * at
-        words = load_as(line, WORDS, 0)
+        words = load(line, Source.WORDS)
         if words:
-            n, step, index = load_as(line, SIZE, 0), load_as(line, STEP, 0), load_as(line, INDEX, 0)
+            n, step, index = load(line, Source.SIZE), load(line, Source.STEP), load(line, Source.INDEX)
             resolve_bounds(words, n, step, index, low, high, count, starts, ends, like)
-        ids = load_as(line, IDS, 0)
+        ids = load(line, Source.IDS)
         for j in range(count):
             start, end = load_id(starts, j), load_id(ends, j)
             # Many match ranges are empty. Touch the first ids for those, to save a cache line.
@@ -166,12 +177,12 @@ def _copy(ids: int, start: int, end: int, first: int, out: int) -> int:
 @inline
 def _copy_run(given: int, k: int, first: int, start_at: int, count: int, local: int) -> None:
     """Append the partners that a block of probes has in one source to those of each probe."""
-    sources, line = load_as(given, SOURCES, 0), load_as(given, TABLE, 0) + 8 * LINE * k
+    sources, line = load(given, Args.SOURCES), load(given, Args.TABLE) + 8 * SOURCE_SIZE * k
     starts, ends = load_as(local, 2 * k, 0) + 4 * start_at, load_as(local, 2 * k + 1, 0) + 4 * start_at
     cursors = _cursors(local, sources)
     dummy = cursors + 8 * 2 * BLOCK
-    ids, base = load_as(line, IDS, 0), load_as(line, FIRST, 0)
-    if load_as(line, CHECK, 0):
+    ids, base = load(line, Source.IDS), load(line, Source.FIRST)
+    if load(line, Source.CHECK):
         for j in range(count):
             begin, length = _visible_interval(given, first + start_at + j)
             start, end = load_id(starts, j), load_id(ends, j)
@@ -191,8 +202,8 @@ def _collect_block(given: int, first: int, start_at: int, count: int, local: int
 
     Processes one source after the other. Partners that are not visible leave a gap.
     """
-    sources, slots = load_as(given, SOURCES, 0), load_as(given, SLOT, 0) + 4 * (first + start_at)
-    cursors, segments = _cursors(local, sources), load_as(given, SEGMENTS, 0)
+    sources, slots = load(given, Args.SOURCES), load(given, Args.SLOT) + 4 * (first + start_at)
+    cursors, segments = _cursors(local, sources), load(given, Args.SEGMENTS)
     for j in range(count):
         store_as(cursors, BLOCK + j, at)
         after = at + load_as(cursors, j, 0)
@@ -210,11 +221,11 @@ def _collect_block(given: int, first: int, start_at: int, count: int, local: int
 @inline
 def _try_short(given: int, first: int, at: int, count: int, last: int, local: int, like: Any) -> int:
     """Gather the partners of a block of probes with few each. Returns their number, or -1 if a probe has too many."""
-    sources, bounds = load_as(given, SOURCES, 0), (first + at) * size_of(like)
-    low, high = load_as(given, LOW, 0) + bounds, load_as(given, HIGH, 0) + bounds
-    begin, end = load_as(load_as(given, BEGIN, 0), 0, 0), load_as(load_as(given, END, 0), 0, 0)
+    sources, bounds = load(given, Args.SOURCES), (first + at) * size_of(like)
+    low, high = load(given, Args.LOW) + bounds, load(given, Args.HIGH) + bounds
+    begin, end = load_as(load(given, Args.BEGIN), 0, 0), load_as(load(given, Args.END), 0, 0)
     own = _short_memory(local, sources)
-    return gather_short(load_as(given, TABLE, 0), sources, local, at, low, high, count, last, begin, end, own, like)
+    return gather_short(load(given, Args.TABLE), sources, local, at, low, high, count, last, begin, end, own, like)
 
 
 @inline
@@ -225,13 +236,13 @@ def _short_memory(local: int, sources: int) -> int:
 @inline
 def _collect(given: int, part: int, parts: int, like: Any) -> None:
     """Store the partners of each probe side by side while there is space. Reports how much space they need."""
-    probes, scratch = load_as(given, PROBES, 0), load_as(given, SCRATCH, 0)
-    local = load_as(given, LOCAL, 0) + part * load_as(given, LOCAL_SIZE, 0)
-    areas, needed = load_as(given, AREAS, 0), ID_PADDING
+    probes, scratch = load(given, Args.PROBES), load(given, Args.SCRATCH)
+    local = load(given, Args.LOCAL) + part * load(given, Args.LOCAL_SIZE)
+    areas, needed = load(given, Args.AREAS), ID_PADDING
     at, limit = load_as(areas, part, 0), load_as(areas, part + 1, 0)
     stop = probes * (part + 1) // parts
-    sources, segments = load_as(given, SOURCES, 0), load_as(given, SEGMENTS, 0)
-    short = applies(load_as(given, TABLE, 0), sources, load_as(given, STRIDE, 0))
+    sources, segments = load(given, Args.SOURCES), load(given, Args.SEGMENTS)
+    short = applies(load(given, Args.TABLE), sources, load(given, Args.STRIDE))
     # If the short path fails often, it is tried only now and then.
     credit = 1 if short else -probes
     for first in range(probes * part // parts, stop, SPAN):
@@ -245,7 +256,7 @@ def _collect(given: int, part: int, parts: int, like: Any) -> None:
             else:
                 credit += 1
             if named >= 0:
-                slots = load_as(given, SLOT, 0) + 4 * (first + block)
+                slots = load(given, Args.SLOT) + 4 * (first + block)
                 at = put_short(slots, count, _short_memory(local, sources), scratch, at, segments)
                 needed += named
                 continue
@@ -253,7 +264,7 @@ def _collect(given: int, part: int, parts: int, like: Any) -> None:
             needed += named
             if at + named + ID_PADDING <= limit:
                 at = _collect_block(given, first, block, count, local, scratch, at)
-    store_as(load_as(given, TOTALS, 0), part + 1, needed)
+    store_as(load(given, Args.TOTALS), part + 1, needed)
 
 
 @share
@@ -269,12 +280,12 @@ def collect_64(given: int, part: int, parts: int) -> None:
 @share
 def tuple_totals(given: int, part: int, parts: int) -> None:
     """The number of partners of a slice of tuples."""
-    tuples, ranges, segments = load_as(given, TUPLES, 0), load_as(given, RANGES, 0), load_as(given, SEGMENTS, 0)
+    tuples, ranges, segments = load(given, Args.TUPLES), load(given, Args.RANGES), load(given, Args.SEGMENTS)
     total = 0
     for k in range(ranges):
         for i in range(tuples * part // parts, tuples * (part + 1) // parts):
             total += load_as(segments, 2 * (k * tuples + i) + 1, 0)
-    store_as(load_as(given, TUPLE_TOTALS, 0), part + 1, total)
+    store_as(load(given, Args.TUPLE_TOTALS), part + 1, total)
 
 
 @inline
@@ -302,11 +313,11 @@ def _move(scratch: int, begin: int, count: int, out: int, at: int) -> None:
 @inline
 def _deliver_many(given: int, i: int, out: int, first: int) -> int:
     """Write the partners of all ranges of a tuple in ascending order. Returns their number."""
-    tuples, ranges, segments = load_as(given, TUPLES, 0), load_as(given, RANGES, 0), load_as(given, SEGMENTS, 0)
+    tuples, ranges, segments = load(given, Args.TUPLES), load(given, Args.RANGES), load(given, Args.SEGMENTS)
     at = first
     for k in range(ranges):
         begin, count = (load_as(segments, 2 * (k * tuples + i), 0), load_as(segments, 2 * (k * tuples + i) + 1, 0))
-        _move(load_as(given, SCRATCH, 0), begin, count, out, at)
+        _move(load(given, Args.SCRATCH), begin, count, out, at)
         at += count
     sort_segment(out + 8 * first, at - first)
     return at - first
@@ -315,10 +326,10 @@ def _deliver_many(given: int, i: int, out: int, first: int) -> int:
 @share
 def deliver(given: int, part: int, parts: int) -> None:
     """Write each tuple's partners in ascending order, and the tuple's own position for each of them."""
-    tuples, single = load_as(given, TUPLES, 0), load_as(given, RANGES, 0) == 1
-    segments, scratch, counts = load_as(given, SEGMENTS, 0), load_as(given, SCRATCH, 0), load_as(given, COUNTS, 0)
-    out, own_positions, own = load_as(given, OUT, 0), load_as(given, OWN_POSITIONS, 0), load_as(given, FIRST_OWN, 0)
-    totals = load_as(given, TUPLE_TOTALS, 0)
+    tuples, single = load(given, Args.TUPLES), load(given, Args.RANGES) == 1
+    segments, scratch, counts = load(given, Args.SEGMENTS), load(given, Args.SCRATCH), load(given, Args.COUNTS)
+    out, own_positions, own = load(given, Args.OUT), load(given, Args.OWN_POSITIONS), load(given, Args.FIRST_OWN)
+    totals = load(given, Args.TUPLE_TOTALS)
     at, limit = load_as(totals, part, 0), load_as(totals, part + 1, 0)
     stop = tuples * (part + 1) // parts
     for i in range(tuples * part // parts, stop):

@@ -7,6 +7,7 @@ not sorted again. Other ranges (`s.x BETWEEN r.lo AND r.hi`) are sorted separate
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from millrace.host.join.contract import SideProbes
 from millrace.host.join.panjoin.subwindow import SMALL_BATCH, RangeProbes, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.allocator import allocate, free
-from millrace.host.runtime.intrinsics import address, load_as, load_id, store_as, table
+from millrace.host.runtime.intrinsics import load, load_as, load_id, store_as
 from millrace.host.runtime.jit import inline, share
+from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
 SLICE = 1 << 14
@@ -35,10 +37,34 @@ class SortedTuples:
     order: Ids
 
 
+class _Gather(KernelArgs):
+    """The arguments of `_gather`."""
+
+    LOW = auto()
+    HIGH = auto()
+    ORDER = auto()
+    N = auto()
+    OUT_LOW = auto()
+    OUT_HIGH = auto()
+    FLAGS = auto()
+
+
+class _Spread(KernelArgs):
+    """The arguments of `_spread`."""
+
+    WORDS = auto()
+    N = auto()
+    OUT_LOW = auto()
+    OUT_HIGH = auto()
+    BELOW = auto()
+    ABOVE = auto()
+
+
 @inline
 def _gather(given: int, part: int, parts: int, like: Any) -> None:
-    low, high, order, n = (load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0), load_as(given, 3, 0))
-    out_low, out_high, flags = load_as(given, 4, 0), load_as(given, 5, 0), load_as(given, 6, 0)
+    low, high = load(given, _Gather.LOW), load(given, _Gather.HIGH)
+    order, n, flags = load(given, _Gather.ORDER), load(given, _Gather.N), load(given, _Gather.FLAGS)
+    out_low, out_high = load(given, _Gather.OUT_LOW), load(given, _Gather.OUT_HIGH)
     first, stop = n * part // parts, n * (part + 1) // parts
     empty = unsorted = falling = False
     before = load_id(order, max(first - 1, 0))
@@ -73,13 +99,10 @@ def _gather_64(given: int, part: int, parts: int) -> None:
 @inline
 def _spread(given: int, part: int, parts: int, like: Any) -> None:
     """Compute the bounds of a band around each word, saturating."""
-    words, n, out_low, out_high = (
-        load_as(given, 0, 0),
-        load_as(given, 1, 0),
-        load_as(given, 2, 0),
-        load_as(given, 3, 0),
-    )
-    below, above = type(like)(load_as(given, 4, np.uint64(0))), type(like)(load_as(given, 5, np.uint64(0)))
+    words, n = load(given, _Spread.WORDS), load(given, _Spread.N)
+    out_low, out_high = load(given, _Spread.OUT_LOW), load(given, _Spread.OUT_HIGH)
+    below = type(like)(load_as(given, _Spread.BELOW, np.uint64(0)))
+    above = type(like)(load_as(given, _Spread.ABOVE, np.uint64(0)))
     largest = type(like)(~type(like)(0))
     for i in range(n * part // parts, n * (part + 1) // parts):
         word = load_as(words, i, like)
@@ -131,8 +154,8 @@ def _band(sorted_tuples: SortedTuples, band: tuple[int, int], team: Team, keys: 
     """The probes of a band: ranges of constant width are in the order of the words."""
     n, word = len(sorted_tuples.order), sorted_tuples.words.dtype
     low, high = allocate(n, word), allocate(n, word)
-    given = np.array([address(sorted_tuples.words), n, address(low), address(high), *band], np.uint64)
-    team.run(_spread_64 if word == np.uint64 else _spread_32, given.view(np.int64), -(-n // SLICE))
+    given = _Spread.pack(WORDS=sorted_tuples.words, N=n, OUT_LOW=low, OUT_HIGH=high, BELOW=band[0], ABOVE=band[1])
+    team.run(_spread_64 if word == np.uint64 else _spread_32, given, -(-n // SLICE))
     # A copy: the words themselves are inserted into a structure, which may reuse their memory.
     kept = sorted_tuples.words.copy() if keys else None
     return RangeProbes(
@@ -147,7 +170,8 @@ def _in_order(low: Array, high: Array, order: Ids, team: Team) -> RangeProbes | 
     out_low, out_high = allocate(n, low.dtype), allocate(n, high.dtype)
     flags = np.zeros(3, np.int64)
     gather = _gather_64 if low.dtype == np.uint64 else _gather_32
-    team.run(gather, table(low, high, order, n, out_low, out_high, flags), -(-n // SLICE))
+    given = _Gather.pack(LOW=low, HIGH=high, ORDER=order, N=n, OUT_LOW=out_low, OUT_HIGH=out_high, FLAGS=flags)
+    team.run(gather, given, -(-n // SLICE))
     if flags[EMPTY] or flags[UNSORTED]:
         free(out_low)
         free(out_high)

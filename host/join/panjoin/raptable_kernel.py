@@ -26,17 +26,7 @@ from millrace.host.join.panjoin.llat_entries import (
     run_end,
     word_at,
 )
-from millrace.host.join.panjoin.llat_probe import (
-    HEADS,
-    JOB_TABLE,
-    LOW,
-    Arrays,
-    Scalars,
-    fill_job,
-    part_range,
-    required_ids,
-    scan_part,
-)
+from millrace.host.join.panjoin.llat_probe import Arrays, Probe, Scalars, fill_job, part_range, required_ids, scan_part
 from millrace.host.runtime.intrinsics import load, load_as, store
 from millrace.host.runtime.jit import inline, kernel, share
 
@@ -85,9 +75,9 @@ def _insert(t: int, words: int, ids: int, n: int, like: Any) -> None:
 @inline
 def _probe(job: int, part: int, parts: int, like: Any) -> None:
     """Find the partitions of a part's low bounds, each starting from the previous one, then scan."""
-    t = load(job, JOB_TABLE)
+    t = load(job, Probe.TABLE)
     splitters, partitions = load(t, FLOORS), load(t, PARTITIONS)
-    lows, heads = load(job, LOW), load(job, HEADS)
+    lows, heads = load(job, Probe.LOW), load(job, Probe.HEADS)
     start, stop = part_range(job, part, parts)
     p = _partition(splitters, partitions, word_at(lows, start, like), like) if start < stop else 0
     for q in range(start, stop):

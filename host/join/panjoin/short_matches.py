@@ -7,6 +7,7 @@ partners, or a range leaves the two lines, the general code in `match_collector_
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from millrace.host.join.panjoin.bisort_prober import BLOCK, fetch
 from millrace.host.runtime.intrinsics import (
     LANES,
     inside,
+    load,
     load_as,
     load_id,
     lowest_bit,
@@ -26,9 +28,23 @@ from millrace.host.runtime.intrinsics import (
     widen_ids,
 )
 from millrace.host.runtime.jit import inline
+from millrace.host.runtime.kernel_args import KernelArgs
 
-# A line of the table of sources: one `MatchRanges` each.
-STARTS, ENDS, IDS, FIRST, CHECK, WORDS, SIZE, STEP, INDEX, LINE = range(10)
+
+class Source(KernelArgs):
+    """A line of the table of sources: one `MatchRanges`."""
+
+    STARTS = auto()
+    ENDS = auto()
+    IDS = auto()
+    FIRST = auto()
+    CHECK = auto()
+    WORDS = auto()
+    SIZE = auto()
+    STEP = auto()
+    INDEX = auto()
+
+
 MAX_MATCHES = 8
 """The maximum number of partners of a probe in this code path."""
 SLOT = MAX_MATCHES + 4
@@ -39,14 +55,17 @@ _U32 = np.uint32
 _COUNTS, _OFFSETS, _FOUND = 8 * BLOCK * SLOT, 8 * BLOCK * SLOT + 4 * BLOCK, 8 * BLOCK * SLOT + 8 * BLOCK
 
 
+SOURCE_SIZE = len(Source)
+
+
 @inline
 def applies(table: int, sources: int, stride: int) -> Any:
     """Whether this code path applies: all sources are runs in host memory, and all probes have the same interval."""
     fits = stride == 0
     for k in range(sources):
-        line = table + 8 * LINE * k
-        step = load_as(line, STEP, 0)
-        fits &= (load_as(line, WORDS, 0) != 0) & ((step == 1) | (step == LANES))
+        line = table + 8 * SOURCE_SIZE * k
+        step = load(line, Source.STEP)
+        fits &= (load(line, Source.WORDS) != 0) & ((step == 1) | (step == LANES))
     return fits
 
 
@@ -59,7 +78,7 @@ def _continues(index: int, line: int, high: Any, like: Any) -> Any:
 @inline
 def _prefetch_next(line: int, partitions: int, high: int, last: int, like: Any) -> None:
     """Prefetch what the next block reads. `last` is the number of the last probe whose partition is known."""
-    words, index, ids = load_as(line, WORDS, 0), load_as(line, INDEX, 0), load_as(line, IDS, 0)
+    words, index, ids = load(line, Source.WORDS), load(line, Source.INDEX), load(line, Source.IDS)
     for j in range(BLOCK, min(2 * BLOCK, last + 1)):
         after = max(load_id(partitions, j), 1)
         second = after - 1 + _continues(index, after, load_as(high, j, like), like)
@@ -74,7 +93,7 @@ def _find(line: int, partitions: int, low: int, high: int, count: int, own: int,
 
     Reads the second line only if the range continues there, which it rarely does.
     """
-    words, n, index = load_as(line, WORDS, 0), load_as(line, SIZE, 0), load_as(line, INDEX, 0)
+    words, n, index = load(line, Source.WORDS), load(line, Source.SIZE), load(line, Source.INDEX)
     total, wide = 0, 0
     for j in range(count):
         lowest, highest = load_as(low, j, like), load_as(high, j, like)
@@ -143,19 +162,19 @@ def gather_short(
     for j in range(count):
         store_as(own + _COUNTS, j, _U32(0))
     for k in range(sources):
-        line = table + 8 * LINE * k
-        partitions, ids, first = load_as(local, 2 * k, 0) + 4 * at, load_as(line, IDS, 0), load_as(line, FIRST, 0)
-        if load_as(line, STEP, 0) == 1:
+        line = table + 8 * SOURCE_SIZE * k
+        partitions, ids, first = load_as(local, 2 * k, 0) + 4 * at, load(line, Source.IDS), load(line, Source.FIRST)
+        if load(line, Source.STEP) == 1:
             total = _find(line, partitions, low, high, count, own, True, like)
         else:
             if at == 0:
-                fetch(load_as(line, WORDS, 0), load_as(line, SIZE, 0), LANES, partitions, count, like)
+                fetch(load(line, Source.WORDS), load(line, Source.SIZE), LANES, partitions, count, like)
             _prefetch_next(line, partitions, high, last, like)
             total = _find(line, partitions, low, high, count, own, False, like)
         if total < 0:
             return -1
         named += total
-        if load_as(line, CHECK, 0):
+        if load(line, Source.CHECK):
             _copy_checked(ids, first, begin, end - begin, count, own)
         else:
             _copy(ids, first, count, own)

@@ -42,17 +42,7 @@ from millrace.host.join.panjoin.llat_entries import (
     take_entry,
     word_at,
 )
-from millrace.host.join.panjoin.llat_probe import (
-    HEADS,
-    JOB_TABLE,
-    LOW,
-    Arrays,
-    Scalars,
-    fill_job,
-    part_range,
-    required_ids,
-    scan_part,
-)
+from millrace.host.join.panjoin.llat_probe import Arrays, Probe, Scalars, fill_job, part_range, required_ids, scan_part
 from millrace.host.join.panjoin.wibtree_nodes import (
     FANOUT,
     HEIGHT,
@@ -258,7 +248,7 @@ def _insert(t: int, words: int, ids: int, start: int, stop: int, like: Any) -> i
 @inline
 def _probe(job: int, part: int, parts: int, like: Any) -> None:
     """Find the leaves of a part's low bounds, each starting from the previous one, then scan."""
-    t, lows, heads = load(job, JOB_TABLE), load(job, LOW), load(job, HEADS)
+    t, lows, heads = load(job, Probe.TABLE), load(job, Probe.LOW), load(job, Probe.HEADS)
     start, stop = part_range(job, part, parts)
     parent, last = -1, MAX_WORD
     for q in range(start, stop):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from millrace.host.base.types import Array
 from millrace.host.hbtree import update as hu
 from millrace.host.runtime.allocator import allocate, free
-from millrace.host.runtime.intrinsics import table
+from millrace.host.runtime.kernel_args import pack_words
 from millrace.host.runtime.team import Team
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Journal:
         """Allocate a piece of each size in bytes; return the addresses."""
         made = [self._piece(size) for size in sizes.tolist()]
         self._pieces += made
-        return table(*made)
+        return pack_words(*made)
 
     def _piece(self, size: int) -> Array:
         words = _HEAD + -(-size // 8)
@@ -66,7 +66,7 @@ class Journal:
     def undo(self, team: Team) -> None:
         """Restore the tree."""
         for piece in reversed(self._pieces):
-            team.run(hu.rewind, table(piece), 1)
+            team.run(hu.rewind, pack_words(piece), 1)
         self._tree.set_numbers(self._before)
         self._pieces = []
 

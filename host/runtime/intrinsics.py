@@ -14,7 +14,6 @@ from functools import cache, partial
 from inspect import Parameter, Signature
 from typing import Any, cast
 
-import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
@@ -39,11 +38,6 @@ codegen: Any = cgutils  # Numba has no types for type checkers
 def address(array: Array) -> int:
     """Return the address of a contiguous array's data; a kernel, because NumPy takes ten times as long."""
     return array.ctypes.data
-
-
-def table(*entries: int | Array) -> Array:
-    """Pack the arguments of a share (`team.py`): integers by value, arrays by address."""
-    return np.array([e if isinstance(e, int) else address(e) for e in entries], np.int64)
 
 
 # How an intrinsic is defined.

@@ -27,6 +27,15 @@ from millrace.host.runtime.intrinsics import address
 _MODULUS = 1 << 64
 
 
+def pack_words(*entries: int | Array) -> Array:
+    """Return 64-bit words: integers by value (also unsigned ones), arrays by address."""
+    words = [one if isinstance(one, int) else address(one) for one in entries]
+    try:
+        return np.array(words, np.int64)
+    except OverflowError:  # an unsigned number
+        return np.array([word % _MODULUS for word in words], np.uint64).view(np.int64)
+
+
 class KernelArgs(IntEnum):
     """The names of 64-bit words, numbered from 0."""
 
@@ -43,11 +52,7 @@ class KernelArgs(IntEnum):
         """
         if list(given) != cls._member_names_:
             given = cls._in_order(given, cls._member_names_[:-1] if rest else cls._member_names_)
-        words = [one if isinstance(one, int) else address(one) for one in (*given.values(), *rest)]
-        try:
-            return np.array(words, np.int64)
-        except OverflowError:  # an unsigned number
-            return np.array([word % _MODULUS for word in words], np.uint64).view(np.int64)
+        return pack_words(*given.values(), *rest)
 
     @classmethod
     def _in_order(cls, given: dict[str, int | Array], names: list[str]) -> dict[str, int | Array]:

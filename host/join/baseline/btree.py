@@ -30,7 +30,7 @@ class _Side:
 
     def __init__(self) -> None:
         self.tree = bk.new_tree(_FIRST_NODES)
-        self.table = np.zeros(bk.SIDE, np.int64)
+        self.table = np.zeros(len(bk.Side), np.int64)
         self._words = SlidingArray(np.int64)
         self._live = SlidingArray(np.bool_)
         self._part: tuple[Array, ...] = ()
@@ -47,9 +47,9 @@ class _Side:
     def _store_addresses(self) -> None:
         """Update the addresses in the table."""
         held = self._words.view(), self._live.view()
-        self.table[bk.TREE] = self.tree.ctypes.data
-        self.table[bk.HELD_WORDS], self.table[bk.HELD_LIVE] = (a.ctypes.data for a in held)
-        self.table[bk.FIRST], self.table[bk.END] = self._words.first, self._words.end
+        self.table[bk.Side.TREE] = self.tree.ctypes.data
+        self.table[bk.Side.HELD_WORDS], self.table[bk.Side.HELD_LIVE] = (a.ctypes.data for a in held)
+        self.table[bk.Side.FIRST], self.table[bk.Side.END] = self._words.first, self._words.end
 
     def set_probes(self, part: SideProbes, want_positions: bool) -> None:
         """Set the probes of the new tuples, and allocate the output."""
@@ -60,13 +60,13 @@ class _Side:
         self._part = (live, begin, end, low, high, counts)
         self.counts = counts
         self.out = np.empty(max(64, 4 * n) if want_positions else 0, np.int64)
-        columns = (bk.LIVE, bk.BEGIN, bk.STOP, bk.LOW, bk.HIGH, bk.COUNTS)
+        columns = (bk.Side.LIVE, bk.Side.BEGIN, bk.Side.STOP, bk.Side.LOW, bk.Side.HIGH, bk.Side.COUNTS)
         for column, array in zip(columns, self._part, strict=True):
             self.table[column] = array.ctypes.data
-        self.table[bk.NEW], self.table[bk.RANGES] = part.first, len(probe.low)
-        self.table[bk.OUT] = self.out.ctypes.data
-        self.table[bk.OUT_CAPACITY] = len(self.out) if want_positions else -1
-        self.table[bk.OUT_USED] = self.table[bk.DONE_TUPLES] = 0
+        self.table[bk.Side.NEW], self.table[bk.Side.RANGES] = part.first, len(probe.low)
+        self.table[bk.Side.OUT] = self.out.ctypes.data
+        self.table[bk.Side.OUT_CAPACITY] = len(self.out) if want_positions else -1
+        self.table[bk.Side.OUT_USED] = self.table[bk.Side.DONE_TUPLES] = 0
 
     def grow_tree(self) -> None:
         """Double the number of nodes."""
@@ -76,7 +76,7 @@ class _Side:
     def grow_out(self) -> None:
         """Double the space for partners."""
         self.out = np.concatenate([self.out, np.empty_like(self.out)])
-        self.table[bk.OUT], self.table[bk.OUT_CAPACITY] = self.out.ctypes.data, len(self.out)
+        self.table[bk.Side.OUT], self.table[bk.Side.OUT_CAPACITY] = self.out.ctypes.data, len(self.out)
 
     def expire(self, before: int) -> None:
         """Delete tuples that no later tuple can match."""
@@ -87,8 +87,8 @@ class _Side:
 
     def matches(self) -> Matches:
         """The matches of the new tuples."""
-        wanted = self.table[bk.OUT_CAPACITY] >= 0
-        return Matches(self.counts, self.out[: int(self.table[bk.OUT_USED])] if wanted else None)
+        wanted = self.table[bk.Side.OUT_CAPACITY] >= 0
+        return Matches(self.counts, self.out[: int(self.table[bk.Side.OUT_USED])] if wanted else None)
 
 
 class BTreeIndex(JoinIndex):
@@ -123,7 +123,7 @@ class BTreeIndex(JoinIndex):
         grow = {bk.TREE_R: r.grow_tree, bk.TREE_S: s.grow_tree, bk.OUT_R: r.grow_out, bk.OUT_S: s.grow_out}
         order = np.ascontiguousarray(batch.order, np.uint8)
         while True:
-            done = int(r.table[bk.DONE_TUPLES] + s.table[bk.DONE_TUPLES])
+            done = int(r.table[bk.Side.DONE_TUPLES] + s.table[bk.Side.DONE_TUPLES])
             stop = bk.run(order.ctypes.data, len(order), done, r.table.ctypes.data, s.table.ctypes.data)
             if stop == bk.DONE:
                 break

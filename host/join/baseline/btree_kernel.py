@@ -10,11 +10,14 @@ a table of addresses per side, which `btree.py` fills.
 
 from __future__ import annotations
 
+from enum import auto
+
 import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.runtime.intrinsics import load, load_byte, store
 from millrace.host.runtime.jit import inline, kernel
+from millrace.host.runtime.kernel_args import KernelArgs
 
 LEAF = 64
 """Entries of a leaf."""
@@ -27,11 +30,27 @@ MAX_HEIGHT = 24
 HEADER = PATH + 2 * MAX_HEIGHT
 DONE, TREE_R, TREE_S, OUT_R, OUT_S = range(5)
 
-# The table of one side: its tree; words and liveness by position from FIRST on (END: one past the last); then its new
-# tuples: position of the first, liveness, intervals, ranges (K of each), counts (out), partners (out), their capacity
-# and how many are used.
-TREE, HELD_WORDS, HELD_LIVE, FIRST, END = range(5)
-NEW, LIVE, BEGIN, STOP, LOW, HIGH, RANGES, COUNTS, OUT, OUT_CAPACITY, OUT_USED, DONE_TUPLES, SIDE = range(5, 18)
+
+class Side(KernelArgs):
+    """The table of one side."""
+
+    TREE = auto()
+    HELD_WORDS = auto()  # words and liveness by position, from FIRST on
+    HELD_LIVE = auto()
+    FIRST = auto()
+    END = auto()  # one past the last position
+    NEW = auto()  # the position of the first new tuple
+    LIVE = auto()
+    BEGIN = auto()  # the visible intervals of the new tuples
+    STOP = auto()
+    LOW = auto()  # the ranges of the new tuples, RANGES each
+    HIGH = auto()
+    RANGES = auto()
+    COUNTS = auto()  # out
+    OUT = auto()  # partners
+    OUT_CAPACITY = auto()
+    OUT_USED = auto()
+    DONE_TUPLES = auto()
 
 
 def new_tree(capacity: int) -> Array:
@@ -300,75 +319,77 @@ def all_ascending(out: int, start: int, stop: int) -> bool:
 @inline
 def _expire(side: int, before: int) -> None:
     """Delete everything below a position."""
-    t, first = load(side, TREE), load(side, FIRST)
+    t, first = load(side, Side.TREE), load(side, Side.FIRST)
     while load(t, OLDEST) < before:
         position = load(t, OLDEST)
-        if load_byte(load(side, HELD_LIVE), position - first):
-            _delete(t, load(load(side, HELD_WORDS), position - first), position)
+        if load_byte(load(side, Side.HELD_LIVE), position - first):
+            _delete(t, load(load(side, Side.HELD_WORDS), position - first), position)
         store(t, OLDEST, position + 1)
 
 
 @inline
 def _partners(t: int, side: int, i: int) -> bool:
     """Search the other side's tree for tuple i. False if the output is full (nothing is kept then)."""
-    ranges, out, used, capacity = load(side, RANGES), load(side, OUT), load(side, OUT_USED), load(side, OUT_CAPACITY)
-    begin, end = load(load(side, BEGIN), i), load(load(side, STOP), i)
+    ranges, out, used, capacity = (
+        load(side, Side.RANGES),
+        load(side, Side.OUT),
+        load(side, Side.OUT_USED),
+        load(side, Side.OUT_CAPACITY),
+    )
+    begin, end = load(load(side, Side.BEGIN), i), load(load(side, Side.STOP), i)
     total = 0
     for k in range(ranges * i, ranges * i + ranges):
-        low, high = load(load(side, LOW), k), load(load(side, HIGH), k)
+        low, high = load(load(side, Side.LOW), k), load(load(side, Side.HIGH), k)
         if low <= high:
             found = _probe(t, low, high, begin, end, out, used + total, capacity)
             if found < 0:
                 return False
             total += found
-    store(load(side, COUNTS), i, total)
+    store(load(side, Side.COUNTS), i, total)
     if capacity >= 0:
         _sort(out, used, used + total)
-        store(side, OUT_USED, used + total)
+        store(side, Side.OUT_USED, used + total)
     return True
 
 
 @inline
 def _process_tuple(own: int, other: int, i: int) -> int:
     """Process one tuple: expire, search, insert. 0 if done, 1 if its tree must grow first, 2 if the output must."""
-    t = load(own, TREE)
+    t = load(own, Side.TREE)
     if not _has_space(t):
         return 1
-    _expire(other, min(load(load(own, BEGIN), i), load(other, END)))
-    if load_byte(load(own, LIVE), i):
-        if not _partners(load(other, TREE), own, i):
+    _expire(other, min(load(load(own, Side.BEGIN), i), load(other, Side.END)))
+    if load_byte(load(own, Side.LIVE), i):
+        if not _partners(load(other, Side.TREE), own, i):
             return 2
-        position = load(own, NEW) + i
-        _insert(t, load(load(own, HELD_WORDS), position - load(own, FIRST)), position)
+        position = load(own, Side.NEW) + i
+        _insert(t, load(load(own, Side.HELD_WORDS), position - load(own, Side.FIRST)), position)
     return 0
 
 
 @kernel
 def run(order: int, tuples: int, done: int, r: int, s: int) -> int:
-    """Process tuples in order from the `done`-th on, until all are done or an array must grow. Returns which.
-
-    `order` is the address of a byte per tuple. `r` and `s` are the addresses of the tables; DONE_TUPLES is updated.
-    """
+    """Process tuples in order from the `done`-th on, until all are done or an array must grow. Returns which."""
     for at in range(done, tuples):
         of_s = load_byte(order, at)
         own, other = (s, r) if of_s else (r, s)
-        i = load(own, DONE_TUPLES)
+        i = load(own, Side.DONE_TUPLES)
         stop = _process_tuple(own, other, i)
         if stop:
             return (TREE_S if of_s else TREE_R) if stop == 1 else (OUT_S if of_s else OUT_R)
-        store(own, DONE_TUPLES, i + 1)
+        store(own, Side.DONE_TUPLES, i + 1)
     return DONE
 
 
 @kernel
 def insert_all(side: int, start: int, stop: int) -> int:
     """Insert positions `start .. stop`. Returns the first position left over if the tree must grow."""
-    t, first = load(side, TREE), load(side, FIRST)
+    t, first = load(side, Side.TREE), load(side, Side.FIRST)
     for position in range(start, stop):
         if not _has_space(t):
             return position
-        if load_byte(load(side, HELD_LIVE), position - first):
-            _insert(t, load(load(side, HELD_WORDS), position - first), position)
+        if load_byte(load(side, Side.HELD_LIVE), position - first):
+            _insert(t, load(load(side, Side.HELD_WORDS), position - first), position)
     return stop
 
 

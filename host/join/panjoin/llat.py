@@ -20,19 +20,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array, Ids
-from millrace.host.join.panjoin.llat_entries import (
-    BYTES,
-    ENTRIES,
-    ENTRY_CAPACITY,
-    FLOORS,
-    IDS,
-    LANES,
-    META,
-    METAS,
-    POINTER,
-    TABLE,
-    WORDS,
-)
+from millrace.host.join.panjoin.llat_entries import LANES, META, TABLE, LlatTable
 from millrace.host.join.panjoin.llat_probe import (
     PART_STATE,
     PROBE_SIZE,
@@ -75,7 +63,10 @@ class Llat:
         self.word = word
         self.entry_capacity = -(-entry_capacity // LANES) * LANES
         self.table = np.zeros(TABLE, np.int64)
-        self.table[ENTRY_CAPACITY], self.table[BYTES] = self.entry_capacity, self.entry_capacity * word.itemsize
+        self.table[LlatTable.ENTRY_CAPACITY], self.table[LlatTable.BYTES] = (
+            self.entry_capacity,
+            self.entry_capacity * word.itemsize,
+        )
         self._make(entries)
 
     def _make(self, entries: int) -> None:
@@ -84,13 +75,18 @@ class Llat:
         self.ids = _aligned(entries * self.entry_capacity, np.dtype(np.uint32))
         self.metas = np.zeros((entries, META), np.int32)
         self.floors = np.zeros(entries, self.word)
-        for column, array in ((WORDS, self.words), (IDS, self.ids), (METAS, self.metas), (FLOORS, self.floors)):
+        for column, array in (
+            (LlatTable.WORDS, self.words),
+            (LlatTable.IDS, self.ids),
+            (LlatTable.METAS, self.metas),
+            (LlatTable.FLOORS, self.floors),
+        ):
             self.table[column] = address(array)
-        self.table[ENTRIES] = entries
+        self.table[LlatTable.ENTRIES] = entries
 
     def grow(self, entries: int) -> None:
         """Enlarge to `entries` entries. Those in use are kept."""
-        used = int(self.table[POINTER])
+        used = int(self.table[LlatTable.POINTER])
         rows = used * self.entry_capacity
         words, ids, metas, floors = self.words, self.ids, self.metas, self.floors
         self._make(entries)

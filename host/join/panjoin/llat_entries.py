@@ -6,24 +6,38 @@ word as a uint64; `like` gives the type in which it is stored.
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.runtime.intrinsics import WIDE_LANES, load, load_as, store, store_as
 from millrace.host.runtime.jit import inline
+from millrace.host.runtime.kernel_args import KernelArgs
 
 LANES = WIDE_LANES
 """Words compared at once. An entry's capacity is a multiple of it, so that reading all lanes stays inside. Max. 63."""
 FILL, NEXT, TAIL, RIGHT, META = range(5)
 """An entry's metadata, int32 each: number of tuples, next entry of the chain; in a Head entry also the last entry of
 the chain and the partition to the right. -1 means none."""
-WORDS, IDS, METAS, FLOORS, ENTRY_CAPACITY, BYTES, ENTRIES, POINTER, END, OWN = range(10)
-"""The table of an LLAT: four addresses, tuples per entry and the bytes of their words, number of entries, PtrG (the
-first unused entry), one past the largest id; the columns from OWN on belong to the structure."""
 TABLE = 128
 _ID = np.uint32(0)
 _LINK = np.int32(0)
+
+
+class LlatTable(KernelArgs):
+    """The table of an LLAT."""
+
+    WORDS = auto()
+    IDS = auto()
+    METAS = auto()
+    FLOORS = auto()
+    ENTRY_CAPACITY = auto()  # tuples per entry
+    BYTES = auto()  # of the words of an entry
+    ENTRIES = auto()
+    POINTER = auto()  # PtrG: the first unused entry
+    END = auto()  # one past the largest id
+    OWN = auto()  # the words from here on belong to the structure
 
 
 @inline
@@ -35,13 +49,13 @@ def number_at(where: int, index: int, like: Any) -> Any:
 @inline
 def meta(t: int, entry: int, field: int) -> Any:
     """A field of an entry's metadata."""
-    return number_at(load(t, METAS), META * entry + field, _LINK)
+    return number_at(load(t, LlatTable.METAS), META * entry + field, _LINK)
 
 
 @inline
 def set_meta(t: int, entry: int, field: int, value: int) -> None:
     """Set a field of an entry's metadata."""
-    store_as(load(t, METAS), META * entry + field, np.int32(value))
+    store_as(load(t, LlatTable.METAS), META * entry + field, np.int32(value))
 
 
 @inline
@@ -53,7 +67,7 @@ def word_at(where: int, index: int, like: Any) -> Any:
 @inline
 def floor_of(t: int, entry: int, like: Any) -> Any:
     """The smallest word allowed in a partition."""
-    return word_at(load(t, FLOORS), entry, like)
+    return word_at(load(t, LlatTable.FLOORS), entry, like)
 
 
 @inline
@@ -65,8 +79,8 @@ def first_lanes(count: int) -> int:
 @inline
 def take_entry(t: int) -> int:
     """Take the unused entry at PtrG and clear its metadata. The caller ensures that there is one."""
-    entry = load(t, POINTER)
-    store(t, POINTER, entry + 1)
+    entry = load(t, LlatTable.POINTER)
+    store(t, LlatTable.POINTER, entry + 1)
     set_meta(t, entry, FILL, 0)
     set_meta(t, entry, NEXT, -1)
     set_meta(t, entry, TAIL, entry)
@@ -77,16 +91,16 @@ def take_entry(t: int) -> int:
 @inline
 def fill_entry(t: int, entry: int, words: int, ids: int, start: int, stop: int, like: Any) -> int:
     """Copy as many of the tuples `start .. stop` as fit into the entry. Returns the first one left over."""
-    fill, capacity = meta(t, entry, FILL), load(t, ENTRY_CAPACITY)
+    fill, capacity = meta(t, entry, FILL), load(t, LlatTable.ENTRY_CAPACITY)
     at = entry * capacity + fill
     stop = min(stop, start + capacity - fill)
-    own_words, own_ids = load(t, WORDS), load(t, IDS)
-    end = load(t, END)
+    own_words, own_ids = load(t, LlatTable.WORDS), load(t, LlatTable.IDS)
+    end = load(t, LlatTable.END)
     for i in range(start, stop):
         store_as(own_words, at + i - start, load_as(words, i, like))
         store_as(own_ids, at + i - start, load_as(ids, i, _ID))
         end = max(end, number_at(ids, i, _ID) + 1)
-    store(t, END, end)
+    store(t, LlatTable.END, end)
     set_meta(t, entry, FILL, fill + stop - start)
     return stop
 
@@ -96,7 +110,7 @@ def append(t: int, head: int, words: int, ids: int, start: int, stop: int, like:
     """Append tuples to a partition's chain while there are unused entries. Returns the first one left over."""
     while True:
         start = fill_entry(t, meta(t, head, TAIL), words, ids, start, stop, like)
-        if start == stop or load(t, POINTER) == load(t, ENTRIES):
+        if start == stop or load(t, LlatTable.POINTER) == load(t, LlatTable.ENTRIES):
             return start
         entry = take_entry(t)
         set_meta(t, meta(t, head, TAIL), NEXT, entry)

@@ -13,17 +13,12 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.join.panjoin.llat_entries import (
-    BYTES,
-    END,
-    ENTRY_CAPACITY,
     FILL,
-    IDS,
     LANES,
     META,
-    METAS,
     NEXT,
     RIGHT,
-    WORDS,
+    LlatTable,
     first_lanes,
     floor_of,
     meta,
@@ -133,20 +128,20 @@ def part_range(job: int, part: int, parts: int) -> tuple[int, int]:
 @inline
 def _prefetch_entry(t: int, head: int, want: bool) -> None:
     """Prefetch what a scan of an entry reads, including the ids if they are wanted."""
-    prefetch(load(t, METAS) + 4 * META * head)
-    start = load(t, WORDS) + head * load(t, BYTES)
-    for line in range(start, start + load(t, BYTES), _LINE):
+    prefetch(load(t, LlatTable.METAS) + 4 * META * head)
+    start = load(t, LlatTable.WORDS) + head * load(t, LlatTable.BYTES)
+    for line in range(start, start + load(t, LlatTable.BYTES), _LINE):
         prefetch(line)
     if want:
-        start = load(t, IDS) + 4 * head * load(t, ENTRY_CAPACITY)
-        for line in range(start, start + 4 * load(t, ENTRY_CAPACITY), _LINE):
+        start = load(t, LlatTable.IDS) + 4 * head * load(t, LlatTable.ENTRY_CAPACITY)
+        for line in range(start, start + 4 * load(t, LlatTable.ENTRY_CAPACITY), _LINE):
             prefetch(line)
 
 
 @inline
 def _visible_interval(t: int, job: int, probe: int) -> tuple[int, int]:
     """The begin and end of the ids visible to a probe."""
-    stride, known = load(job, Probe.STRIDE), load(t, END)
+    stride, known = load(job, Probe.STRIDE), load(t, LlatTable.END)
     if stride < 0:
         return 0, known
     probe_tuple = stride * number_at(load(job, Probe.PROBE_TUPLE), probe, _ID)
@@ -169,12 +164,12 @@ def _scan_chain(
     t: int, entry: int, low: Any, span: Any, all_words: bool, begin: int, end: int, out: int, space: int, like: Any
 ) -> int:
     """Count a partition's tuples with words in `low .. low + span`, or all. Stores their ids if they fit in `space`."""
-    words, ids = load(t, WORDS), load(t, IDS)
-    all_ids = begin == 0 and end == load(t, END)
+    words, ids = load(t, LlatTable.WORDS), load(t, LlatTable.IDS)
+    all_ids = begin == 0 and end == load(t, LlatTable.END)
     first_id, id_span = np.uint64(begin), np.uint64(end - begin - 1)
     found = 0
     while entry >= 0:
-        at, fill = entry * load(t, ENTRY_CAPACITY), meta(t, entry, FILL)
+        at, fill = entry * load(t, LlatTable.ENTRY_CAPACITY), meta(t, entry, FILL)
         if all_words and all_ids and space <= 0:
             found += fill
             fill = 0

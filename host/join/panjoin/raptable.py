@@ -22,7 +22,7 @@ import numpy.typing as npt
 from millrace.host.base.types import Array
 from millrace.host.join.panjoin import raptable_kernel as rk
 from millrace.host.join.panjoin.llat import Llat, LlatStructure, min_entry_capacity
-from millrace.host.join.panjoin.llat_entries import NEXT, POINTER, RIGHT, TAIL
+from millrace.host.join.panjoin.llat_entries import NEXT, RIGHT, TAIL, LlatTable
 from millrace.host.join.panjoin.llat_probe import Arrays, Scalars
 from millrace.host.join.panjoin.subwindow import InsertBatch, StructureContext
 from millrace.host.runtime.intrinsics import address
@@ -100,7 +100,7 @@ class RapTable(LlatStructure):
         llat.metas[:p, TAIL] = np.arange(p)
         llat.metas[:p, RIGHT] = np.arange(1, p + 1)
         llat.metas[p - 1, RIGHT] = -1
-        llat.table[POINTER], llat.table[rk.PARTITIONS] = p, p
+        llat.table[LlatTable.POINTER], llat.table[rk.PARTITIONS] = p, p
         self.table = address(llat.table)
         # Each extra entry in use implies a full one, so this many tuples never need more entries.
         self._safe = p * llat.entry_capacity
@@ -156,7 +156,7 @@ class RapTable(LlatStructure):
             if _OVERLONG * self.histograms()[0].max() > self._size:
                 # A heavy hitter: repartitioning does not help, so it is tried rarely.
                 patience = max(patience, self._size // self.llat.entry_capacity)
-        self._alarm = int(self.llat.table[POINTER]) + patience
+        self._alarm = int(self.llat.table[LlatTable.POINTER]) + patience
 
     def _ahead(self, at: int, count: int, smallest: int, largest: int) -> tuple[list[int], list[int]]:
         """Splitters below and above all words, for keys that seem to drift beyond the first or the last partition.
@@ -205,4 +205,4 @@ class RapTable(LlatStructure):
         return {"boundaries": self._past_full + self._full()}
 
     def _full(self) -> int:
-        return int(self.llat.table[POINTER]) - self.partitions
+        return int(self.llat.table[LlatTable.POINTER]) - self.partitions

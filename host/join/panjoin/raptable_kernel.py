@@ -12,25 +12,12 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.join.panjoin.llat_entries import (
-    ENTRY_CAPACITY,
-    FILL,
-    FLOORS,
-    IDS,
-    NEXT,
-    OWN,
-    POINTER,
-    WORDS,
-    append,
-    meta,
-    run_end,
-    word_at,
-)
+from millrace.host.join.panjoin.llat_entries import FILL, NEXT, LlatTable, append, meta, run_end, word_at
 from millrace.host.join.panjoin.llat_probe import Arrays, Probe, Scalars, fill_job, part_range, required_ids, scan_part
 from millrace.host.runtime.intrinsics import load, load_as, store
 from millrace.host.runtime.jit import inline, kernel, share
 
-PARTITIONS = OWN
+PARTITIONS = LlatTable.OWN
 """The only table column of RaP-Table itself: P, the number of partitions."""
 
 
@@ -63,7 +50,7 @@ def _partition(splitters: int, partitions: int, word: Any, like: Any) -> int:
 @inline
 def _insert(t: int, words: int, ids: int, n: int, like: Any) -> None:
     """Insert a sorted batch. The caller ensures that there are enough entries."""
-    splitters, partitions = load(t, FLOORS), load(t, PARTITIONS)
+    splitters, partitions = load(t, LlatTable.FLOORS), load(t, PARTITIONS)
     i = 0
     p = _partition(splitters, partitions, word_at(words, 0, like), like) if n > 0 else 0
     while i < n:
@@ -76,7 +63,7 @@ def _insert(t: int, words: int, ids: int, n: int, like: Any) -> None:
 def _probe(job: int, part: int, parts: int, like: Any) -> None:
     """Find the partitions of a part's low bounds, each starting from the previous one, then scan."""
     t = load(job, Probe.TABLE)
-    splitters, partitions = load(t, FLOORS), load(t, PARTITIONS)
+    splitters, partitions = load(t, LlatTable.FLOORS), load(t, PARTITIONS)
     lows, heads = load(job, Probe.LOW), load(job, Probe.HEADS)
     start, stop = part_range(job, part, parts)
     p = _partition(splitters, partitions, word_at(lows, start, like), like) if start < stop else 0
@@ -90,7 +77,7 @@ def _probe(job: int, part: int, parts: int, like: Any) -> None:
 def insert(t: int, words: Array, ids: Array, like: Any) -> int:
     """Insert a sorted batch. The caller ensures that there are enough entries. Returns PtrG."""
     _insert(t, words.ctypes.data, ids.ctypes.data, len(words), like)
-    return load(t, POINTER)
+    return load(t, LlatTable.POINTER)
 
 
 @kernel
@@ -115,7 +102,7 @@ def probe64(job: int, part: int, parts: int) -> None:
 @kernel
 def histograms(t: int, count: Array, smallest: Array, largest: Array, like: Any) -> None:
     """The number of tuples, the smallest and the largest word (uint64) of every partition. Empty ones have no words."""
-    words, capacity = load(t, WORDS), load(t, ENTRY_CAPACITY)
+    words, capacity = load(t, LlatTable.WORDS), load(t, LlatTable.ENTRY_CAPACITY)
     for p in range(len(count)):
         entry = p
         count[p] = 0
@@ -133,7 +120,7 @@ def histograms(t: int, count: Array, smallest: Array, largest: Array, like: Any)
 @kernel
 def gather(t: int, words: Array, ids: Array, like: Any) -> None:
     """Copy all tuples, partition by partition."""
-    own_words, own_ids, capacity = load(t, WORDS), load(t, IDS), load(t, ENTRY_CAPACITY)
+    own_words, own_ids, capacity = load(t, LlatTable.WORDS), load(t, LlatTable.IDS), load(t, LlatTable.ENTRY_CAPACITY)
     done = 0
     for p in range(load(t, PARTITIONS)):
         entry = p

@@ -15,7 +15,7 @@ from millrace.host.base.types import Array
 from millrace.host.join.panjoin import wibtree_kernel as wk
 from millrace.host.join.panjoin import wibtree_nodes as wn
 from millrace.host.join.panjoin.llat import Llat, LlatStructure
-from millrace.host.join.panjoin.llat_entries import NEXT, POINTER, RIGHT, TAIL
+from millrace.host.join.panjoin.llat_entries import NEXT, RIGHT, TAIL, LlatTable
 from millrace.host.join.panjoin.llat_probe import Arrays, Scalars
 from millrace.host.join.panjoin.subwindow import InsertBatch, StructureContext
 from millrace.host.runtime.intrinsics import address
@@ -40,7 +40,7 @@ class WibTree(LlatStructure):
         entries = int(context.capacity / (_FILL * LEAF)) + 2
         self.llat = llat = Llat(context.word, LEAF, entries)
         llat.metas[0, [NEXT, RIGHT]], llat.metas[0, TAIL] = -1, 0
-        llat.table[POINTER] = 1
+        llat.table[LlatTable.POINTER] = 1
         self.table = address(llat.table)
         self._make_nodes(2 * entries // wn.FANOUT + wn.MAX_HEIGHT)
 
@@ -49,8 +49,10 @@ class WibTree(LlatStructure):
         self.children = np.zeros((nodes, wn.FANOUT), np.int32)
         self.fills = np.zeros(nodes, np.int32)
         table = self.llat.table
-        table[wn.KEYS], table[wn.CHILDREN], table[wn.FILLS] = map(address, (self.keys, self.children, self.fills))
-        table[wn.NODES] = nodes
+        table[wn.Wib.KEYS], table[wn.Wib.CHILDREN], table[wn.Wib.FILLS] = map(
+            address, (self.keys, self.children, self.fills)
+        )
+        table[wn.Wib.NODES] = nodes
 
     def _grow(self) -> None:
         """Enlarge entries and nodes by the same factor."""
@@ -76,4 +78,4 @@ class WibTree(LlatStructure):
 
     def counters(self) -> dict[str, int]:
         """The number of leaf splits."""
-        return {"boundaries": int(self.llat.table[wn.SPLITS])}
+        return {"boundaries": int(self.llat.table[wn.Wib.SPLITS])}

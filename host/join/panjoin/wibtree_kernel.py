@@ -22,17 +22,12 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.join.panjoin.llat_entries import (
-    ENTRIES,
-    ENTRY_CAPACITY,
     FILL,
-    FLOORS,
-    IDS,
     LANES,
     NEXT,
-    POINTER,
     RIGHT,
     TAIL,
-    WORDS,
+    LlatTable,
     append,
     fill_entry,
     floor_of,
@@ -43,19 +38,7 @@ from millrace.host.join.panjoin.llat_entries import (
     word_at,
 )
 from millrace.host.join.panjoin.llat_probe import Arrays, Probe, Scalars, fill_job, part_range, required_ids, scan_part
-from millrace.host.join.panjoin.wibtree_nodes import (
-    FANOUT,
-    HEIGHT,
-    KEYS,
-    MAX_WORD,
-    NODES,
-    PATH,
-    USED,
-    insert_child,
-    seek,
-    to_stored,
-    walk,
-)
+from millrace.host.join.panjoin.wibtree_nodes import FANOUT, MAX_WORD, Wib, insert_child, seek, to_stored, walk
 from millrace.host.runtime.intrinsics import load, load_as, ones, store, store_as, within
 from millrace.host.runtime.jit import inline, kernel, share
 
@@ -71,7 +54,7 @@ def _new_right(t: int, leaf: int, key: Any, like: Any) -> int:
     set_meta(t, new, RIGHT, meta(t, leaf, RIGHT))
     insert_child(t, leaf, key, new, like)
     set_meta(t, leaf, RIGHT, new)
-    store_as(load(t, FLOORS), new, to_stored(key, like))
+    store_as(load(t, LlatTable.FLOORS), new, to_stored(key, like))
     return new
 
 
@@ -79,12 +62,12 @@ def _new_right(t: int, leaf: int, key: Any, like: Any) -> int:
 def _lower(t: int, leaf: int, key: Any, like: Any) -> None:
     """Lower a leaf's floor, and the key that leads to it: the last key of the path that is not key 0 of its node."""
     walk(t, floor_of(t, leaf, like), like)
-    level = load(t, HEIGHT) - 1
-    while load(t, PATH + 2 * level + 1) == 0:
+    level = load(t, Wib.HEIGHT) - 1
+    while load(t, Wib.PATH + 2 * level + 1) == 0:
         level -= 1
-    at = FANOUT * load(t, PATH + 2 * level) + load(t, PATH + 2 * level + 1)
-    store_as(load(t, KEYS), at, to_stored(key, like))
-    store_as(load(t, FLOORS), leaf, to_stored(key, like))
+    at = FANOUT * load(t, Wib.PATH + 2 * level) + load(t, Wib.PATH + 2 * level + 1)
+    store_as(load(t, Wib.KEYS), at, to_stored(key, like))
+    store_as(load(t, LlatTable.FLOORS), leaf, to_stored(key, like))
 
 
 @inline
@@ -92,7 +75,7 @@ def _space(t: int, leaf: int) -> Any:
     """The free space of a leaf in tuples: 0 if there is no such leaf, or if it is a chain of one word."""
     if leaf < 0 or meta(t, leaf, TAIL) != leaf:
         return 0
-    return load(t, ENTRY_CAPACITY) - meta(t, leaf, FILL)
+    return load(t, LlatTable.ENTRY_CAPACITY) - meta(t, leaf, FILL)
 
 
 @inline
@@ -109,10 +92,10 @@ def _divert_right(t: int, leaf: int, word: Any, like: Any) -> None:
 def _move_right(t: int, leaf: int, smallest: Any, like: Any) -> None:
     """Move all tuples of a leaf, whose smallest word is given, to a new leaf. This leaf stays for smaller words."""
     new = _new_right(t, leaf, smallest, like)
-    at, start = new * load(t, ENTRY_CAPACITY), leaf * load(t, ENTRY_CAPACITY)
+    at, start = new * load(t, LlatTable.ENTRY_CAPACITY), leaf * load(t, LlatTable.ENTRY_CAPACITY)
     for j in range(meta(t, leaf, FILL)):
-        store_as(load(t, WORDS), at + j, load_as(load(t, WORDS), start + j, like))
-        store_as(load(t, IDS), at + j, load_as(load(t, IDS), start + j, np.uint32(0)))
+        store_as(load(t, LlatTable.WORDS), at + j, load_as(load(t, LlatTable.WORDS), start + j, like))
+        store_as(load(t, LlatTable.IDS), at + j, load_as(load(t, LlatTable.IDS), start + j, np.uint32(0)))
     tail = meta(t, leaf, TAIL)
     set_meta(t, new, FILL, meta(t, leaf, FILL))
     set_meta(t, new, NEXT, meta(t, leaf, NEXT))
@@ -125,22 +108,22 @@ def _move_right(t: int, leaf: int, smallest: Any, like: Any) -> None:
 @inline
 def _below(t: int, leaf: int, word: Any, like: Any) -> int:
     """How many words of a full leaf are below `word`, which is not 0."""
-    start, capacity = leaf * load(t, ENTRY_CAPACITY), load(t, ENTRY_CAPACITY)
+    start, capacity = leaf * load(t, LlatTable.ENTRY_CAPACITY), load(t, LlatTable.ENTRY_CAPACITY)
     rank = 0
     for j in range(start, start + capacity, LANES):
-        rank += ones(within(load(t, WORDS), j, _ZERO, word - np.uint64(1), like))
+        rank += ones(within(load(t, LlatTable.WORDS), j, _ZERO, word - np.uint64(1), like))
     return rank
 
 
 @inline
 def _key_near(t: int, leaf: int, smallest: Any, goal: int, like: Any) -> tuple[Any, int]:
     """A word of a full leaf with about `goal` others below it, and their number; never the smallest word."""
-    start, capacity = leaf * load(t, ENTRY_CAPACITY), load(t, ENTRY_CAPACITY)
+    start, capacity = leaf * load(t, LlatTable.ENTRY_CAPACITY), load(t, LlatTable.ENTRY_CAPACITY)
     best, best_rank = smallest, 0
     step = capacity // _CANDIDATES
     while True:
         for j in range(start, start + capacity, step):
-            word = word_at(load(t, WORDS), j, like)
+            word = word_at(load(t, LlatTable.WORDS), j, like)
             if word != smallest:
                 rank = _below(t, leaf, word, like)
                 if best_rank == 0 or abs(rank - goal) < abs(best_rank - goal):
@@ -157,7 +140,7 @@ def _goal(t: int, leaf: int) -> int:
 
     In the last two leaves splits are due to nearly increasing keys, so few more tuples will follow there.
     """
-    capacity, right = load(t, ENTRY_CAPACITY), meta(t, leaf, RIGHT)
+    capacity, right = load(t, LlatTable.ENTRY_CAPACITY), meta(t, leaf, RIGHT)
     return capacity - capacity // 8 if right < 0 or meta(t, right, RIGHT) < 0 else capacity // 2
 
 
@@ -165,7 +148,7 @@ def _goal(t: int, leaf: int) -> int:
 def _split(t: int, leaf: int, smallest: Any, like: Any) -> None:
     """Split a full leaf that has several distinct words."""
     key, keep = _key_near(t, leaf, smallest, _goal(t, leaf), like)
-    capacity, words, ids = load(t, ENTRY_CAPACITY), load(t, WORDS), load(t, IDS)
+    capacity, words, ids = load(t, LlatTable.ENTRY_CAPACITY), load(t, LlatTable.WORDS), load(t, LlatTable.IDS)
     target = meta(t, leaf, RIGHT)
     if 4 * (capacity - keep) < capacity and _space(t, target) >= capacity - keep:
         _lower(t, target, key, like)
@@ -187,10 +170,10 @@ def _split(t: int, leaf: int, smallest: Any, like: Any) -> None:
 @inline
 def _ends(t: int, leaf: int, like: Any) -> tuple[Any, Any]:
     """The smallest and the largest word of a full entry."""
-    start = leaf * load(t, ENTRY_CAPACITY)
-    smallest = largest = word_at(load(t, WORDS), start, like)
-    for j in range(start, start + load(t, ENTRY_CAPACITY)):
-        word = word_at(load(t, WORDS), j, like)
+    start = leaf * load(t, LlatTable.ENTRY_CAPACITY)
+    smallest = largest = word_at(load(t, LlatTable.WORDS), start, like)
+    for j in range(start, start + load(t, LlatTable.ENTRY_CAPACITY)):
+        word = word_at(load(t, LlatTable.WORDS), j, like)
         smallest, largest = min(smallest, word), max(largest, word)
     return smallest, largest
 
@@ -213,7 +196,9 @@ def _make_space(t: int, leaf: int, word: Any, like: Any) -> bool:
 @inline
 def _has_space(t: int) -> bool:
     """Whether entries and nodes suffice for one more leaf, with a split on every level."""
-    return load(t, POINTER) < load(t, ENTRIES) and load(t, USED) + load(t, HEIGHT) < load(t, NODES)
+    return load(t, LlatTable.POINTER) < load(t, LlatTable.ENTRIES) and load(t, Wib.USED) + load(t, Wib.HEIGHT) < load(
+        t, Wib.NODES
+    )
 
 
 @inline

@@ -7,30 +7,43 @@ in the table at address `t`. Kernels never allocate: `wibtree.py` owns and enlar
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
 import numpy as np
 
-from millrace.host.join.panjoin.llat_entries import LANES, OWN, first_lanes, floor_of, number_at, word_at
+from millrace.host.join.panjoin.llat_entries import LANES, LlatTable, first_lanes, floor_of, number_at, word_at
 from millrace.host.runtime.intrinsics import load, load_as, ones, store, store_as, within
 from millrace.host.runtime.jit import inline
+from millrace.host.runtime.kernel_args import KernelArgs
 
 FANOUT = 64
 """Children of an inner node, a multiple of LANES."""
 MAX_HEIGHT = 16
 """Levels of inner nodes: half-full nodes over 2^31 entries need seven."""
-KEYS, CHILDREN, FILLS, NODES, USED, ROOT, HEIGHT, SPLITS, PATH = range(OWN, OWN + 9)
-"""The tree's columns: the addresses of keys, children and number of children per node; nodes allocated and used; the
-root (a leaf if the height is 0); levels of inner nodes; splits; then node and slot per level of the last path."""
 MAX_WORD = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LINK = np.int32(0)
 _ZERO = np.uint64(0)
 
 
+class Wib(KernelArgs):
+    """The words of the tree in the table of its LLAT."""
+
+    KEYS = LlatTable.OWN
+    CHILDREN = auto()
+    FILLS = auto()  # the number of children of each node
+    NODES = auto()  # allocated
+    USED = auto()
+    ROOT = auto()  # a leaf if the height is 0
+    HEIGHT = auto()  # levels of inner nodes
+    SPLITS = auto()
+    PATH = auto()  # from here on: node and slot per level of the last path
+
+
 @inline
 def _slot(t: int, node: int, word: Any, like: Any) -> int:
     """The child of an inner node that a word belongs to: the number of keys that are at most `word`, except key 0."""
-    keys, count = load(t, KEYS), number_at(load(t, FILLS), node, _LINK)
+    keys, count = load(t, Wib.KEYS), number_at(load(t, Wib.FILLS), node, _LINK)
     slot = -1
     bits = 1
     for j in range(0, count, LANES):
@@ -42,19 +55,19 @@ def _slot(t: int, node: int, word: Any, like: Any) -> int:
 
 @inline
 def _child(t: int, node: int, slot: int) -> Any:
-    return number_at(load(t, CHILDREN), FANOUT * node + slot, _LINK)
+    return number_at(load(t, Wib.CHILDREN), FANOUT * node + slot, _LINK)
 
 
 @inline
 def _descend(t: int, word: Any, like: Any) -> tuple[int, int, Any]:
     """The leaf of a word, its parent (-1 if the leaf is the root), and the largest word of the parent's subtree."""
-    node, parent = load(t, ROOT), -1
+    node, parent = load(t, Wib.ROOT), -1
     last = limit = MAX_WORD
-    for _ in range(load(t, HEIGHT)):
+    for _ in range(load(t, Wib.HEIGHT)):
         slot = _slot(t, node, word, like)
         parent, last = node, limit
-        if slot + 1 < number_at(load(t, FILLS), node, _LINK):
-            limit = word_at(load(t, KEYS), FANOUT * node + slot + 1, like) - np.uint64(1)
+        if slot + 1 < number_at(load(t, Wib.FILLS), node, _LINK):
+            limit = word_at(load(t, Wib.KEYS), FANOUT * node + slot + 1, like) - np.uint64(1)
         node = _child(t, node, slot)
     return node, parent, last
 
@@ -62,11 +75,11 @@ def _descend(t: int, word: Any, like: Any) -> tuple[int, int, Any]:
 @inline
 def walk(t: int, word: Any, like: Any) -> None:
     """Descend to the leaf of a word, and store the path in the table."""
-    node = load(t, ROOT)
-    for level in range(load(t, HEIGHT)):
+    node = load(t, Wib.ROOT)
+    for level in range(load(t, Wib.HEIGHT)):
         slot = _slot(t, node, word, like)
-        store(t, PATH + 2 * level, node)
-        store(t, PATH + 2 * level + 1, slot)
+        store(t, Wib.PATH + 2 * level, node)
+        store(t, Wib.PATH + 2 * level + 1, slot)
         node = _child(t, node, slot)
 
 
@@ -84,7 +97,7 @@ def seek(t: int, parent: int, last: Any, word: Any, like: Any) -> tuple[int, int
 @inline
 def _put_child(t: int, node: int, slot: int, key: Any, child: int, like: Any) -> None:
     """Insert a child into an inner node that is not full."""
-    keys, children, fills = load(t, KEYS), load(t, CHILDREN), load(t, FILLS)
+    keys, children, fills = load(t, Wib.KEYS), load(t, Wib.CHILDREN), load(t, Wib.FILLS)
     base, count = FANOUT * node, number_at(fills, node, _LINK)
     for j in range(base + count, base + slot, -1):
         store_as(keys, j, load_as(keys, j - 1, like))
@@ -103,9 +116,9 @@ def to_stored(word: Any, like: Any) -> Any:
 @inline
 def _split_node(t: int, node: int, slot: int, like: Any) -> int:
     """Move the upper children of a full inner node to a new one. A node that grows at its end stays full."""
-    keys, children, fills = load(t, KEYS), load(t, CHILDREN), load(t, FILLS)
-    right = load(t, USED)
-    store(t, USED, right + 1)
+    keys, children, fills = load(t, Wib.KEYS), load(t, Wib.CHILDREN), load(t, Wib.FILLS)
+    right = load(t, Wib.USED)
+    store(t, Wib.USED, right + 1)
     keep = FANOUT - 1 if slot == FANOUT else FANOUT // 2
     for j in range(keep, FANOUT):
         store_as(keys, FANOUT * right + j - keep, load_as(keys, FANOUT * node + j, like))
@@ -119,25 +132,25 @@ def _split_node(t: int, node: int, slot: int, like: Any) -> int:
 def insert_child(t: int, leaf: int, key: Any, new: int, like: Any) -> None:
     """Insert a new leaf with a key to the right of `leaf`. The caller ensures that there are enough nodes."""
     walk(t, floor_of(t, leaf, like), like)
-    level = load(t, HEIGHT)
-    store(t, SPLITS, load(t, SPLITS) + 1)
+    level = load(t, Wib.HEIGHT)
+    store(t, Wib.SPLITS, load(t, Wib.SPLITS) + 1)
     while level > 0:
         level -= 1
-        node, slot = load(t, PATH + 2 * level), load(t, PATH + 2 * level + 1) + 1
-        if number_at(load(t, FILLS), node, _LINK) < FANOUT:
+        node, slot = load(t, Wib.PATH + 2 * level), load(t, Wib.PATH + 2 * level + 1) + 1
+        if number_at(load(t, Wib.FILLS), node, _LINK) < FANOUT:
             _put_child(t, node, slot, key, new, like)
             return
         right = _split_node(t, node, slot, like)
-        keep = number_at(load(t, FILLS), node, _LINK)
+        keep = number_at(load(t, Wib.FILLS), node, _LINK)
         if slot > keep:
             _put_child(t, right, slot - keep, key, new, like)
         else:
             _put_child(t, node, slot, key, new, like)
-        key, new = word_at(load(t, KEYS), FANOUT * right, like), right
-    root = load(t, USED)
-    store(t, USED, root + 1)
-    store_as(load(t, FILLS), root, np.int32(0))
-    _put_child(t, root, 0, _ZERO, load(t, ROOT), like)
+        key, new = word_at(load(t, Wib.KEYS), FANOUT * right, like), right
+    root = load(t, Wib.USED)
+    store(t, Wib.USED, root + 1)
+    store_as(load(t, Wib.FILLS), root, np.int32(0))
+    _put_child(t, root, 0, _ZERO, load(t, Wib.ROOT), like)
     _put_child(t, root, 1, key, new, like)
-    store(t, ROOT, root)
-    store(t, HEIGHT, load(t, HEIGHT) + 1)
+    store(t, Wib.ROOT, root)
+    store(t, Wib.HEIGHT, load(t, Wib.HEIGHT) + 1)

@@ -244,8 +244,9 @@ def _regular_fits(stored: Stored) -> bool:
     ):
         return False
     # Checked before memory is allocated: a tree cannot have more nodes than its file has bytes.
-    nodes = numbers[hf.Pools.USED_LEAVES - hf.Pools.WIDTH], numbers[hf.Pools.USED_UPPERS - hf.Pools.WIDTH]
-    if nodes[0] < 1 or max(nodes) > len(stored.sections["lasts"]) or numbers[hf.Pools.LEVELS - hf.Pools.WIDTH] > MAX_LEVELS:
+    fields = (hf.Pools.USED_LEAVES, hf.Pools.USED_UPPERS, hf.Pools.LEVELS)
+    leaves, uppers, levels = (numbers[field - hf.Pools.WIDTH] for field in fields)
+    if leaves < 1 or max(leaves, uppers) > len(stored.sections["lasts"]) or levels > MAX_LEVELS:
         return False
     tree = _tree(stored, 1)
     sizes = dict(zip(_POOLS, tree.used_sizes(), strict=True))

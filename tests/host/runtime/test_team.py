@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.intrinsics import atomic_add, load_as, store_as, table
+from millrace.host.runtime.intrinsics import atomic_add, load_as, store_as
 from millrace.host.runtime.jit import share
+from millrace.host.runtime.kernel_args import pack_words
 from millrace.host.runtime.team import MAX_PARTS, Team
 
 
@@ -30,7 +31,7 @@ def _mark(given: int, part: int, parts: int) -> None:
 
 def marked(team: Team, parts: int) -> tuple[list[int], int]:
     marks, total = np.zeros(max(parts, 1), np.int64), np.zeros(1, np.int64)
-    team.run(_mark, table(marks, total), parts)
+    team.run(_mark, pack_words(marks, total), parts)
     return marks.tolist(), int(total[0])
 
 
@@ -48,7 +49,7 @@ def test_every_part_is_done_once(threads: int, acquired: bool) -> None:
 
 def test_the_number_of_parts_is_limited() -> None:
     marks, total = np.zeros(MAX_PARTS + 5, np.int64), np.zeros(1, np.int64)
-    Team(1).run(_mark, table(marks, total), MAX_PARTS + 5)
+    Team(1).run(_mark, pack_words(marks, total), MAX_PARTS + 5)
     assert total[0] == MAX_PARTS
 
 
@@ -82,7 +83,7 @@ def _slowly(given: int, part: int, parts: int) -> None:
 
 def posted(team: Team, out: Array | None = None, times: int = 20) -> tuple[Array, Callable[[], None]]:
     out = np.full(50_000, -1, np.int64) if out is None else out
-    return out, team.post(_slowly, table(out, len(out), times), 8, [out])
+    return out, team.post(_slowly, pack_words(out, len(out), times), 8, [out])
 
 
 @pytest.mark.parametrize("acquired", [False, True])

@@ -11,7 +11,7 @@ import pytest
 from millrace.host.base.types import Array
 from millrace.host.device.null import NullDevice
 from millrace.host.join.panjoin.llat import MIN_SHARED_PROBES, Llat, LlatStructure, min_entry_capacity
-from millrace.host.join.panjoin.llat_entries import FILL, LANES, NEXT, POINTER, RIGHT
+from millrace.host.join.panjoin.llat_entries import FILL, LANES, NEXT, RIGHT, LlatTable
 from millrace.host.join.panjoin.raptable import RapTable
 from millrace.host.join.panjoin.subwindow import (
     ID_PADDING,
@@ -246,7 +246,7 @@ def test_memory_stays_a_small_multiple_of_the_capacity(
     put(structure, words, size)
     check_llat(structure, words, np.arange(n))
     # Entries reserved but never used are memory that was never touched.
-    assert structure.llat.table[POINTER] * structure.llat.entry_capacity <= 4 * n
+    assert structure.llat.table[LlatTable.POINTER] * structure.llat.entry_capacity <= 4 * n
 
 
 @both

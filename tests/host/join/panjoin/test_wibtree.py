@@ -10,7 +10,7 @@ import pytest
 
 from millrace.host.base.types import Array
 from millrace.host.join.panjoin import wibtree_nodes as wn
-from millrace.host.join.panjoin.llat_entries import FILL, POINTER
+from millrace.host.join.panjoin.llat_entries import FILL, LlatTable
 from millrace.host.join.panjoin.wibtree import WibTree
 from tests.host.join.panjoin.test_llat import WIDTHS, chain, check_llat, heads, make, put, tuples
 
@@ -21,7 +21,7 @@ def leaves(tree: WibTree) -> list[int]:
     found: list[int] = []
 
     def walk(node: int, level: int, floor: int, limit: int) -> None:
-        if level == table[wn.HEIGHT]:
+        if level == table[wn.Wib.HEIGHT]:
             found.append(node)
             assert int(tree.llat.floors[node]) == floor
             return
@@ -33,8 +33,8 @@ def leaves(tree: WibTree) -> list[int]:
         for slot in range(count):
             walk(int(tree.children[node, slot]), level + 1, bounds[slot], bounds[slot + 1])
 
-    walk(int(table[wn.ROOT]), 0, 0, 1 << 64)
-    assert int(table[wn.USED]) <= len(tree.fills)
+    walk(int(table[wn.Wib.ROOT]), 0, 0, 1 << 64)
+    assert int(table[wn.Wib.USED]) <= len(tree.fills)
     return found
 
 
@@ -49,7 +49,7 @@ def check(tree: WibTree, words: Array) -> None:
 
 def fill(tree: WibTree) -> float:
     """The share of the used entries' capacity that is used."""
-    used = int(tree.llat.table[POINTER])
+    used = int(tree.llat.table[LlatTable.POINTER])
     return float(tree.llat.metas[:used, FILL].sum() / (used * tree.llat.entry_capacity))
 
 

@@ -92,14 +92,19 @@ def cache_dir() -> Path:
         return Path(tempfile.mkdtemp(prefix="millrace-numba-"))
 
 
+def kernel_files() -> list[Path]:
+    """Return every file below `host/` that the machine code of kernels depends on."""
+    own = Path(__file__)
+    always = (own, own.with_name("kernel_args.py"))
+    paths = sorted(own.parents[1].rglob("*.py"))
+    return [path for path in paths if path in always or b"from millrace.host.runtime.jit import" in path.read_bytes()]
+
+
 @cache
 def source_hash() -> str:
-    """Return a hash of every file with kernels below `host/`, and of the compiler versions."""
+    """Return a hash of `kernel_files` and of the compiler versions."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    host = Path(__file__).parents[1]
-    for path in sorted(host.rglob("*.py")):
-        text = path.read_bytes()
-        if path.samefile(__file__) or b"from millrace.host.runtime.jit import" in text:
-            digest.update(str(path.relative_to(host)).encode())
-            digest.update(text)
+    for path in kernel_files():
+        digest.update(str(path.relative_to(Path(__file__).parents[1])).encode())
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -44,7 +44,12 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         *(("join",), ("knn",), ("live",), ("hybrid",), ("planner",)),
     ),
     SDK: (
-        *(("_version", "errors"), ("predicate",), ("ingest", "registry"), ("state", "join_parts", "index_parts")),
+        *(
+            ("_version", "errors", "stats"),
+            ("predicate",),
+            ("ingest", "registry"),
+            ("state", "join_parts", "index_parts"),
+        ),
         *(("index", "window_join", "table_join"), ("bench",), ("cli",)),
     ),
     "spark": (("cluster",), ("plan",), ("exec",), ("stream",), ("api",), ("tools",)),

@@ -11,10 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import numpy as np
 
+from millrace.host.base.errors import StateError
+from millrace.host.base.html import html_table
 from millrace.host.base.types import Array
 
 if TYPE_CHECKING:  # its kernels need Numba, which a list of devices does not
@@ -29,6 +32,15 @@ class DeviceInfo:
     kind: str
     available: bool
     detail: str
+
+    def _repr_html_(self) -> str:
+        return devices_html([self])
+
+
+def devices_html(infos: Sequence[DeviceInfo]) -> str:
+    """A table of devices for a notebook."""
+    rows = [(info.name, info.kind, "yes" if info.available else "no", info.detail) for info in infos]
+    return html_table(rows, head=("name", "kind", "available", "detail"))
 
 
 class Buffer(Protocol):
@@ -113,6 +125,22 @@ class Device(ABC):
 
     def close(self) -> None:  # noqa: B027 - most devices have nothing to free
         """Free all resources; the device must not be used again."""
+
+    def __enter__(self) -> Self:
+        """Use the device in a `with` statement, whose end closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the device; later calls raise a `StateError`. Its counters can still be read."""
+        self.close()
+        for name in ("alloc", "write", "read", "free", "adopt", "view", "launch", "wait"):
+            setattr(self, name, self._refuse)
+        setattr(self, "close", lambda: None)  # noqa: B010 - a method of this object only
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise StateError(f"device {self.name!r} was released at the end of its with block: open it again")
 
     def __repr__(self) -> str:
         """Return name, kind and units."""

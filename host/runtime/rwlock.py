@@ -40,6 +40,7 @@ class ReadWriteLock:
     def __init__(self) -> None:
         """A free lock."""
         self._half_changed = False
+        self._refused = ""
         self._reset()
         reset_in_child(self)
 
@@ -54,8 +55,14 @@ class ReadWriteLock:
         self._half_changed = self._half_changed or self._writing
         self._reset()
 
+    def refuse(self, reason: str) -> None:
+        """Make all later calls of `read`, `write` and `check` raise a `StateError`; called by the last writer."""
+        self._refused = reason
+
     def check(self) -> None:
-        """Raise a `StateError` if a writer was active during the fork that made this process."""
+        """Raise a `StateError` after `refuse`, or if a writer was active during the fork that made this process."""
+        if self._refused:
+            raise StateError(self._refused)
         if self._half_changed:
             raise StateError(
                 "this process was forked while another thread was changing the index, so its copy is half changed: "
@@ -69,6 +76,7 @@ class ReadWriteLock:
         condition = self._condition
         with condition:
             condition.wait_for(lambda: not self._writing and not self._waiting)
+            self.check()
             self._readers += 1
         try:
             yield
@@ -88,6 +96,7 @@ class ReadWriteLock:
             self._waiting += 1
             try:
                 condition.wait_for(lambda: not self._writing and not self._readers)
+                self.check()
                 self._writing = True
             finally:
                 self._waiting -= 1

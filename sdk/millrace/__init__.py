@@ -32,11 +32,14 @@ if TYPE_CHECKING:
     from millrace.index import OrderedIndex
     from millrace.registry import device, devices
     from millrace.state.join_state import StateDelta
+    from millrace.stats import IndexStats, JoinStats
     from millrace.table_join import join
     from millrace.window_join import WindowJoin
 
 _LAZY = {
     "DeviceInfo": "millrace.host.device.contract",
+    "IndexStats": "millrace.stats",
+    "JoinStats": "millrace.stats",
     "OrderedIndex": "millrace.index",
     "StateDelta": "millrace.state.join_state",
     "TuneResult": "millrace.host.planner.tune",
@@ -52,6 +55,8 @@ __all__ = [
     "DeviceFault",
     "DeviceInfo",
     "DeviceUnavailable",
+    "IndexStats",
+    "JoinStats",
     "KeyTypeError",
     "MillraceError",
     "OrderedIndex",

@@ -11,14 +11,17 @@ place, while readers wait (`index_parts/base.py`). The paper is the thesis's app
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, DeviceFault, StateError
+from millrace.host.base.html import html_table
 from millrace.host.base.words import all_true, key_type, mask_and
 from millrace.host.hbtree.layout import LAYOUTS, LayoutName
 from millrace.host.hbtree.tree import helpers
@@ -31,10 +34,10 @@ from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.query_words import bound_columns, bound_words, query_words
 from millrace.index_parts.regular_rows import RegularRows
 from millrace.index_parts.rows import make_rows, with_own_values
-from millrace.index_parts.status import COUNTS
 from millrace.ingest.checks import choice
 from millrace.ingest.choices import DUPLICATES, Duplicates, Fallback
 from millrace.ingest.columns import as_array, as_values
+from millrace.stats import IndexStats
 
 TUNING_QUERIES = 1 << 19
 
@@ -52,7 +55,7 @@ class OrderedIndex(IndexBase):
     `layout`: `"implicit"` (smallest and fastest) or `"regular"`. `duplicates`: `"error"`, or `"first"` or `"last"`,
     which keep all rows: `lookup` returns the first or last of equal keys, `range` all. `fallback="cpu"` continues on
     the CPU if the device fails or is too small. Without it the fault is raised; later calls then run on the CPU, and
-    `stats["fell_back"]` says so. `threads`: maximum number of threads per call (default: all cores).
+    `stats["fallback"]` says so. `threads`: maximum number of threads per call (default: all cores).
     """
 
     def __init__(
@@ -85,6 +88,11 @@ class OrderedIndex(IndexBase):
     def _set_rows(self, rows: ImplicitRows | RegularRows) -> None:
         """Set the first rows of an index, and send their inner nodes to the device."""
         self._rows = rows
+        self._kinds = {
+            "key_type": rows.kind.name,
+            "value_type": str(rows.value_type),
+            "fanout": rows.tree.fanout,
+        }
         self._status.set_rows(rows)
         if not self._on_cpu:
             try:
@@ -233,13 +241,21 @@ class OrderedIndex(IndexBase):
         [1]
         """
         with self._update_lock.held(), self._rwlock.write():
-            if self._on_cpu:
-                return
-            if self._fell_back is None:
-                self._abandon_device(StateError("the index was closed"))
-            left, self._abandoned = self._abandoned, None
-            if left is not None and self._opened_in.is_here:
-                left.close()
+            self._close_device()
+
+    def __enter__(self) -> OrderedIndex:
+        """Use the index in a `with` statement, whose end frees its memory and its device."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free everything when running calls have finished; later calls raise a `StateError`."""
+        with suppress(StateError), self._update_lock.held(), self._rwlock.write():
+            self._close_device()
+            self._rwlock.refuse("the index was released at the end of its with block: open it again, or make a new one")
+            self._released = True
+            del self._rows
 
     def __len__(self) -> int:
         """Number of keys; equal keys count separately, null keys do not count."""
@@ -253,43 +269,38 @@ class OrderedIndex(IndexBase):
             return self._rows.nbytes
 
     @property
-    def stats(self) -> dict[str, Any]:
-        """Rows, shape of the tree, counts of calls, the device in use, and its counters."""
-        with self._rwlock.read():
-            return self._stats()
+    def stats(self) -> IndexStats:
+        """Rows, shape of the tree, counts of calls, the device in use, and its counters.
 
-    def _stats(self) -> dict[str, Any]:
-        rows, runner, device = self._rows, self._runner, self._device
-        report: dict[str, Any] = {
-            "rows": len(rows),
-            "null_keys": rows.null_keys,
-            "key_type": rows.kind.name,
-            "value_type": str(rows.value_type),
-            "layout": self._layout,
-            "levels": rows.tree.levels,
-            "fanout": rows.tree.fanout,
-            "nbytes": rows.nbytes,
-            "inner_nbytes": rows.inner_nbytes,
-            **{name: self._status.current[name] for name in COUNTS},
-            "device": self._device_name if self._fell_back is None else "cpu",
-            "fell_back": self._fell_back,
-            "last_update": None if self._last_update is None else asdict(self._last_update),
-        }
-        if runner is not None:
-            last = runner.last
-            report["retuned"] = runner.retuned
-            report["last_run"] = None if last is None else last.stats()
-        return report | ({} if device is None else device.counters())
+        Reading it changes nothing and waits for no other call: during an update it tells the state before.
+        """
+        self._rwlock.check()
+        runner, device, last = self._runner, self._device, self._last_update
+        run = None if runner is None else runner.last
+        return IndexStats(
+            **{**self._kinds, **self._status.current},
+            layout=self._layout,
+            device=self._device_name if self._fallback_text is None else "cpu",
+            fallback=self._fallback_text,
+            last_update=None if last is None else asdict(last),
+            retuned=0 if runner is None else runner.retuned,
+            last_run=None if run is None else run.stats(),
+            counters={} if device is None else device.counters(),
+        )
 
     def __repr__(self) -> str:
-        """Size, types, layout and device."""
-        where = self._device_name if self._fell_back is None else "cpu (fallen back)"
+        """Size, types, layout and device; changes nothing and waits for no other call."""
+        where = self._device_name if self._fallback_text is None else "cpu (fallen back)"
         try:
-            with self._rwlock.read():
-                rows = self._rows
-                return (
-                    f"<OrderedIndex: {len(rows):,} {rows.kind.name} keys to {rows.value_type}, "
-                    f"{self._layout}, {rows.tree.levels} levels, on {where}>"
-                )
+            self._rwlock.check()
         except StateError:
-            return "<OrderedIndex: half changed when this process was forked>"
+            why = "released" if self._released else "half changed when this process was forked"
+            return f"<OrderedIndex: {why}>"
+        now, kinds = self._status.current, self._kinds
+        return (
+            f"<OrderedIndex: {now['rows']:,} {kinds['key_type']} keys to {kinds['value_type']}, "
+            f"{self._layout}, {now['levels']} levels, on {where}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table(self.stats.to_dict().items(), caption="OrderedIndex")

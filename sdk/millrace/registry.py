@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol, cast
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
-from millrace.host.device.contract import Device, DeviceInfo
+from millrace.host.device.contract import Device, DeviceInfo, devices_html
 from millrace.host.join.registry import INDEXES, runs_on
 from millrace.ingest.checks import integer_at_least
 from millrace.ingest.choices import IndexName
@@ -43,14 +43,21 @@ class Backend(Protocol):
         """Open one of them, or raise `DeviceUnavailable`."""
 
 
-def devices() -> list[DeviceInfo]:
+class DeviceList(list[DeviceInfo]):
+    """A list of devices that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return devices_html(self)
+
+
+def devices() -> DeviceList:
     """All known devices; `detail` says why one cannot be used.
 
     >>> import millrace as mr
     >>> [d.name for d in mr.devices() if d.available and d.kind == "cpu"]
     ['cpu']
     """
-    found: list[DeviceInfo] = []
+    found = DeviceList()
     for family in (*BACKENDS, *_plugins()):
         found.extend(_probe(family))
     return found

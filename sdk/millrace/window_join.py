@@ -8,27 +8,29 @@ the windows if anything fails, and replaces the state last.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, StateError
+from millrace.host.base.html import html_table
 from millrace.host.base.types import SIDES, Order, Side
 from millrace.host.data.tuples import Tuples
-from millrace.host.data.window import Window
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
 from millrace.host.planner.tune import TuneResult
 from millrace.host.runtime.fork import ProcessLocal
-from millrace.host.stream.timeline import Waiting
 from millrace.host.stream.window_bounds import time_order
 from millrace.ingest.arguments import (
     MAX_PENDING,
     GivenWindowArguments,
     WindowArguments,
     describe_arguments,
+    parse_arrival,
     parse_window_arguments,
 )
 from millrace.ingest.checks import positive_number
@@ -36,8 +38,11 @@ from millrace.ingest.choices import Fallback, IndexName, Output
 from millrace.ingest.instants import parse_instant
 from millrace.ingest.tables import as_schema, as_table
 from millrace.join_parts.batch_reader import BatchReader, Progress
+from millrace.join_parts.reporting import describe_join, join_stats
+from millrace.join_parts.snapshots import load_snapshot, take_snapshot
 from millrace.join_parts.window_engine import WindowEngine
-from millrace.state.join_state import Snapshot, StateDelta, StateWriter, read_state
+from millrace.state.join_state import StateDelta, StateWriter, read_state
+from millrace.stats import JoinStats
 
 
 class WindowJoin:
@@ -96,6 +101,8 @@ class WindowJoin:
         ranks = tuple((side, i) for side in self._args.sides for i in range(self._args.sources[side]))
         self._reader = BatchReader(self._args, ranks)
         self._progress = self._reader.initial_progress()
+        self._counters: dict[str, int] = {}
+        self._working = False
         self._writer = StateWriter()
         self._engine = WindowEngine(self._args)
         try:
@@ -145,7 +152,7 @@ class WindowJoin:
             if self._args.self_join:
                 raise ArgumentError("push_both is for two streams; a self-join has one: use push('r', batch)")
             tables = {"r": as_table(r_batch, "r_batch"), "s": as_table(s_batch, "s_batch")}
-            order = _arrival(arrival, tables["r"].num_rows, tables["s"].num_rows)
+            order = parse_arrival(arrival, tables["r"].num_rows, tables["s"].num_rows)
             progress, r = self._reader.read(self._progress, "r", tables["r"], 0)
             if self._args.time is None:
                 progress, s = self._reader.read(progress, "s", tables["s"], 0)
@@ -181,9 +188,56 @@ class WindowJoin:
         """Flush and free the devices; later calls raise a `StateError`."""
         with self._lock:
             result = self.flush()
-            self._progress = replace(self._progress, closed=True)
-            self._engine.close()
+            self._end()
             return result
+
+    def run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[pa.Table]:
+        """Push every `(side, batch)` or `(side, batch, source)`; yield the tables of pairs, then those of `close()`.
+
+        Tables without rows are left out. An error, or an iterator that is not exhausted, leaves the join open.
+
+        >>> import millrace as mr, pyarrow as pa
+        >>> j = mr.WindowJoin("r.x = s.x", window="10 rows")
+        >>> batches = [("r", pa.table({"x": [1, 2]})), ("s", pa.table({"x": [2]})), ("s", pa.table({"x": [1]}))]
+        >>> [pairs.to_pydict()["r_seq"] for pairs in j.run(batches)]
+        [[1], [0]]
+        """
+        self._check("r", 0)
+        return self._run(batches)
+
+    def _run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[pa.Table]:
+        for number, item in enumerate(batches):
+            if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+                raise ArgumentError(f"item {number} of batches is {item!r:.80}: must be (side, batch[, source])")
+            pairs = self.push(*item)
+            if pairs.num_rows:
+                yield pairs
+        pairs = self.close()
+        if pairs.num_rows:
+            yield pairs
+
+    def __enter__(self) -> WindowJoin:
+        """Use the join in a `with` statement; its end frees the devices without flushing."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free the devices; rows that still wait are dropped, with a `ResourceWarning`. Call `close()` to keep them."""
+        with self._lock:
+            waiting = 0 if self._progress.closed else len(self._progress.waiting)
+            if not self._progress.closed:
+                self._end()
+        if waiting:
+            warnings.warn(
+                f"the join was left with {waiting} rows that waited for a source: call close() for the last pairs",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    def _end(self) -> None:
+        self._progress = replace(self._progress, closed=True)
+        self._engine.close()
 
     def tune(self, seconds: float = 0.3) -> TuneResult:
         """Measure every index on what the windows hold, and go on with the fastest; output never changes.
@@ -204,36 +258,24 @@ class WindowJoin:
             return self._engine.tune(self._progress, number)
 
     @property
-    def stats(self) -> dict[str, Any]:
-        """Rows, pairs, dropped, waiting and held rows so far; index, device, plan, fallback; the device's counters."""
-        with self._lock:
-            self._engine.evict(self._progress)
-            p = self._progress
-            rows = {side: sum(n for (of, _), n in p.seqs.items() if of == side) for side in SIDES}
-            held = [len(w) for w in self._engine.windows.values()]
-            return {
-                "rows": rows,
-                "late": p.totals.late,
-                "null_times": p.totals.null_times,
-                "null_keys": p.totals.null_keys,
-                "pending": len(p.waiting),
-                "held": max(held, default=0) if self._args.self_join else sum(held),
-                "pairs": p.totals.pairs,
-                "device": self._engine.current_device.name,
-                "index": self._engine.index,
-                "strategy": self._engine.strategy(),
-                "plan": "" if p.plan is None else p.plan.describe(),
-                "fallback": self._engine.fallback(),
-                "boundaries": 0,
-                **self._engine.counters(),
-            }
+    def stats(self) -> JoinStats:
+        """Rows, pairs, dropped, waiting and held rows so far; index, device, plan, fallback; the device's counters.
+
+        Reading it changes nothing and waits for no other call. While a call is at work in another thread, the stats are
+        those before it, and the counters those of the last time that `stats` was read between calls.
+        """
+        if not self._working:
+            self._counters = {"boundaries": 0, **self._engine.counters()}
+        return replace(join_stats(self._args, self._engine, self._progress), counters=self._counters)
 
     def state(self) -> StateDelta:
         """Return what must be stored so that `restore` can continue from this point: see `StateDelta`."""
         with self._lock:
             self._check("r", 0)
             self._engine.evict(self._progress)
-            waiting, delta = self._writer.delta(self._snapshot(), self._engine.windows, self._progress.waiting)
+            described = describe_arguments(self._args, self._given_schemas)
+            snapshot = take_snapshot(described, self._progress, self._engine)
+            waiting, delta = self._writer.delta(snapshot, self._engine.windows, self._progress.waiting)
             self._progress = replace(self._progress, waiting=waiting)
             return delta
 
@@ -259,12 +301,10 @@ class WindowJoin:
 
     def __repr__(self) -> str:
         """Condition, window, index, device and row counts."""
-        a, s = self._args, self.stats
-        window = str(a.window.r) if a.window.r == a.window.s else f"({a.window.r}, {a.window.s})"
-        return (
-            f"<millrace WindowJoin on {a.condition.text!r}, window {window}, index {s['index']}, device {s['device']}: "
-            f"{s['rows']['r']} r rows, {s['rows']['s']} s rows, {s['held']} held, {s['pairs']} pairs>"
-        )
+        return describe_join(self._args, self.stats)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.stats.to_dict().items(), caption=f"WindowJoin on {self._args.condition.text}")
 
     @property
     def _lock(self) -> threading.RLock:
@@ -299,17 +339,25 @@ class WindowJoin:
     def _commit(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None = None) -> pa.Table:
         """Match the taken tuples and adopt the new progress; on any error restore the previous state."""
         self._check_pending(progress)
+        self._working = True
         codes = self._reader.codes
-        self._engine.evict(self._progress, always=codes.due)
-        if codes.due:
-            self._engine.sweep(codes, progress, fresh)
+        try:
+            self._engine.evict(self._progress, always=codes.due)
+            if codes.due:
+                self._engine.sweep(codes, progress, fresh)
+            return self._match(progress, fresh, order)
+        finally:
+            self._working = False
+
+    def _match(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None) -> pa.Table:
         marks = self._engine.marks()
         before = self._progress
         try:
             taken = self._engine.extend(progress, before.scale, fresh, order)
             result, pairs = self._engine.results(progress, taken)
             totals = progress.totals.plus(pairs=pairs) if pairs else progress.totals
-            self._progress = progress.after_batch(progress.clocks, progress.seqs, totals)
+            extents = None if self._args.time is None else self._engine.extents()
+            self._progress = progress.after_batch(progress.clocks, progress.seqs, totals, extents)
         except BaseException:
             if self._progress is before:  # otherwise the call had succeeded before the interrupt
                 self._engine.undo(marks)
@@ -326,53 +374,8 @@ class WindowJoin:
                 f"max_pending={self._args.max_pending}: push to it, or advance({side!r}, ts, source={source})"
             )
 
-    def _snapshot(self) -> Snapshot:
-        p = self._progress
-        return Snapshot(
-            arguments=describe_arguments(self._args, self._given_schemas),
-            schemas={side: intake.schema for side, intake in p.intakes.items()},
-            scale=p.scale,
-            clocks=p.clocks,
-            seqs={f"{side}{source}": n for (side, source), n in p.seqs.items()},
-            totals=p.totals,
-            counters=self._engine.counters(),
-            fallback=self._engine.fallback(),
-            strategy=self._engine.strategy(),
-        )
-
     def _load(self, manifest: bytes, runs: Mapping[str, bytes]) -> None:
         """Load a stored state into a new join."""
         stored = read_state(manifest, runs, describe_arguments(self._args, self._given_schemas))
-        snapshot = stored.snapshot
-        progress = self._progress
-        for side in self._args.sides:
-            if side in snapshot.schemas and side not in progress.intakes:
-                progress = self._reader.add_schema(progress, side, snapshot.schemas[side])
-        seqs = {(side, source): snapshot.seqs[f"{side}{source}"] for side, source in self._reader.ranks}
-        progress = replace(progress, scale=snapshot.scale, clocks=snapshot.clocks, seqs=seqs, totals=snapshot.totals)
-        windows: dict[Side, Window] = {}
-        for side, intake in progress.intakes.items():
-            windows[side] = stored.window(side, intake, snapshot.scale)
-        frontier = progress.clocks.frontier()
-        first_rank = self._reader.first_rank()
-        waiting = {side: stored.waiting(side, progress.intakes.get(side), frontier, first_rank[side]) for side in SIDES}
-        self._engine.load(windows, snapshot)
-        self._progress = replace(progress, waiting=Waiting(waiting))
+        self._progress = load_snapshot(stored, self._reader, self._engine, self._progress)
         self._writer = StateWriter(stored.names())
-
-
-def _arrival(given: Any, r_rows: int, s_rows: int) -> Order:
-    """The `arrival` argument: one 0 for each r row and one 1 for each s row."""
-    try:
-        order = np.asarray(given)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(f"arrival cannot be read as an array: {error}") from error
-    numeric = order.ndim == 1 and (order.dtype.kind in "iub" or len(order) == 0)
-    if not numeric or not ((order == 0) | (order == 1)).all():
-        raise ArgumentError("arrival must be a one-dimensional array of 0 (next r row) and 1 (next s row)")
-    ones = int((order == 1).sum())
-    if (len(order) - ones, ones) != (r_rows, s_rows):
-        raise ArgumentError(
-            f"arrival has {len(order) - ones} zeros and {ones} ones, but there are {r_rows} r rows and {s_rows} s rows"
-        )
-    return order.astype(np.uint8)

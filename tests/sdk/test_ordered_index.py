@@ -47,7 +47,7 @@ def test_length_repr_and_stats() -> None:
     ix.lookup([1, 2])
     ix.range(0, 9)
     stats = ix.stats
-    message = {"rows": 2, "null_keys": 1, "lookups": 1, "ranges": 1, "queries": 3, "device": "cpu", "fell_back": None}
+    message = {"rows": 2, "null_keys": 1, "lookups": 1, "ranges": 1, "queries": 3, "device": "cpu", "fallback": None}
     assert {name: stats[name] for name in message} == message
     assert ix.nbytes == stats["nbytes"] > stats["inner_nbytes"] > 0
     assert ix.tune() == ix.plan
@@ -196,7 +196,7 @@ def test_a_lost_device_is_a_fault_and_later_lookups_run_on_the_cpu(faulty: None,
     assert ix.lookup([4, 5]).to_pylist() == [2, None]
     assert ix.range(4, 7).to_pylist() == [[2, 3]]
     assert ix.stats["device"] == "cpu"
-    assert "faulty to cpu" in ix.stats["fell_back"]
+    assert "faulty to cpu" in ix.stats["fallback"]
     assert "fallen back" in repr(ix)
 
 
@@ -204,7 +204,7 @@ def test_a_lost_device_is_a_fault_and_later_lookups_run_on_the_cpu(faulty: None,
 def test_fallback_completes_the_current_call(faulty: None, layout: Any) -> None:
     for call in ("lookup", "range", "tune"):
         ix = mr.OrderedIndex(np.arange(100) * 2, device="faulty", layout=layout, fallback="cpu")
-        assert not ix.stats["fell_back"]
+        assert not ix.stats["fallback"]
         faults.arm("launch", 1)
         if call == "lookup":
             assert ix.lookup([4, 5]).to_pylist() == [2, None]
@@ -212,7 +212,7 @@ def test_fallback_completes_the_current_call(faulty: None, layout: Any) -> None:
             assert ix.range(4, 7).to_pylist() == [[2, 3]]
         else:
             assert ix.stats["levels"] == ix.tune().D
-        assert "lost its launch" in ix.stats["fell_back"]
+        assert "lost its launch" in ix.stats["fallback"]
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_close_closes_the_device_once(closed: list[faults.FaultyDevice], layout:
     assert ix.lookup([4, 5]).to_pylist() == [2, None]
     assert ix.range(4, 7).to_pylist() == [[2, 3]]
     assert faults.disarm(), "the device is not used any more"
-    assert "the index was closed" in ix.stats["fell_back"]
+    assert "the index was closed" in ix.stats["fallback"]
 
 
 def test_a_failed_device_is_closed_too(closed: list[faults.FaultyDevice]) -> None:
@@ -258,7 +258,7 @@ def test_an_index_too_large_for_the_device(faulty: None, monkeypatch: pytest.Mon
         mr.OrderedIndex(keys, device="faulty")
     ix = mr.OrderedIndex(keys, device="faulty", fallback="cpu")
     assert ix.lookup([77]).to_pylist() == [77]
-    assert "which has 100" in ix.stats["fell_back"]
+    assert "which has 100" in ix.stats["fallback"]
 
 
 def test_tuning_keeps_the_results(faulty: None) -> None:

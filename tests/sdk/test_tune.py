@@ -96,7 +96,7 @@ def test_the_output_is_that_of_a_fixed_index_before_and_after(case: str, output:
         if number in (20, 40):
             before = tuned.stats
             result = tuned.tune(QUICK)
-            after = tuned.stats
+            after = dict(tuned.stats)
             assert (after.pop("index"), after.pop("strategy")) == (result.index, result.reason)
             assert after == {name: before.get(name, 0) for name in after}, "counters of the replay do not count"
         if number == 60:
@@ -224,7 +224,7 @@ def test_a_failure_changes_nothing(
         with pytest.raises(type(failure)):
             join.tune(QUICK)
     after = join.stats
-    assert after == before | {name: 0 for name in after if name not in before}
+    assert after == dict(before) | {name: 0 for name in after if name not in before}
     rows = keys(np.random.default_rng(2), 50)
     assert join.push("s", rows).equals(plain.push("s", rows))
 

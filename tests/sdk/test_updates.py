@@ -322,7 +322,7 @@ def test_a_fault_with_fallback_continues_without_the_device(
     ix.update(upsert=np.arange(10_000, 20_000), mode=mode)
     assert ix.lookup([10_001, 3]).to_pylist() == [10_001, 1]
     assert ix.stats["device"] == "cpu"
-    assert "lost its write" in ix.stats["fell_back"]
+    assert "lost its write" in ix.stats["fallback"]
     ix.update(delete=[3])
     assert ix.lookup([3]).to_pylist() == [None]
 
@@ -344,7 +344,7 @@ def test_a_tree_that_outgrows_its_device(mode: Any, monkeypatch: pytest.MonkeyPa
     ix.update(upsert=more, mode=mode)
     assert ix.lookup(more).to_pylist() == list(range(len(keys), len(keys) + len(more)))
     assert ix.stats["device"] == "cpu"
-    assert f"which has {memory:,}" in ix.stats["fell_back"]
+    assert f"which has {memory:,}" in ix.stats["fallback"]
 
 
 def in_child(body: Callable[[], bool]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 from millrace.bench.harness import Contender, Runner
 from millrace.bench.ours import OurSession
@@ -55,9 +54,7 @@ class Entrant:
 
     def starts(self, workload: Workload) -> Callable[[], Stream]:
         """Starts our window join; its pairs have the order of the contract."""
-        return starter(
-            partial(OurSession, index=cast(IndexName, self.index), device=self.device), workload, ordered=True
-        )
+        return starter(partial(OurSession, index=self.index, device=self.device), workload, ordered=True)
 
 
 def entrants() -> list[Entrant]:

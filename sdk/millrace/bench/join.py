@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import cast
 
 from millrace.bench.entrants import Entrant, entrants
 from millrace.bench.harness import Case, Contender, PeerMissing
@@ -20,7 +19,6 @@ from millrace.bench.peers.duckdb_tables import DuckdbTables
 from millrace.bench.peers.numpy_tables import NumpyTables
 from millrace.bench.peers.polars_tables import PolarsTables
 from millrace.bench.tables import Joiner, OurJoin, TableRun, Tables
-from millrace.ingest.choices import IndexName
 
 SIZES = {"1M": 1_000_000, "10M": 10_000_000}
 QUICK_SIZES = {"64Ki": 1 << 16}
@@ -45,13 +43,9 @@ def cases(options: Options) -> Iterator[Case]:
         first = first or rows
 
 
-def _starter(entrant: Entrant) -> partial[OurJoin]:
-    return partial(OurJoin, index=cast(IndexName, entrant.index), device=entrant.device)
-
-
 def _case(name: str, tables: Tables, everyone: list[Entrant], smaller: int | None) -> Case:
     ours = [
-        entrant.contender(partial(TableRun, _starter(entrant), tables))
+        entrant.contender(partial(TableRun, partial(OurJoin, index=entrant.index, device=entrant.device), tables))
         for entrant in everyone
         if tables.rows <= LARGEST.get(entrant.index, 0)
     ]

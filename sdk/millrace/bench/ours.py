@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -15,13 +15,13 @@ from millrace.window_join import WindowJoin
 class OurSession:
     """A `WindowJoin` with a given index on a given device."""
 
-    def __init__(self, workload: Workload, index: IndexName, device: str) -> None:
+    def __init__(self, workload: Workload, index: str, device: str) -> None:
         """Create the join; nothing is pushed yet."""
         self._output = workload.output
         self._join = WindowJoin(
             on=workload.on,
             window=f"{workload.window} rows",
-            index=index,
+            index=cast(IndexName, index),
             device=device,
             output=workload.output,
         )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +64,7 @@ class Joiner(Protocol):
 class OurJoin:
     """`mr.join`, called through the public API."""
 
-    def __init__(self, tables: Tables, index: IndexName, device: str) -> None:
+    def __init__(self, tables: Tables, index: str, device: str) -> None:
         """Arrow tables that share the arrays' memory."""
         self._sides = tuple(pa.table({"x": rows.x, "v": rows.v}) for rows in tables.sides)
         self._on, self._index, self._device = tables.workload.on, index, device
@@ -72,7 +72,7 @@ class OurJoin:
     def run(self) -> pa.Table:
         """One call."""
         r, s = self._sides
-        return join(r, s, on=self._on, index=self._index, device=self._device)
+        return join(r, s, on=self._on, index=cast(IndexName, self._index), device=self._device)
 
     def answer(self, result: pa.Table) -> Answer:
         """All columns."""

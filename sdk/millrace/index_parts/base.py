@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from millrace.host.base.errors import DeviceFault, DeviceUnavailable
+from millrace.host.base.errors import DeviceFault, DeviceUnavailable, StateError
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Device
 from millrace.host.hbtree.layout import LayoutName
@@ -55,13 +55,15 @@ class IndexBase:
         self._device: Device | None = self._open(device)
         self._device_name, self._opened_in = self._device.name, ProcessMark()
         self._on_cpu = self._device.shares_host_memory
-        self._fell_back: str | None = None
+        self._fallback_text: str | None = None
         self._abandoned: Device | None = None
         self._runner: LookupRunner | None = None
         self._runner_lock, self._rwlock, self._update_lock = ForkSafeLock(), ReadWriteLock(), ForkSafeLock()
         # To read batches of updates: the team keeps the memory for sorting between batches.
         self._team = Team(self._threads)
         self._status = IndexStatus()
+        self._kinds: dict[str, Any] = {}
+        self._released = False
         self._updater: UpdateRunner | None = None
         self._last_update: Applied | None = None
 
@@ -80,9 +82,19 @@ class IndexBase:
             self._abandon_device(error)
             return None
 
+    def _close_device(self) -> None:
+        """Close the device, under the write lock; the CPU works alone from now on."""
+        if self._on_cpu:
+            return
+        if self._fallback_text is None:
+            self._abandon_device(StateError("the index was closed"))
+        left, self._abandoned = self._abandoned, None
+        if left is not None and self._opened_in.is_here:
+            left.close()
+
     def _abandon_device(self, error: Exception) -> None:
         """Stop using the device; it stays open, since other threads may still use it."""
-        self._fell_back = f"from {self._device_name} to cpu: {error}"
+        self._fallback_text = f"from {self._device_name} to cpu: {error}"
         self._abandoned = self._device or self._abandoned
         self._runner, self._device, self._updater = None, None, None
 
@@ -164,7 +176,7 @@ class IndexBase:
 
     def _ready(self) -> LookupRunner | None:
         """The runner of this process, or None if the CPU works alone."""
-        if self._on_cpu or self._fell_back is not None:
+        if self._on_cpu or self._fallback_text is not None:
             return None
         with self._runner_lock.held():
             if self._runner is not None and not self._opened_in.is_here:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from millrace.host.base.errors import ArgumentError
-from millrace.host.base.types import SIDES, Side
+from millrace.host.base.types import SIDES, Order, Side
 from millrace.host.device.contract import Device
 from millrace.host.expr.condition import Condition
 from millrace.host.expr.plan import check_bands, search_shape
@@ -239,3 +241,20 @@ def describe_arguments(args: WindowArguments, schemas: dict[Side, Any]) -> dict[
         "max_pending": repr(args.max_pending),
         "schemas": repr({side: str(schema) for side, schema in schemas.items()}),
     }
+
+
+def parse_arrival(given: Any, r_rows: int, s_rows: int) -> Order:
+    """The `arrival` argument: one 0 for each r row and one 1 for each s row."""
+    try:
+        order = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"arrival cannot be read as an array: {error}") from error
+    numeric = order.ndim == 1 and (order.dtype.kind in "iub" or len(order) == 0)
+    if not numeric or not ((order == 0) | (order == 1)).all():
+        raise ArgumentError("arrival must be a one-dimensional array of 0 (next r row) and 1 (next s row)")
+    ones = int((order == 1).sum())
+    if (len(order) - ones, ones) != (r_rows, s_rows):
+        raise ArgumentError(
+            f"arrival has {len(order) - ones} zeros and {ones} ones, but there are {r_rows} r rows and {s_rows} s rows"
+        )
+    return order.astype(np.uint8)

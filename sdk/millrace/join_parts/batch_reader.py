@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import SchemaError
-from millrace.host.base.types import SIDES, Mask, Side
+from millrace.host.base.types import SIDES, Array, Mask, Side
 from millrace.host.base.words import all_true, count_true
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
@@ -25,6 +25,9 @@ from millrace.ingest.arguments import WindowArguments
 from millrace.ingest.tables import as_table, check_schema, without_empty_chunks
 from millrace.join_parts import output as out
 from millrace.state.join_state import Totals
+
+Extents = dict[Side, tuple[int, int, Array]]
+"""For each side of a join with a time column: the first position of its window, its end, and the tuples' times."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +43,22 @@ class Progress:
     seqs: dict[tuple[Side, int], int] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     closed: bool = False
+    extents: Extents = field(default_factory=dict)
 
     def with_waiting(self, waiting: Waiting) -> Progress:
         """The same progress with other waiting rows."""
         return Progress(
             *(self.scale, self.clocks, waiting, self.intakes, self.plan, self.pair_schema, self.seqs),
-            *(self.totals, self.closed),
+            *(self.totals, self.closed, self.extents),
         )
 
-    def after_batch(self, clocks: Clocks, seqs: dict[tuple[Side, int], int], totals: Totals) -> Progress:
-        """The progress after a batch was read."""
+    def after_batch(
+        self, clocks: Clocks, seqs: dict[tuple[Side, int], int], totals: Totals, extents: Extents | None = None
+    ) -> Progress:
+        """The progress after a batch was read or matched."""
         return Progress(
-            self.scale, clocks, self.waiting, self.intakes, self.plan, self.pair_schema, seqs, totals, self.closed
+            *(self.scale, clocks, self.waiting, self.intakes, self.plan, self.pair_schema, seqs, totals, self.closed),
+            self.extents if extents is None else extents,
         )
 
 

@@ -30,7 +30,7 @@ from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arriva
 from millrace.ingest.arguments import WindowArguments
 from millrace.ingest.memory_limits import check_device_memory
 from millrace.join_parts import output as out
-from millrace.join_parts.batch_reader import Progress
+from millrace.join_parts.batch_reader import Extents, Progress
 from millrace.state.join_state import Snapshot
 
 WindowMarks = dict[Side, tuple[Window, int, SlidingArray | LazySlidingArray]]
@@ -141,6 +141,10 @@ class WindowEngine:
     def marks(self) -> WindowMarks:
         """What `undo` needs to remove everything appended after this call."""
         return {side: (w, w.end, w.time) for side, w in self.windows.items()}
+
+    def extents(self) -> Extents:
+        """The first position of each window, its end and its times now; later changes do not alter them."""
+        return {side: (w.first, w.end, w.time.view()) for side, w in self.windows.items()}
 
     def extend(
         self, progress: Progress, old_scale: TimeScale, fresh: dict[Side, Tuples], order: Order | None

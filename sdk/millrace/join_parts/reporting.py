@@ -1,0 +1,69 @@
+"""What a `mr.WindowJoin` reports of itself: its stats and its text. Reading them changes nothing and takes no lock.
+
+They are made from the last `Progress`, which is immutable and replaced when a call has succeeded. So another thread may
+be in the middle of a push.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millrace.host.base.types import SIDES, Array, Side
+from millrace.host.expr.exact import INT64_MAX, INT64_MIN
+from millrace.ingest.arguments import WindowArguments
+from millrace.join_parts.batch_reader import Progress
+from millrace.join_parts.window_engine import WindowEngine
+from millrace.stats import JoinStats
+
+
+def join_stats(args: WindowArguments, engine: WindowEngine, progress: Progress) -> JoinStats:
+    """The stats, without counters."""
+    rows: dict[Side, int] = {side: sum(n for (of, _), n in progress.seqs.items() if of == side) for side in SIDES}
+    totals = progress.totals
+    return JoinStats(
+        rows={str(side): number for side, number in rows.items()},
+        late=totals.late,
+        null_times=totals.null_times,
+        null_keys=totals.null_keys,
+        pending=len(progress.waiting),
+        held=_held(args, progress, rows),
+        pairs=totals.pairs,
+        device=engine.current_device.name,
+        index=engine.index,
+        strategy=engine.strategy(),
+        plan="" if progress.plan is None else progress.plan.describe(),
+        fallback=engine.fallback(),
+    )
+
+
+def _held(args: WindowArguments, progress: Progress, rows: dict[Side, int]) -> int:
+    """The tuples that a later one can still match; evicting them in bulk is the engine's own matter."""
+    lengths: dict[Side, int] = {"r": args.window.r.length, "s": args.window.s.length}
+    if args.time is None:
+        held = [min(rows["r" if args.self_join else side], lengths[side]) for side in SIDES]
+    elif args.window.counts:
+        held = [min(end, lengths[side]) for side, (_, end, _) in progress.extents.items()]
+    else:
+        held = [_held_by_time(args, progress, side, extent) for side, extent in progress.extents.items()]
+    return max(held, default=0) if args.self_join else sum(held)
+
+
+def _held_by_time(args: WindowArguments, progress: Progress, side: Side, extent: tuple[int, int, Array]) -> int:
+    first, end, times = extent
+    frontier = progress.clocks.frontier()
+    if frontier is None:
+        return end - first
+    span = args.window.r if side == "r" else args.window.s
+    oldest = frontier[0] - (progress.scale.ticks(span.length) if span.measure == "ns" else span.length)
+    if oldest > INT64_MAX:
+        return 0
+    return end - first - int(np.searchsorted(times, max(oldest, INT64_MIN)))
+
+
+def describe_join(args: WindowArguments, stats: JoinStats) -> str:
+    """Condition, window, index, device and row counts in one line."""
+    window = str(args.window.r) if args.window.r == args.window.s else f"({args.window.r}, {args.window.s})"
+    return (
+        f"<millrace WindowJoin on {args.condition.text!r}, window {window}, index {stats.index}, device "
+        f"{stats.device}: {stats.rows['r']} r rows, {stats.rows['s']} s rows, {stats.held} held, {stats.pairs} pairs>"
+    )

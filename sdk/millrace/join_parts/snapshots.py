@@ -1,0 +1,45 @@
+"""Takes the snapshot of a `mr.WindowJoin` that `state()` stores, and loads one into a new join.
+
+The format of the bytes is in `state/join_state.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millrace.host.base.types import SIDES
+from millrace.host.stream.timeline import Waiting
+from millrace.join_parts.batch_reader import BatchReader, Progress
+from millrace.join_parts.window_engine import WindowEngine
+from millrace.state.join_state import Snapshot, StoredState
+
+
+def take_snapshot(arguments: dict[str, str], progress: Progress, engine: WindowEngine) -> Snapshot:
+    """The state of a join without its rows."""
+    return Snapshot(
+        arguments=arguments,
+        schemas={side: intake.schema for side, intake in progress.intakes.items()},
+        scale=progress.scale,
+        clocks=progress.clocks,
+        seqs={f"{side}{source}": n for (side, source), n in progress.seqs.items()},
+        totals=progress.totals,
+        counters=engine.counters(),
+        fallback=engine.fallback(),
+        strategy=engine.strategy(),
+    )
+
+
+def load_snapshot(stored: StoredState, reader: BatchReader, engine: WindowEngine, progress: Progress) -> Progress:
+    """Give a new join's engine its windows; return the progress to go on with."""
+    snapshot = stored.snapshot
+    for side in reader.args.sides:
+        if side in snapshot.schemas and side not in progress.intakes:
+            progress = reader.add_schema(progress, side, snapshot.schemas[side])
+    seqs = {(side, source): snapshot.seqs[f"{side}{source}"] for side, source in reader.ranks}
+    progress = replace(progress, scale=snapshot.scale, clocks=snapshot.clocks, seqs=seqs, totals=snapshot.totals)
+    windows = {side: stored.window(side, intake, snapshot.scale) for side, intake in progress.intakes.items()}
+    frontier = progress.clocks.frontier()
+    first_rank = reader.first_rank()
+    waiting = {side: stored.waiting(side, progress.intakes.get(side), frontier, first_rank[side]) for side in SIDES}
+    engine.load(windows, snapshot)
+    return replace(progress, waiting=Waiting(waiting), extents=engine.extents())

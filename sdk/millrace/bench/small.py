@@ -18,7 +18,7 @@ import pstats
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from millrace.bench.stream import Session, starter
 from millrace.bench.tables import OurJoin, TableRun, Tables
 from millrace.bench.workload import Workload
 from millrace.host.hbtree.layout import LAYOUTS
+from millrace.ingest.choices import IndexName
 
 WINDOW, BATCHES = 100_000, (1, 16, 256)
 START_BATCH, START_PUSHES = 1 << 16, 30
@@ -84,7 +85,9 @@ def _calls(workload: Workload) -> Case:
     def counter(make: Callable[[Workload], Session]) -> Callable[[], CallCounter]:
         return lambda: CallCounter(make, workload)
 
-    ours = [e.contender(counter(partial(OurSession, index=e.index, device=e.device))) for e in _entrants()]
+    ours = [
+        e.contender(counter(partial(OurSession, index=cast(IndexName, e.index), device=e.device))) for e in _entrants()
+    ]
     target = Contender(f"{MAX_CALLS} calls", lambda: FixedCalls(MAX_CALLS), answers=False)
     floor = Contender(FLOOR, counter(FloorSession), answers=False)
     return Case(
@@ -102,7 +105,9 @@ def _calls(workload: Workload) -> Case:
 def _join() -> Case:
     tables = Tables(JOIN_ROWS)
     ours = [
-        entrant.contender(partial(TableRun, partial(OurJoin, index=entrant.index, device=entrant.device), tables))
+        entrant.contender(
+            partial(TableRun, partial(OurJoin, index=cast(IndexName, entrant.index), device=entrant.device), tables)
+        )
         for entrant in _entrants(("auto", "bisort", "btree"))
     ]
     floor = Contender(FLOOR, partial(TableRun, FloorJoin, tables), answers=False)
@@ -126,7 +131,10 @@ def _start(workload: Workload, pushes: int, slowest: bool) -> Case:
     def starts(make: Callable[[Workload], Session]) -> Callable[[], FirstPushes]:
         return lambda: FirstPushes(make, workload, pushes, slowest)
 
-    ours = [e.contender(starts(partial(OurSession, index=e.index, device=e.device))) for e in _entrants(START_INDEXES)]
+    ours = [
+        e.contender(starts(partial(OurSession, index=cast(IndexName, e.index), device=e.device)))
+        for e in _entrants(START_INDEXES)
+    ]
     floor = Contender(FLOOR, starts(FloorSession), answers=False)
     kind, unit = ("slowest", "1/s") if slowest else ("start", "tuples/s")
     return Case(

@@ -16,55 +16,57 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
 from millrace.errors import ArgumentError
-from millrace.ingest.checks import choice
-from millrace.ingest.choices import HOWS
+from millrace.ingest.choices import Fallback
 from millrace.join_parts.routes import BoundCondition, bound_condition
 from millrace.spark.cluster.files import save_table
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.task import DeviceRequest
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import broadcast, shuffle
 from millrace.spark.exec.join_rows import JoinJob
 from millrace.spark.plan import columns as cl
-from millrace.spark.plan.strategy import JoinRequest, Strategy, choose
+from millrace.spark.plan.hows import How, other_side, read_how
+from millrace.spark.plan.strategy import JoinRequest, Strategy, StrategyName, choose
 
 
 def join(
     r: DataFrame,
     s: DataFrame,
     on: str,
-    how: str = "inner",
+    *,
+    how: How = "inner",
     splits: Sequence[Any] | None = None,
     device: str = "auto",
-    fallback: str | None = None,
-    strategy: str = "auto",
+    fallback: Fallback | None = None,
+    strategy: StrategyName = "auto",
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """All pairs of rows of two frames that satisfy `on`.
 
-    `how`: `"inner"`, `"left"`, `"semi"` or `"anti"`, as in `mr.join`. `splits`: values of r's column at which cells
-    begin, instead of sampling. `strategy`: `"auto"`, `"broadcast"`, `"range"` or `"grid"` (see `ms.explain`).
-    `fallback="cpu"`: a task whose device fails continues on the CPU. `metrics`: a `Metrics` for counts.
+    `how`: `"inner"`, `"left"`, `"right"`, `"full"`, `"semi"` or `"anti"`, or Spark's name for one of them. `splits`:
+    values of r's column at which cells begin, instead of sampling. `strategy`: `"auto"`, `"broadcast"`, `"range"` or
+    `"grid"` (see `ms.explain`). `fallback="cpu"`: a task whose device fails continues on the CPU. `metrics`: a
+    `Metrics` for counts.
     """
     request = join_request(r, s, on, how, splits, strategy)
     device_request = read_device_request(r.sparkSession, device, fallback)
-    chosen = choose(request)
+    chosen = [(part, choose(part)) for part in request.parts]
     if metrics is not None:
         metrics.start()
-    names = tuple((side, request.condition.columns[side]) for side in ("r", "s"))
-    job = JoinJob(request.condition.text, how, names, device_request, report=metrics is not None)
-    frames = {side: _observed(request, side, chosen, metrics) for side in ("r", "s")}
-    if chosen.held is not None:
-        rows = _broadcast(job, request, frames, chosen.held, metrics)
-    else:
-        rows = _shuffle(job, request, frames, chosen)
+    observed = {side: _observed(request, side, metrics) for side in ("r", "s")}
+    rows = _part(*chosen[0], observed, device_request, metrics)
+    for part, strategy_of_part in chosen[1:]:
+        # Inputs are observed once. The second part counts the pairs of the first again, to find rows that have none.
+        more = _part(part, strategy_of_part, request.frames, device_request, metrics)
+        rows = rows.union(_as_pairs(request, more, metrics))
     return _without_reports(rows, metrics)
 
 
 def join_request(r: Any, s: Any, on: Any, how: Any, splits: Any, strategy: Any) -> JoinRequest:
     """Check everything that can be checked without reading rows; return the join to plan."""
     frames = {"r": cl.check_frame(r, "r"), "s": cl.check_frame(s, "s")}
-    choice("how", how, HOWS)
+    known = read_how(how)
     for side, frame in frames.items():
         if frame.isStreaming:
             raise ArgumentError(
@@ -72,7 +74,7 @@ def join_request(r: Any, s: Any, on: Any, how: Any, splits: Any, strategy: Any) 
             )
     found = read_condition(frames, on)
     workers = check_workers(frames["r"].sparkSession)
-    return JoinRequest(frames, found, how, splits, strategy, workers.tasks)
+    return JoinRequest(frames, found, known, splits, strategy, workers.tasks)
 
 
 def read_condition(frames: dict[str, DataFrame], on: Any) -> BoundCondition:
@@ -80,44 +82,65 @@ def read_condition(frames: dict[str, DataFrame], on: Any) -> BoundCondition:
     return bound_condition(on, *(cl.arrow_schema(frames[side].schema, side) for side in ("r", "s")))
 
 
-def _observed(request: JoinRequest, side: str, chosen: Strategy, metrics: Metrics | None) -> DataFrame:
+def _observed(request: JoinRequest, side: str, metrics: Metrics | None) -> DataFrame:
     frame = request.frames[side]
     unmatchable = cl.unusable(frame.schema, request.condition.keys[side])  # type: ignore[index]
     return watched(frame, input_counts(side, unmatchable), f"join_{side}", metrics)
 
 
-def _broadcast(
-    job: JoinJob, request: JoinRequest, frames: dict[str, DataFrame], held: str, metrics: Metrics | None
+def _part(
+    part: JoinRequest,
+    chosen: Strategy,
+    frames: dict[str, DataFrame],
+    device_request: DeviceRequest,
+    metrics: Metrics | None,
 ) -> DataFrame:
+    """The rows of one part of a join."""
+    names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
+    job = JoinJob(part.condition.text, part.how, names, device_request, metrics is not None, part.kept)
+    return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
+
+
+def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], held: str) -> DataFrame:
     """Save the held side; the tasks search it with the rows of the other side."""
-    probing = "s" if held == "r" else "r"
-    route = request.route(held)
+    probing = other_side(held)
+    route = part.route(held)
     table = broadcast.sorted_by_key(frames[held].toArrow(), None if route is None else route.column)
     file = save_table(table)
     deliver(frames[probing].sparkSession, file)
-    return frames[probing].mapInArrow(broadcast.joiner(job, file, held), _schema(request, job.report))
+    return frames[probing].mapInArrow(broadcast.joiner(job, file, held), _schema(part, job.report))
 
 
-def _shuffle(job: JoinJob, request: JoinRequest, frames: dict[str, DataFrame], chosen: Strategy) -> DataFrame:
+def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chosen: Strategy) -> DataFrame:
     """Shuffle both sides, and join each shard."""
     assert chosen.cells is not None
     keep_all = job.how in ("left", "anti")
-    rows, shared = shuffle.shuffle_sides(frames, request.condition, chosen.route, chosen.cells, chosen.home, keep_all)
+    rows, shared = shuffle.shuffle_sides(frames, part.condition, chosen.route, chosen.cells, chosen.home, keep_all)
     where = shuffle.layout(shared, frames["r"].columns, frames["s"].columns)
-    return rows.mapInArrow(shuffle.joiner(job, where), _schema(request, job.report))
+    return rows.mapInArrow(shuffle.joiner(job, where), _schema(part, job.report))
 
 
 def _schema(request: JoinRequest, report: bool) -> ty.StructType:
     """The output columns of the tasks."""
-    sides = ("r", "s") if request.how in ("inner", "left") else ("r",)
     fields = [
         ty.StructField(f"{side}_{field.name}", field.dataType, True)
-        for side in sides
+        for side in (("r", "s") if request.pairs else (request.kept,))
         for field in request.frames[side].schema.fields
     ]
     if report:
         fields.append(ty.StructField(TASK_COLUMN, TASK_TYPE))
     return ty.StructType(fields)
+
+
+def _as_pairs(request: JoinRequest, rows: DataFrame, metrics: Metrics | None) -> DataFrame:
+    """Rows of one side as pairs: nulls in the columns of the other side; their pairs are not counted again."""
+    columns = [
+        cl.column(field.name) if field.name in rows.columns else fn.lit(None).cast(field.dataType).alias(field.name)
+        for field in _schema(request, False).fields
+    ]
+    if metrics is not None:
+        columns.append(fn.col(TASK_COLUMN).withField("pairs", fn.lit(0).cast("bigint")).alias(TASK_COLUMN))
+    return rows.select(*columns)
 
 
 def _without_reports(rows: DataFrame, metrics: Metrics | None) -> DataFrame:

@@ -53,10 +53,11 @@ class Step:
 def lookup(
     df: DataFrame,
     index: Index | Mapping[str, tuple[Index, str]],
+    *,
     key: str | None = None,
     into: str = "value",
     device: str = "auto",
-    fallback: str | None = None,
+    fallback: Fallback | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """The frame with a new column `into`: the index's values for `key`, null for null and absent keys.
@@ -76,9 +77,7 @@ def lookup(
     return seen.withColumns({step.into: _udf(step, device_request)(cl.column(step.key)) for step in steps})
 
 
-def plan_lookup(
-    df: DataFrame, index: Any, key: str | None = None, into: str = "value", device: str = "auto", **_: Any
-) -> str:
+def explain_lookup(df: Any, index: Any, key: Any, into: Any, device: str) -> str:
     """The text of `ms.explain` for a lookup."""
     frame = cl.check_frame(df, "df")
     lines = [f"lookup in {'a stream' if frame.isStreaming else 'a batch frame'}: one pass through Python, keys only"]

@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def splits(
-    r: DataFrame, s: DataFrame, on: str, shards: int = 4, keep: str | os.PathLike[str] | None = None
+    r: DataFrame, s: DataFrame, on: str, *, shards: int = 4, keep: str | os.PathLike[str] | None = None
 ) -> list[Any]:
     """Values of r's column that cut rows like these into `shards` ranges with about equally many rows."""
     path = None if keep is None else Path(keep)

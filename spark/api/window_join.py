@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,6 +22,7 @@ from pyspark.sql import types as ty
 import millrace as mr
 from millrace.errors import ArgumentError, SchemaError
 from millrace.ingest.checks import choice, integer_at_least
+from millrace.ingest.choices import Fallback
 from millrace.ingest.durations import Span, parse_lateness, parse_window
 from millrace.join_parts.routes import BoundCondition
 from millrace.spark.api.join import read_condition
@@ -47,7 +48,8 @@ from millrace.spark.stream.processor import OUT_TYPE, JoinProcessor
 from millrace.spark.stream.task import COUNTS
 
 SHARDS = 4
-WATERMARKS = ("min", "max")
+Watermark = Literal["min", "max"]
+WATERMARKS = get_args(Watermark)
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
@@ -86,14 +88,15 @@ def window_join(
     r: DataFrame,
     s: DataFrame,
     on: str,
+    *,
     window: Any,
     time: Any,
     lateness: Any = 0,
-    watermark: str = "min",
+    watermark: Watermark = "min",
     splits: Sequence[Any] | None = None,
     shards: int = SHARDS,
     device: str = "auto",
-    fallback: str | None = None,
+    fallback: Fallback | None = None,
 ) -> DataFrame:
     """All pairs of rows of two streams that satisfy `on` and are within `window` of each other, as a stream.
 
@@ -102,7 +105,19 @@ def window_join(
     ranges begin; without them every shard sees all rows. `shards`: their number, without splits; a checkpoint fixes it.
     Counts are in the query's progress, under a name that begins with `millrace_window_join`.
     """
-    call = read_call(r, s, on, window, time, lateness, watermark, splits, shards, device, fallback)
+    call = read_call(
+        r,
+        s,
+        on,
+        window=window,
+        time=time,
+        lateness=lateness,
+        watermark=watermark,
+        splits=splits,
+        shards=shards,
+        device=device,
+        fallback=fallback,
+    )
     return build(call)
 
 
@@ -110,6 +125,7 @@ def read_call(
     r: Any,
     s: Any,
     on: Any,
+    *,
     window: Any,
     time: Any,
     lateness: Any = 0,

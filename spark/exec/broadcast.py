@@ -1,9 +1,9 @@
 """A join without a shuffle: the driver reads, sorts and saves the small side; every worker maps the file.
 
 The small side is the *held* one. The other side is the *probing* one: its rows stream through the tasks and search the
-held rows. Each probing row is in exactly one task, so every `how` is correct if s is held; r is held only for inner
-joins. A worker sorts the held table and sends it to the device once, and keeps that probe for later tasks. On a card a
-probe lives only as long as one bulk (`probe_task.py`).
+held rows. Each probing row is in exactly one task, so every `how` is correct if the kept side probes: an inner join may
+hold either side, a right join r, all others s. A worker sorts the held table and sends it to the device once, and keeps
+that probe for later tasks. On a card a probe lives only as long as one bulk (`probe_task.py`).
 """
 
 from __future__ import annotations

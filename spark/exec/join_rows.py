@@ -18,6 +18,7 @@ from millrace.join_parts.table_probe import Partners, TableProbe
 from millrace.join_parts.table_result import with_unmatched
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_FIELDS
 from millrace.spark.cluster.task import DeviceRequest, TaskDevice
+from millrace.spark.plan.hows import other_side
 
 PROBE_ROWS = 1 << 17
 """About how many rows search the held table at once."""
@@ -35,6 +36,8 @@ class JoinJob:
     device_request: DeviceRequest
     report: bool
     """Whether each task adds a row with its counts."""
+    kept: str = "r"
+    """The side that `left`, `semi` and `anti` are about: its rows search, those of the other side are held."""
 
     def keys(self, side: str, table: pa.Table) -> pa.Table:
         """The columns that the condition reads."""
@@ -42,13 +45,13 @@ class JoinJob:
 
     @property
     def pairs(self) -> bool:
-        """Whether the output has pairs, rather than only rows of r."""
+        """Whether the output has pairs, rather than only rows of the kept side."""
         return self.how in ("inner", "left")
 
 
 def open_probe(job: JoinJob, held: pa.Table, probing: pa.Schema, side: str, device: TaskDevice) -> TableProbe:
     """A probe of the held table's keys; `side` is the held side, `probing` the schema of the other."""
-    names = dict(job.columns)["r" if side == "s" else "s"]
+    names = dict(job.columns)[other_side(side)]
     schema = pa.schema([probing.field(name) for name in names])
     return TableProbe.of(
         job.on,
@@ -78,18 +81,18 @@ def merge_batches(batches: Iterable[pa.RecordBatch], min_rows: int) -> Iterator[
 
 def find_partners(job: JoinJob, probe: TableProbe, probing: pa.Table, side: str) -> Partners:
     """The partners of the probing rows in the held table, which is `side`: row numbers, no payload."""
-    return probe.find_partners(job.keys("r" if side == "s" else "s", probing), want_pairs=job.pairs)
+    return probe.find_partners(job.keys(other_side(side), probing), want_pairs=job.pairs)
 
 
 def gather(job: JoinJob, found: Partners, probing: pa.Table, held: pa.Table, side: str) -> Iterator[pa.RecordBatch]:
     """The output rows for the partners found, as batches for Spark."""
     if not job.pairs:
         kept = found.counts > 0 if job.how == "semi" else found.counts == 0
-        yield from _batches(job, [_named("r", probing.take(pa.array(np.flatnonzero(kept))))])
+        yield from _batches(job, [_named(job.kept, probing.take(pa.array(np.flatnonzero(kept))))])
         return
     rows, partners = _rows_of(job, found)
     for start in range(0, len(rows), OUT_ROWS):
-        own = _named("r" if side == "s" else "s", probing.take(rows.slice(start, OUT_ROWS)))
+        own = _named(other_side(side), probing.take(rows.slice(start, OUT_ROWS)))
         other = _named(side, held.take(partners.slice(start, OUT_ROWS)))
         yield from _batches(job, [own, other] if side == "s" else [other, own])
 
@@ -136,8 +139,8 @@ def tally(stats: dict[str, Any]) -> dict[str, int]:
 
 def out_schema(job: JoinJob, probing: pa.Schema, held: pa.Schema, side: str) -> pa.Schema:
     """The columns of a task's output."""
-    of = {side: held, "r" if side == "s" else "s": probing}
-    sides = ("r", "s") if job.pairs else ("r",)
+    of = {side: held, other_side(side): probing}
+    sides = ("r", "s") if job.pairs else (job.kept,)
     fields = [pa.field(f"{one}_{f.name}", f.type) for one in sides for f in of[one]]
     return pa.schema([*fields, *([pa.field(TASK_COLUMN, TASK_ARROW)] if job.report else [])])
 

@@ -25,6 +25,7 @@ from millrace.spark.cluster.task import task_device
 from millrace.spark.exec.join_rows import JoinJob, open_probe
 from millrace.spark.exec.probe_task import ProbeTask, bulk_rows
 from millrace.spark.plan import columns as cl
+from millrace.spark.plan.hows import other_side
 from millrace.spark.plan.routing import Cells, as_double, range_of
 
 SHARD, SIDE = "__millrace_shard", "__millrace_s"
@@ -141,29 +142,30 @@ def layout(shared: tuple[SharedColumn, ...], r: list[str], s: list[str]) -> Layo
 
 
 def joiner(job: JoinJob, where: Layout) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """The function that tasks run on a shard's rows."""
+    """The function that tasks run on a shard's rows: the rows of the kept side search those of the other side."""
+    held_side = other_side(job.kept)
 
     def join_shard(batches: Batches) -> Iterator[pa.RecordBatch]:
         device = task_device(job.device_request)
         sides = _split_sides(batches, where)
         if sides is None:
             return
-        r, s = sides
-        task = ProbeTask(job, "s", s, device, lambda: open_probe(job, s, r.schema, "s", device))
+        probing, held = sides[job.kept], sides[held_side]
+        task = ProbeTask(job, held_side, held, device, lambda: open_probe(job, held, probing.schema, held_side, device))
         step = bulk_rows(device)
         try:
-            for start in range(0, r.num_rows, step):
-                yield from task.rows(r.slice(start, step))
+            for start in range(0, probing.num_rows, step):
+                yield from task.rows(probing.slice(start, step))
             if job.report:
-                yield task.report(r.schema)
+                yield task.report(probing.schema)
         finally:
             task.close()
 
     return join_shard
 
 
-def _split_sides(batches: Batches, where: Layout) -> tuple[pa.Table, pa.Table] | None:
-    """The rows of r and of s, each with its own columns; None if there are no batches."""
+def _split_sides(batches: Batches, where: Layout) -> dict[str, pa.Table] | None:
+    """The rows of each side, with its own columns; None if there are no batches."""
     parts: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
     schema = None
     for batch in batches:
@@ -178,7 +180,7 @@ def _split_sides(batches: Batches, where: Layout) -> tuple[pa.Table, pa.Table] |
     if schema is None:
         return None
     r, s = (pa.Table.from_batches(rows, schema).combine_chunks() for rows in parts)
-    return _own_columns(r, where.r), _own_columns(s, where.s)
+    return {"r": _own_columns(r, where.r), "s": _own_columns(s, where.s)}
 
 
 def _own_columns(table: pa.Table, where: tuple[tuple[str, int], ...]) -> pa.Table:

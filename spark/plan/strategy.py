@@ -4,16 +4,17 @@
 - *range*: the condition bounds a column of the home side on both ends: rows go to cells of that column.
 - *grid*: it does not: blocks of the home side meet the rows of the other side that can match them.
 
-The home side is r: each of its rows is in exactly one shard, so every `how` is correct. An inner join may use s, and
-does if only s is bounded on both ends (`s.x BETWEEN r.lo AND r.hi`) or, if r and s are equal in that, if s has the
-heavier hitter. Sizes and cells come from samples; with `splits` there is no sampling.
+The home side is r: each of its rows is in exactly one shard, so every `how` is correct. In a right join it is s. An
+inner join may use s, and does if only s is bounded on both ends (`s.x BETWEEN r.lo AND r.hi`) or, if r and s are equal
+in that, if s has the heavier hitter. A full join is two joins: a left join, and the rows of s without a partner. Sizes
+and cells come from samples; with `splits` there is no sampling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as ty
@@ -22,10 +23,12 @@ from millrace.errors import ArgumentError
 from millrace.ingest.checks import choice
 from millrace.join_parts.routes import BoundCondition, Route
 from millrace.spark.plan import columns as cl
+from millrace.spark.plan.hows import other_side
 from millrace.spark.plan.routing import Cells, as_double, range_of
 from millrace.spark.plan.sampling import Sample, as_split, cut, given_cells, sample
 
-STRATEGIES = ("auto", "broadcast", "range", "grid")
+StrategyName = Literal["auto", "broadcast", "range", "grid"]
+STRATEGIES = get_args(StrategyName)
 BROADCAST_BYTES = 256 << 20
 """A side of at most this estimated size is broadcast."""
 CELL_ROWS = 1 << 21
@@ -61,7 +64,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class JoinRequest:
-    """A join as the choice of a strategy needs it."""
+    """A join as the choice of a strategy needs it. `kept`: the side that `left`, `semi` and `anti` are about."""
 
     frames: Frames
     condition: BoundCondition
@@ -69,6 +72,29 @@ class JoinRequest:
     splits: Sequence[Any] | None
     strategy: str
     tasks: int
+    kept: str = "r"
+    drawn: dict[str, Sample] = field(default_factory=dict, compare=False)
+    """The samples, once they are drawn; the parts of a join share them."""
+
+    @property
+    def parts(self) -> tuple[JoinRequest, ...]:
+        """The joins, `inner`, `left`, `semi` or `anti`, whose union is this one."""
+        if self.how == "right":
+            return (replace(self, how="left", kept="s"),)
+        if self.how == "full":
+            return replace(self, how="left"), replace(self, how="anti", kept="s")
+        return (self,)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the output has the columns of both sides."""
+        return self.how not in ("semi", "anti")
+
+    def samples(self) -> dict[str, Sample]:
+        """A sample of each side."""
+        if not self.drawn:
+            self.drawn.update(sample(self.frames, {side: sample_columns(self, side) for side in ("r", "s")}))
+        return self.drawn
 
     def route(self, side: str) -> Route | None:
         """The best route of a side."""
@@ -77,13 +103,14 @@ class JoinRequest:
 
 
 def choose(request: JoinRequest) -> Strategy:
-    """The strategy by size and condition, or the requested one."""
+    """The strategy of a part by size and condition, or the requested one."""
     name = choice("strategy", request.strategy, STRATEGIES)
     if request.splits is not None:
         return _by_splits(request)
     if name == "broadcast":
-        return Strategy("broadcast", "requested; s is held by every worker", held="s")
-    samples = sample(request.frames, {side: sample_columns(request, side) for side in ("r", "s")})
+        held = other_side(request.kept)
+        return Strategy("broadcast", f"requested; {held} is held by every worker", held=held)
+    samples = request.samples()
     sizes = {side: samples[side].rows * cl.row_bytes(request.frames[side].schema) for side in samples}
     if name == "auto":
         small = _small(request, sizes)
@@ -95,7 +122,7 @@ def choose(request: JoinRequest) -> Strategy:
 
 def _small(request: JoinRequest, sizes: dict[str, int]) -> str | None:
     """The side to broadcast, if one is small enough; the size of rows of variable length is measured first."""
-    allowed = ("r", "s") if request.how == "inner" else ("s",)
+    allowed = ("r", "s") if request.how == "inner" else (other_side(request.kept),)
     for side in sorted(allowed, key=lambda side: (sizes[side], side != "s")):
         frame = request.frames[side]
         if sizes[side] <= BROADCAST_BYTES and not cl.has_fixed_rows(frame.schema):
@@ -108,7 +135,7 @@ def _small(request: JoinRequest, sizes: dict[str, int]) -> str | None:
 def sample_columns(request: JoinRequest, side: str) -> list[str]:
     """The columns to sample: a side's key in its own route, and the ends of its ranges in the other side's route."""
     frame = request.frames[side]
-    own, across = request.route(side), request.route("s" if side == "r" else "r")
+    own, across = request.route(side), request.route(other_side(side))
     wanted: list[str] = []
     if own is not None:
         wanted.append(as_double(own.column, frame.schema[own.column].dataType))
@@ -119,7 +146,7 @@ def sample_columns(request: JoinRequest, side: str) -> list[str]:
 
 def _by_cells(request: JoinRequest, samples: dict[str, Sample], requested: str) -> Strategy:
     home = _home(request, samples)
-    guest = "s" if home == "r" else "r"
+    guest = other_side(home)
     route = request.route(home)
     bounded = route is not None and route.bounded
     if requested == "range" and not bounded:
@@ -139,8 +166,8 @@ def _by_cells(request: JoinRequest, samples: dict[str, Sample], requested: str) 
 
 
 def _home(request: JoinRequest, samples: dict[str, Sample]) -> str:
-    """r; for an inner join s, if only s is bounded on both ends, or else if s has the heavier hitter."""
-    routes = {side: request.route(side) for side in (("r", "s") if request.how == "inner" else ("r",))}
+    """The kept side; for an inner join s, if only s is bounded on both ends, or else if s has the heavier hitter."""
+    routes = {side: request.route(side) for side in (("r", "s") if request.how == "inner" else (request.kept,))}
 
     def worth(side: str) -> tuple[bool, bool, int, bool]:
         route = routes[side]
@@ -171,6 +198,10 @@ def _by_splits(request: JoinRequest) -> Strategy:
     """Cells that begin at the given splits."""
     if request.strategy == "broadcast":
         raise ArgumentError("splits are for strategy='range' or 'grid': leave one of the two out")
+    if request.kept == "s":
+        raise ArgumentError(
+            "splits cut r's column, but a right or full join is cut by a column of s: leave splits out, or swap r and s"
+        )
     route = request.route("r")
     if route is None:
         raise ArgumentError("splits need a condition that bounds a plain column of r, and this one bounds none")

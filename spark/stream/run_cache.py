@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millrace.join_parts.table_probe import TableProbe
 from millrace.spark.cluster.task import TaskDevice
+from millrace.spark.plan.hows import other_side
 from millrace.spark.stream import run_files
 from millrace.spark.stream.plan import Flags, Longs, StreamPlan
 from millrace.spark.stream.state import Manifest, StoredRun, unpack_rows
@@ -44,7 +45,7 @@ class HeldRun:
 
     def _open(self, device: TaskDevice) -> TableProbe:
         plan, side = self._plan, self.run.side
-        own, other = plan.side(side), plan.side("s" if side == "r" else "r")
+        own, other = plan.side(side), plan.side(other_side(side))
         held = self.table.select(list(own.used))
         probing = pa.schema([other.schema.field(name) for name in other.used])
         fallback = plan.device_request.fallback

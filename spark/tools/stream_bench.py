@@ -154,7 +154,7 @@ class Streaming:
 
 def _ours(r: DataFrame, s: DataFrame, window: int, ranges: bool, empty: bool = False) -> DataFrame:
     splits = _splits(window) if ranges else None
-    call = read_call(r, s, ON, _window_text(window), "ts", splits=splits, device="cpu")
+    call = read_call(r, s, ON, window=_window_text(window), time="ts", splits=splits, device="cpu")
     return build(replace(call, plan=replace(call.plan, empty=empty)))
 
 

@@ -23,6 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.ingest.choices import Fallback
+from millrace.spark.plan.strategy import StrategyName
 from tests.spark import card
 from tests.spark.sessions import local_session
 
@@ -95,7 +97,9 @@ def kill_one(spark: SparkSession, kind: str, rng: random.Random, report: dict[st
         report["killed"] = pid
 
 
-def job(spark: SparkSession, strategy: str, device: str, fallback: str | None, metrics: ms.Metrics) -> DataFrame:
+def job(
+    spark: SparkSession, strategy: StrategyName, device: str, fallback: Fallback | None, metrics: ms.Metrics
+) -> DataFrame:
     """Readings that arrive slowly, with a looked-up column, joined with limits."""
     index = mr.OrderedIndex(pa.array(range(0, ROWS, 2)), pa.array([i * 10 for i in range(0, ROWS, 2)]))
     readings = (
@@ -128,10 +132,10 @@ def main() -> None:
     if victim == "fault":
         (folder / "faulty").touch()
     spark = local_session("local-cluster[2,1,1024]", spark__executor__memory="1g", spark__task__maxFailures="8")
-    strategy = "broadcast" if rng.random() < 0.5 else "range"
+    strategy: StrategyName = "broadcast" if rng.random() < 0.5 else "range"
     metrics = ms.Metrics()
-    device, fallback = ("card", "cpu") if victim == "fault" else ("cpu", None)
-    rows = job(spark, strategy, device, fallback, metrics)
+    faulty = victim == "fault"
+    rows = job(spark, strategy, "card" if faulty else "cpu", "cpu" if faulty else None, metrics)
     report: dict[str, object] = {"strategy": strategy, "killed": None}
     killer = threading.Thread(target=kill_one, args=(spark, victim, rng, report))
     if victim != "fault":

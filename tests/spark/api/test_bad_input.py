@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ def df(spark: SparkSession) -> DataFrame:
 
 
 INDEX = pa.array([1, 2, 3])
+WRONG: dict[str, Any] = {"how": "cross"}
+UNKNOWN: dict[str, Any] = {"strategy": "hash"}
 Call = Callable[[DataFrame], Any]
 BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
     "missing key": (mr.SchemaError, "no column 'q'; the columns are k, name", lambda d: _look(d, key="q")),
@@ -55,8 +58,8 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
     "join decimal": (mr.KeyTypeError, "column s.price has type decimal", lambda d: ms.join(d, d, on="r.k < s.price")),
     "join text": (mr.PredicateError, "", lambda d: ms.join(d, d, on="r.k LIKE s.k")),
     "join kinds": (mr.MillraceError, "", lambda d: ms.join(d, d, on="r.ts < s.k")),
-    "how": (mr.ArgumentError, "how='outer'", lambda d: ms.join(d, d, on="r.k = s.k", how="outer")),
-    "strategy": (mr.ArgumentError, "strategy='hash'", lambda d: ms.join(d, d, on="r.k = s.k", strategy="hash")),
+    "how": (mr.ArgumentError, "how='cross'", lambda d: ms.join(d, d, on="r.k = s.k", **WRONG)),
+    "strategy": (mr.ArgumentError, "strategy='hash'", lambda d: ms.join(d, d, on="r.k = s.k", **UNKNOWN)),
     "no range": (
         mr.ArgumentError,
         "bounds a column of r on both ends",
@@ -75,12 +78,50 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
         "leave one of the two out",
         lambda d: ms.join(d, d, on="r.k = s.k", splits=[1], strategy="broadcast"),
     ),
+    "explain without a name": (
+        mr.ArgumentError,
+        "the first argument is a DataFrame; it names the call, 'join' or 'window_join' or 'lookup', and the "
+        'arguments of that call follow: ms.explain("join", r, s, on="…")',
+        lambda d: ms.explain(d, d, on="r.k = s.k"),  # type: ignore[arg-type]
+    ),
+    "explain of another call": (
+        mr.ArgumentError,
+        "the first argument is 'sort'",
+        lambda d: ms.explain("sort", d),  # type: ignore[arg-type]
+    ),
+    "explain with a positional window": (
+        mr.ArgumentError,
+        "ms.explain('window_join', …): too many positional arguments; it takes the arguments of ms.window_join",
+        lambda d: ms.explain("window_join", d, d, "r.k = s.k", "1 minute", "ts"),
+    ),
+    "explain with an unknown argument": (
+        mr.ArgumentError,
+        "unexpected keyword argument 'window'; it takes the arguments of ms.join",
+        lambda d: ms.explain("join", d, d, on="r.k = s.k", window="1 minute"),
+    ),
     "frame": (mr.ArgumentError, "s is a Table", lambda d: ms.join(d, pa.table({"k": [1]}), on="r.k = s.k")),
 }
 
 
 def _look(df: DataFrame, **arguments: Any) -> DataFrame:
     return ms.lookup(df, mr.OrderedIndex(INDEX), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("function", "positional"),
+    [
+        (ms.join, ["r", "s", "on"]),
+        (ms.window_join, ["r", "s", "on"]),
+        (ms.splits, ["r", "s", "on"]),
+        (ms.lookup, ["df", "index"]),
+    ],
+)
+def test_only_frames_the_index_and_the_condition_are_positional(
+    function: Callable[..., Any], positional: list[str]
+) -> None:
+    kinds = {name: one.kind for name, one in signature(function).parameters.items()}
+    assert [name for name, kind in kinds.items() if kind is Parameter.POSITIONAL_OR_KEYWORD] == positional
+    assert {kind for name, kind in kinds.items() if name not in positional} == {Parameter.KEYWORD_ONLY}
 
 
 @pytest.mark.parametrize("name", BAD)

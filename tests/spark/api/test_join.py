@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections import Counter
 from random import Random
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +19,20 @@ from millrace import spark as ms
 from millrace.spark.api.join import join_request
 from millrace.spark.exec import shuffle
 from millrace.spark.exec.broadcast import sorted_by_key
-from millrace.spark.plan.strategy import choose
+from millrace.spark.plan.hows import How, read_how
+from millrace.spark.plan.strategy import StrategyName, choose
 from tests.spark.cases import Drawn, draw, found, frames
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
 SEED = int(os.environ.get("MILLRACE_SPARK_SEED", "0"))
 CASES = int(os.environ.get("MILLRACE_SPARK_CASES", "12"))
-HOWS = ("inner", "left", "semi", "anti")
+HOWS: tuple[How, ...] = ("inner", "left", "semi", "anti")
 
 
-def check(spark: SparkSession, drawn: Drawn, how: str, strategy: str, **more: object) -> None:
+def check(spark: SparkSession, drawn: Drawn, how: How, strategy: StrategyName, **more: Any) -> None:
     r, s = frames(spark, drawn)
-    result = ms.join(r, s, on=drawn.on, how=how, strategy=strategy, device="cpu", **more)  # type: ignore[arg-type]
+    result = ms.join(r, s, on=drawn.on, how=how, strategy=strategy, device="cpu", **more)
     names = [f"r_{name}" for name in drawn.r.column_names]
     if how in ("inner", "left"):
         names += [f"s_{name}" for name in drawn.s.column_names]
@@ -90,7 +92,7 @@ def test_given_splits_are_taken(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["band"], pa.int32(), 3)
     check(spark, drawn, "left", "range", splits=[-100, 0, 17, 18, 150])
     r, s = frames(spark, drawn)
-    text = ms.explain(r, s, on=drawn.on, splits=[-100, 0.5])
+    text = str(ms.explain("join", r, s, on=drawn.on, splits=[-100, 0.5]))
     assert "range: splits of r.x were given" in text
     assert "3 cells" in text
 
@@ -107,7 +109,7 @@ def test_splits_of_times(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["broadcast", "range"])
-def test_times_without_a_zone(spark: SparkSession, strategy: str) -> None:
+def test_times_without_a_zone(spark: SparkSession, strategy: StrategyName) -> None:
     """Through the hour that the session's zone leaves out, every seven minutes and some microseconds."""
     assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
     start = dt.datetime(2024, 3, 31)
@@ -125,7 +127,7 @@ def test_times_without_a_zone(spark: SparkSession, strategy: str) -> None:
 def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["equality"], pa.int64(), 5)
     r, s = frames(spark, drawn)
-    text = ms.explain(r, s, on=drawn.on, how="left", strategy="range")
+    text = str(ms.explain("join", r, s, on=drawn.on, how="left", strategy="range"))
     assert "heavy hitters: 1, split in" in text
     chosen = choose(join_request(r, s, drawn.on, "inner", None, "range"))
     assert chosen.home == "r"
@@ -176,13 +178,13 @@ def _pairs(intervals: pa.Table) -> list[tuple[int, int]]:
 def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     many, few = spark.range(100_000).selectExpr("id AS x"), spark.range(100).selectExpr("id AS x")
     band, open_ended, none = "abs(r.x - s.x) <= 1", "r.x < s.x", "r.x * s.x > 5"
-    assert "s has about 100 rows" in ms.explain(many, few, on=band)
-    assert "r has about 100 rows" in ms.explain(few, many, on=band)
+    assert "s has about 100 rows" in str(ms.explain("join", many, few, on=band))
+    assert "r has about 100 rows" in str(ms.explain("join", few, many, on=band))
     monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 10_000)
-    assert "s has about 100 rows" in ms.explain(many, few, on=band, how="left")
-    assert "range: the condition bounds r.x on both ends" in ms.explain(few, many, on=band, how="left")
-    assert "grid: the condition bounds r.x on one end" in ms.explain(many, many, on=open_ended)
-    assert "grid: no comparison bounds a plain column" in ms.explain(many, many, on=none)
+    assert "s has about 100 rows" in str(ms.explain("join", many, few, on=band, how="left"))
+    assert "range: the condition bounds r.x on both ends" in str(ms.explain("join", few, many, on=band, how="left"))
+    assert "grid: the condition bounds r.x on one end" in str(ms.explain("join", many, many, on=open_ended))
+    assert "grid: no comparison bounds a plain column" in str(ms.explain("join", many, many, on=none))
     sampled = choose(join_request(many, many, band, "inner", None, "auto"))
     assert sampled.cells is not None
     assert sampled.cells.shards >= 4
@@ -196,9 +198,66 @@ def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, mon
     monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 100_000)
     few, many = spark.range(100).selectExpr("id AS x", f"{wide} AS y"), spark.range(1000).selectExpr("id AS x")
     band = "abs(r.x - s.x) <= 1"
-    assert "range: " in ms.explain(many, few, on=band, how="left")
-    assert "r has about 1,000 rows" in ms.explain(many, few, on=band)
-    assert "s has about 100 rows" in ms.explain(many, few.drop("y"), on=band, how="left")
+    assert "range: " in str(ms.explain("join", many, few, on=band, how="left"))
+    assert "r has about 1,000 rows" in str(ms.explain("join", many, few, on=band))
+    assert "s has about 100 rows" in str(ms.explain("join", many, few.drop("y"), on=band, how="left"))
+
+
+SPARKS = {
+    "band": ("abs(r.x - s.x) <= 3", "abs(r_x - s_x) <= 3"),
+    "two terms": ("r.x BETWEEN s.x AND s.y AND r.y <> s.y", "r_x BETWEEN s_x AND s_y AND r_y <> s_y"),
+    "one end": ("r.x > 150 + s.y", "r_x > 150 + s_y"),
+}
+"""Conditions, and the same for Spark's own join."""
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "grid", "range"])
+@pytest.mark.parametrize("name", SPARKS)
+def test_every_how_gives_the_rows_of_sparks_own_join(spark: SparkSession, name: str, strategy: StrategyName) -> None:
+    on, sparks = SPARKS[name]
+    drawn = tables(pa.int64(), 6)
+    r, s = spark.createDataFrame(drawn[0].slice(0, 90)), spark.createDataFrame(drawn[1].slice(0, 70))
+    if strategy == "range" and name != "band":
+        with pytest.raises(mr.ArgumentError, match="bounds a column of s on both ends"):
+            ms.join(r, s, on=on, how="right", strategy=strategy)
+        return
+    left, right = (frame.toDF(*(f"{side}_{c}" for c in frame.columns)) for side, frame in (("r", r), ("s", s)))
+    names: tuple[How, ...] = ("inner", "left_outer", "rightouter", "outer", "left_semi", "leftanti")
+    for how in names:
+        own = left.join(right, fn.expr(sparks), how)
+        rows = ms.join(r, s, on=on, how=how, strategy=strategy, device="cpu")
+        assert rows.columns == own.columns
+        assert Counter(rows.collect()) == Counter(own.collect()), how
+
+
+def test_how_has_sparks_names() -> None:
+    for name in get_args(How):
+        assert read_how(name) == read_how(name.upper()) == read_how(name.replace("_", ""))
+    assert {read_how(name) for name in get_args(How)} == {"inner", "left", "right", "full", "semi", "anti"}
+
+
+def test_a_full_join_is_counted_once(spark: SparkSession) -> None:
+    r, s = spark.range(0, 100, 1, 2).selectExpr("id AS x"), spark.range(50, 130, 1, 2).selectExpr("id AS x")
+    metrics = ms.Metrics()
+    rows = ms.join(r, s, on="r.x = s.x", how="full", strategy="range", device="cpu", metrics=metrics).collect()
+    assert Counter((row.r_x, row.s_x) for row in rows) == Counter(
+        (x if x < 100 else None, x if x >= 50 else None) for x in range(130)
+    )
+    counts = metrics.get
+    assert (counts["r_rows"], counts["s_rows"], counts["pairs"]) == (100, 80, 50)
+    assert counts["asked"] == 180, "both sides searched the other"
+
+
+def test_explain_shows_both_parts_of_a_full_join(spark: SparkSession) -> None:
+    r, s = spark.range(100).selectExpr("id AS x"), spark.range(50).selectExpr("id AS x")
+    text = str(ms.explain("join", r, s, on="abs(r.x - s.x) <= 1", how="outer"))
+    assert "full join on abs(r.x - s.x) <= 1 (band)" in text
+    assert "s has about 50 rows" in text
+    assert "r has about 100 rows" in text
+    right = str(ms.explain("join", r, s, on="abs(r.x - s.x) <= 1", how="right", strategy="range"))
+    assert "s by s.x" in right
+    with pytest.raises(mr.ArgumentError, match="leave splits out, or swap r and s"):
+        ms.join(r, s, on="abs(r.x - s.x) <= 1", how="right", splits=[5])
 
 
 def test_a_join_is_lazy_and_composes(spark: SparkSession) -> None:
@@ -211,12 +270,14 @@ def test_a_join_is_lazy_and_composes(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["broadcast", "range"])
-def test_empty_sides(spark: SparkSession, strategy: str) -> None:
+def test_empty_sides(spark: SparkSession, strategy: StrategyName) -> None:
     some, none = spark.range(5).selectExpr("id AS x"), spark.range(0).selectExpr("id AS x")
     on = "abs(r.x - s.x) <= 1"
-    for how, wanted in {"inner": 0, "left": 5, "semi": 0, "anti": 5}.items():
-        assert ms.join(some, none, on=on, how=how, strategy=strategy, device="cpu").count() == wanted
-        assert ms.join(none, some, on=on, how=how, strategy=strategy, device="cpu").count() == 0
+    wanted: dict[How, int] = {"inner": 0, "left": 5, "semi": 0, "anti": 5, "right": 0, "full": 5}
+    for how, rows in wanted.items():
+        assert ms.join(some, none, on=on, how=how, strategy=strategy, device="cpu").count() == rows
+        turned = 5 if how in ("right", "full") else 0
+        assert ms.join(none, some, on=on, how=how, strategy=strategy, device="cpu").count() == turned
 
 
 def test_a_key_of_any_name_is_routed(spark: SparkSession) -> None:

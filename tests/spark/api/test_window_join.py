@@ -310,7 +310,9 @@ def test_bad_frames_and_settings(spark: SparkSession) -> None:
 
 def test_explain_describes_shards(spark: SparkSession) -> None:
     given: dict[str, Any] = {"on": "abs(r.x - s.x) <= 1", "window": "1 minute", "time": "ts", "lateness": "2 seconds"}
-    text = ms.explain(ticking(spark), ticking(spark), **given)
+    text = str(ms.explain("window_join", ticking(spark), ticking(spark), **given))
     assert "store-one: every shard sees all rows" in text
     assert "2,000 ms below the newest row" in text
-    assert "splits of r.x were given" in ms.explain(ticking(spark), ticking(spark), splits=[5], **given)
+    assert "splits of r.x were given" in str(
+        ms.explain("window_join", ticking(spark), ticking(spark), splits=[5], **given)
+    )

@@ -25,6 +25,7 @@ from millrace.host.device.contract import DeviceInfo
 from millrace.spark.cluster import discovery
 from millrace.spark.cluster.cards import card_lock
 from millrace.spark.cluster.task import DeviceRequest, task_device
+from millrace.spark.plan.strategy import StrategyName
 from tests.spark.sessions import GROUP, run_script
 
 pytestmark = GROUP
@@ -45,7 +46,7 @@ def sides(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
 
 
 def joined(
-    sides: tuple[DataFrame, DataFrame], device: str, strategy: str, **more: Any
+    sides: tuple[DataFrame, DataFrame], device: str, strategy: StrategyName, **more: Any
 ) -> tuple[pa.Table, dict[str, int]]:
     metrics = ms.Metrics()
     on = "abs(r.x - s.x) <= 2"

@@ -35,7 +35,9 @@ def main() -> None:
         pairs = ms.join(looked, frame, on=on, strategy=strategy, device="card", metrics=metrics)
         report[f"lookup, {strategy}"] = pairs.where("r_value = r_x").count()
         report[f"lookup, {strategy} counts"] = metrics.get
-        after = ms.lookup(ms.join(frame, frame, on=on, strategy=strategy, device="card"), index, "r_x", device="card")
+        after = ms.lookup(
+            ms.join(frame, frame, on=on, strategy=strategy, device="card"), index, key="r_x", device="card"
+        )
         report[f"{strategy}, lookup"] = after.where("value = r_x").count()
     report["holders"] = card.holders((folder / "log").read_text())
     report["left open"] = card.left_open((folder / "log").read_text())

@@ -11,11 +11,14 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark.plan.hows import How
+from millrace.spark.plan.strategy import StrategyName
 from tests.spark import stream_cases as sc
 from tests.spark.cases import draw, found
 from tests.spark.sessions import connect_session
 
 SEEDS = (3, 11)
+CALLS: list[tuple[How, StrategyName]] = [("inner", "broadcast"), ("left", "grid"), ("anti", "auto")]
 
 
 def window_join(spark: SparkSession, folder: Path) -> bool:
@@ -44,7 +47,7 @@ def main() -> None:
     for seed in SEEDS:
         drawn = draw(seed)
         r, s = spark.createDataFrame(drawn.r), spark.createDataFrame(drawn.s)
-        for how, strategy in (("inner", "broadcast"), ("left", "grid"), ("anti", "auto")):
+        for how, strategy in CALLS:
             rows = ms.join(r, s, on=drawn.on, how=how, strategy=strategy, device="cpu")
             joins[f"{seed} {how} {strategy}"] = found(rows) == drawn.wanted(how)
     report["joins"] = joins

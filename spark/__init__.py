@@ -4,7 +4,7 @@
     ms.lookup(df, index, key="k", into="value")           # batch or streaming
     ms.join(r, s, on="abs(r.x - s.x) <= 5", how="inner")  # batch
     ms.window_join(r, s, on="abs(r.x - s.x) <= 5", window="10 minutes", time="ts")  # streaming
-    ms.explain(r, s, on="abs(r.x - s.x) <= 5")            # what the call would do, and why
+    ms.explain("join", r, s, on="abs(r.x - s.x) <= 5")    # what the call would do, and why
 
 Works with Spark Classic and Spark Connect; see docs/spark.md and docs/streaming.md. Names are loaded on first use, so
 that importing this package does not import pyspark.

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from millrace.gpu import driver
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.log import log
 from millrace.host.device.contract import DeviceInfo
 from millrace.host.runtime.fork import ProcessMark, reset_in_child
 
@@ -47,6 +48,7 @@ class Runtime(ABC):
         key = (number, unit.name, word_bits)
         with self._lock:
             if key not in self._kernels:
+                log.info("build: kernel %s for %s-bit words on %s:%s", unit.name, word_bits, self.family, number)
                 self._kernels[key] = self._build(number, unit, word_bits)
             return self._kernels[key]
 

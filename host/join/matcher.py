@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.base.log import log
 from millrace.host.base.types import SIDES, Array, Mask, Order, Positions, Side, other
 from millrace.host.base.words import all_true
 from millrace.host.data.tuples import Tuples
@@ -207,6 +208,7 @@ class Matcher:
             if self._spare is None or not isinstance(failure, DeviceFault):
                 raise
             self.fallback = f"{self.device.name} -> {self._spare.name}: {failure}"
+            log.warning("join: fell back %s", self.fallback)
             self._shift(self.device.counters(), +1)
             self.device, self._spare = self._spare, None
             return self._step(windows, old, batch, want)

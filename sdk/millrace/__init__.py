@@ -27,7 +27,9 @@ from millrace.errors import (
 )
 
 if TYPE_CHECKING:
+    from millrace.explainer import explain
     from millrace.host.device.contract import DeviceInfo
+    from millrace.host.planner.explanation import Explanation
     from millrace.host.planner.tune import TuneResult
     from millrace.index import OrderedIndex
     from millrace.registry import device, devices
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "DeviceInfo": "millrace.host.device.contract",
+    "Explanation": "millrace.host.planner.explanation",
     "IndexStats": "millrace.stats",
     "JoinStats": "millrace.stats",
     "OrderedIndex": "millrace.index",
@@ -46,6 +49,7 @@ _LAZY = {
     "WindowJoin": "millrace.window_join",
     "device": "millrace.registry",
     "devices": "millrace.registry",
+    "explain": "millrace.explainer",
     "join": "millrace.table_join",
 }
 
@@ -55,6 +59,7 @@ __all__ = [
     "DeviceFault",
     "DeviceInfo",
     "DeviceUnavailable",
+    "Explanation",
     "IndexStats",
     "JoinStats",
     "KeyTypeError",
@@ -69,6 +74,7 @@ __all__ = [
     "__version__",
     "device",
     "devices",
+    "explain",
     "join",
 ]
 

@@ -27,6 +27,8 @@ from millrace.host.hbtree.layout import LAYOUTS, LayoutName
 from millrace.host.hbtree.tree import helpers
 from millrace.host.hybrid.balance import Plan
 from millrace.host.hybrid.update_costs import MODES, UpdateMode
+from millrace.host.planner.choice import auto_devices
+from millrace.host.planner.explanation import Explanation
 from millrace.host.runtime.critical import critical_section
 from millrace.index_parts import file
 from millrace.index_parts.base import IndexBase
@@ -286,6 +288,23 @@ class OrderedIndex(IndexBase):
             retuned=0 if runner is None else runner.retuned,
             last_run=None if run is None else run.stats(),
             counters={} if device is None else device.counters(),
+        )
+
+    def explain(self) -> Explanation:
+        """The shape of the tree, the device in use, which levels it walks, and why."""
+        self._rwlock.check()
+        stats, runner = self.stats, self._runner
+        share = {} if runner is None else {"host levels": runner.plan.D, "host share of the next": runner.plan.R}
+        why = (
+            "the device was named"
+            if self._given_device != "auto"
+            else auto_devices(self._given_threads).get(stats.device)
+        )
+        return Explanation(
+            "ordered_index",
+            {"keys": f"{stats.rows:,} of type {stats.key_type}", "values": stats.value_type, "levels": stats.levels},
+            {"name": f"HB+-Tree, layout {self._layout}", "fanout": stats.fanout, "bytes": stats.nbytes},
+            {"name": stats.device, "why": stats.fallback or why, "threads": self._threads, **share},
         )
 
     def __repr__(self) -> str:

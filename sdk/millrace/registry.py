@@ -7,17 +7,20 @@ when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import Device, DeviceInfo, devices_html
 from millrace.host.join.registry import INDEXES, runs_on
 from millrace.ingest.checks import integer_at_least
 from millrace.ingest.choices import IndexName
+
+if TYPE_CHECKING:  # it needs Numba, which a list of devices does not
+    from millrace.host.planner.choice import IndexChoice
 
 BACKENDS: dict[str, str] = {
     "cpu": "millrace.host.device.cpu",
@@ -86,19 +89,52 @@ def device(name: str = "auto", *, threads: int | None = None) -> Device:
     return backend.open_device(name, threads)
 
 
-def device_for(indexes: Sequence[str], name: str, threads: int | None) -> tuple[str, Device]:
+def device_for(choice: IndexChoice, name: str, threads: int | None) -> tuple[str, Device]:
     """Open a device that can run one of the indexes, best first; return that index too. `auto`: see `_open_auto`."""
     if name == "auto":
-        opened = _open_auto(threads, lambda one: _first(indexes, one) is not None)
+        opened = _open_auto(threads, lambda one: _first(choice, one) is not None)
     else:
         opened = device(name, threads=threads)
-    index = _first(indexes, opened)
+    index = _first(choice, opened)
     if index is not None:
         return index, opened
     opened.close()
-    capable = dict.fromkeys(n for i, n in join_pairs() if i in indexes)
+    raise _cannot_run(choice, name, dict.fromkeys(n for i, n in join_pairs() if i in choice.candidates))
+
+
+def planned_device(choice: IndexChoice, name: str, threads: int | None) -> tuple[str, str, str]:
+    """What `device_for` would choose, without opening it: the index, the device's name, and why that device."""
+    from millrace.host.planner.choice import auto_devices
+
+    if name == "auto":
+        for one, why in auto_devices(threads).items():
+            kind = _real_kind(one)
+            index = None if kind is None else choice.first_on(kind)
+            if index is not None:
+                return index, one, why
+        raise DeviceUnavailable(f"no device of this machine can run this; {_usable()} (see `millrace devices`)")
+    info = _info(name)
+    index = choice.first_on(info.kind)
+    if index is None:
+        able = (one.name for one in devices() if one.available and choice.first_on(one.kind))
+        raise _cannot_run(choice, name, dict.fromkeys(able))
+    return index, info.name, "the device was named"
+
+
+def _info(name: str) -> DeviceInfo:
+    """The entry of a device; a family's name stands for its first one. Raises `DeviceUnavailable` with the reason."""
+    found = _probe(check_name(name))
+    for info in found:
+        if name in (info.name, info.name.partition(":")[0]) and info.available:
+            return info
+    detail = next((info.detail for info in found if info.name == name), found[0].detail if found else "there is none")
+    raise DeviceUnavailable(f"device {name!r} cannot be used: {detail}; {_usable()}")
+
+
+def _cannot_run(choice: IndexChoice, name: str, capable: Iterable[str]) -> DeviceUnavailable:
+    indexes = choice.candidates
     which = f"index {indexes[0]!r}" if len(indexes) == 1 else f"any of the indexes {', '.join(indexes)}"
-    raise DeviceUnavailable(f"device {name!r} cannot run {which}; it runs on {', '.join(capable)}")
+    return DeviceUnavailable(f"device {name!r} cannot run {which}; it runs on {', '.join(capable)}")
 
 
 def device_with(unit: str, what: str, name: str, threads: int | None) -> Device:
@@ -123,16 +159,16 @@ def _offers(name: str, unit: str) -> bool:
     return unit in opened.units
 
 
-def _first(indexes: Sequence[str], opened: Device) -> str | None:
-    """The first of the indexes that a device can run."""
-    return next((index for index in indexes if runs_on(index, opened)), None)
+def _first(choice: IndexChoice, opened: Device) -> str | None:
+    """The best index that a device can run."""
+    return choice.first(lambda index: runs_on(index, opened))
 
 
 def _open_auto(threads: int | None, suits: Callable[[Device], bool]) -> Device:
     """Open the device that won `millrace calibrate` on this machine, if it is available and suits; else the CPU."""
-    from millrace.host.planner.calibration import CPU, calibration
+    from millrace.host.planner.choice import auto_devices
 
-    for name in dict.fromkeys((calibration(threads).device, CPU)):
+    for name in auto_devices(threads):
         opened = _open_real(name, threads)
         if opened is not None:
             if suits(opened):
@@ -143,14 +179,20 @@ def _open_auto(threads: int | None, suits: Callable[[Device], bool]) -> Device:
 
 def _open_real(name: str, threads: int | None) -> Device | None:
     """Open one of our devices if it is available now, and neither a simulation nor another kind of CPU."""
-    family = name.partition(":")[0]
-    infos = _probe(family) if family in BACKENDS else []
-    if not any(info.name == name and info.available and info.kind in {"cpu", *REAL_KINDS} for info in infos):
+    if _real_kind(name) is None:
         return None
     try:
         return device(name, threads=threads)
     except DeviceUnavailable:
         return None
+
+
+def _real_kind(name: str) -> str | None:
+    """The kind of one of our devices; None if it is not available, a simulation or another kind of CPU."""
+    family = name.partition(":")[0]
+    infos = _probe(family) if family in BACKENDS else []
+    kinds = (info.kind for info in infos if info.name == name and info.available)
+    return next((kind for kind in kinds if kind in {"cpu", *REAL_KINDS}), None)
 
 
 def real_devices() -> list[str]:

@@ -8,11 +8,13 @@ ordered by r's row number, then s's. (The module is not called `join`, so that `
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, overload
 
 import pyarrow as pa
 
 from millrace.host.base.types import SIDES, Side
+from millrace.host.expr.condition import Condition
 from millrace.host.stream.intake import Reading
 from millrace.ingest.arguments import Engine, OpenedEngine, parse_condition, parse_engine
 from millrace.ingest.checks import choice, integer_at_least
@@ -26,6 +28,38 @@ from millrace.join_parts.table_result import TableResult, result_schema
 
 MIN_CHUNK_ROWS = 1 << 16
 """Minimum average rows per chunk of the result; if chunks are smaller, they are combined."""
+
+
+@dataclass(frozen=True)
+class TableArguments:
+    """The parsed arguments of `mr.join`, besides the tables."""
+
+    condition: Condition
+    how: str
+    output: str
+    engine: Engine
+    batch_rows: int | None
+
+    @staticmethod
+    def of(
+        on: Any,
+        how: Any,
+        index: Any,
+        device: Any,
+        threads: Any,
+        output: Any,
+        fallback: Any,
+        options: Any,
+        batch_rows: Any,
+    ) -> TableArguments:
+        """Check all arguments; a bad one raises an `ArgumentError`."""
+        condition = parse_condition(on)
+        choice("how", how, HOWS)
+        choice("output", output, OUTPUTS)
+        counting = output == "count" or how in ("semi", "anti")
+        engine = parse_engine(condition, index, device, threads, fallback, counting, options)
+        rows = None if batch_rows is None else integer_at_least("batch_rows", batch_rows, 1)
+        return TableArguments(condition, how, output, engine, rows)
 
 
 @overload
@@ -93,20 +127,16 @@ def join(
     >>> [pairs.num_rows for pairs in mr.join(r, s, on="r.power <> s.power", batch_rows=3)]
     [3, 1]
     """
-    condition = parse_condition(on)
-    choice("how", how, HOWS)
-    choice("output", output, OUTPUTS)
-    counting = output == "count" or how in ("semi", "anti")
-    engine = parse_engine(condition, index, device, threads, fallback, counting, options)
-    if batch_rows is not None:
-        batch_rows = integer_at_least("batch_rows", batch_rows, 1)
+    args = TableArguments.of(on, how, index, device, threads, output, fallback, options, batch_rows)
+    engine = args.engine
     tables: dict[Side, pa.Table] = {"r": as_table(r, "r"), "s": as_table(s, "s")}
     schemas = {side: tables[side].schema for side in SIDES}
     schema = result_schema(schemas, how, output)
-    bound = BoundTables.of(condition, schemas)  # reports a bad column or type before any device is opened
-    if batch_rows is not None:
+    bound = BoundTables.of(args.condition, schemas)  # reports a bad column or type before any device is opened
+    if args.batch_rows is not None:
         opened = engine.open()
-        return TableBatches(TableResult(schema, tables, how, output, opened.team), bound, engine, opened, batch_rows)
+        result = TableResult(schema, tables, how, output, opened.team)
+        return TableBatches(result, bound, engine, opened, args.batch_rows)
     readings = {side: bound.read(side, tables[side]) for side in SIDES}
     opened = engine.open()
     opened.team.acquire(max(table.num_rows for table in tables.values()))

@@ -19,9 +19,11 @@ import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, StateError
 from millrace.host.base.html import html_table
+from millrace.host.base.log import log
 from millrace.host.base.types import SIDES, Order, Side
 from millrace.host.data.tuples import Tuples
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
+from millrace.host.planner.explanation import Explanation
 from millrace.host.planner.tune import TuneResult
 from millrace.host.runtime.fork import ProcessLocal
 from millrace.host.stream.window_bounds import time_order
@@ -38,7 +40,7 @@ from millrace.ingest.choices import Fallback, IndexName, Output
 from millrace.ingest.instants import parse_instant
 from millrace.ingest.tables import as_schema, as_table
 from millrace.join_parts.batch_reader import BatchReader, Progress
-from millrace.join_parts.reporting import describe_join, join_stats
+from millrace.join_parts.reporting import describe_join, explain_join, join_stats
 from millrace.join_parts.snapshots import load_snapshot, take_snapshot
 from millrace.join_parts.window_engine import WindowEngine
 from millrace.state.join_state import StateDelta, StateWriter, read_state
@@ -268,6 +270,10 @@ class WindowJoin:
             self._counters = {"boundaries": 0, **self._engine.counters()}
         return replace(join_stats(self._args, self._engine, self._progress), counters=self._counters)
 
+    def explain(self) -> Explanation:
+        """The logical plan, the index and the device in use, and the reasons for them."""
+        return explain_join(self._args, self._engine, self._progress)
+
     def state(self) -> StateDelta:
         """Return what must be stored so that `restore` can continue from this point: see `StateDelta`."""
         with self._lock:
@@ -358,6 +364,8 @@ class WindowJoin:
             totals = progress.totals.plus(pairs=pairs) if pairs else progress.totals
             extents = None if self._args.time is None else self._engine.extents()
             self._progress = progress.after_batch(progress.clocks, progress.seqs, totals, extents)
+            if totals.late != before.totals.late:
+                log.info("join: dropped %s late rows in one call", totals.late - before.totals.late)
         except BaseException:
             if self._progress is before:  # otherwise the call had succeeded before the interrupt
                 self._engine.undo(marks)

@@ -20,9 +20,11 @@ DOCUMENTS = [
 ]
 MODULES = [
     "millrace",
+    "millrace.explainer",
     "millrace.index",
     "millrace.join_parts.routes",
     "millrace.registry",
+    "millrace.stats",
     "millrace.table_join",
     "millrace.join_parts.table_probe",
     "millrace.window_join",

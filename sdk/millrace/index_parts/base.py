@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable, StateError
+from millrace.host.base.log import log
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Device
 from millrace.host.hbtree.layout import LayoutName
@@ -51,7 +52,7 @@ class IndexBase:
         )
         self._layout: LayoutName = "regular" if layout == "regular" else "implicit"
         self._duplicates, self._fallback = duplicates, fallback
-        self._given_threads = threads
+        self._given_threads, self._given_device = threads, device
         self._device: Device | None = self._open(device)
         self._device_name, self._opened_in = self._device.name, ProcessMark()
         self._on_cpu = self._device.shares_host_memory
@@ -95,6 +96,7 @@ class IndexBase:
     def _abandon_device(self, error: Exception) -> None:
         """Stop using the device; it stays open, since other threads may still use it."""
         self._fallback_text = f"from {self._device_name} to cpu: {error}"
+        log.warning("index: fell back %s", self._fallback_text)
         self._abandoned = self._device or self._abandoned
         self._runner, self._device, self._updater = None, None, None
 

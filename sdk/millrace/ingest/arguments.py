@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.errors import ArgumentError
+from millrace.host.base.log import log
 from millrace.host.base.types import SIDES, Order, Side
 from millrace.host.device.contract import Device
 from millrace.host.expr.condition import Condition
 from millrace.host.expr.plan import check_bands, search_shape
 from millrace.host.join.contract import OptionValue
 from millrace.host.join.registry import INDEXES, load_index, serving
-from millrace.host.planner.choice import preferred
+from millrace.host.planner.choice import IndexChoice, choose_index
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
 from millrace.ingest.checks import choice, integer_at_least
@@ -33,8 +34,7 @@ MAX_PENDING = 16 * 2**20
 class Engine:
     """How a join runs; nothing in it changes the output."""
 
-    indexes: tuple[str, ...]
-    """The indexes to choose from, best first; only one if the user named it."""
+    choice: IndexChoice
     device: str
     threads: int | None
     fallback: str | None
@@ -42,7 +42,8 @@ class Engine:
 
     def open(self) -> OpenedEngine:
         """Choose an index, open its device and, if the user allows it, the device to continue on after a fault."""
-        index, device = device_for(self.indexes, self.device, self.threads)
+        index, device = device_for(self.choice, self.device, self.threads)
+        log.info("join: index %s on device %s; %s", index, device.name, self.choice.reason)
         spare = None
         if self.fallback is not None and self.fallback != device.name:
             try:
@@ -151,8 +152,7 @@ def parse_engine(
     if threads is not None:
         threads = integer_at_least("threads", threads, 1)
     choice("fallback", fallback, FALLBACKS)
-    indexes = preferred(shape, counting) if index == "auto" else [index]
-    return Engine(tuple(indexes), device, threads, fallback, _options(index, options))
+    return Engine(choose_index(shape, counting, index), device, threads, fallback, _options(index, options))
 
 
 def _options(index: str, given: Any) -> dict[str, OptionValue]:

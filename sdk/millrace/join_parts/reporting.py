@@ -6,10 +6,14 @@ be in the middle of a push.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Side
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
+from millrace.host.planner.choice import auto_devices
+from millrace.host.planner.explanation import Explanation, explain_index, explain_plan
 from millrace.ingest.arguments import WindowArguments
 from millrace.join_parts.batch_reader import Progress
 from millrace.join_parts.window_engine import WindowEngine
@@ -58,6 +62,30 @@ def _held_by_time(args: WindowArguments, progress: Progress, side: Side, extent:
     if oldest > INT64_MAX:
         return 0
     return end - first - int(np.searchsorted(times, max(oldest, INT64_MIN)))
+
+
+def explain_window(args: WindowArguments) -> dict[str, Any]:
+    """The arguments that decide which tuples meet, for an explanation."""
+    return {
+        "window": {"r": str(args.window.r), "s": str(args.window.s)},
+        "time": args.time,
+        "lateness": str(args.lateness),
+        "sources": args.sources,
+        "self_join": args.self_join,
+        "output": args.output,
+    }
+
+
+def explain_join(args: WindowArguments, engine: WindowEngine, progress: Progress) -> Explanation:
+    """The plan, index and device of a join that is open."""
+    device, fallback = engine.current_device.name, engine.fallback()
+    why = "the device was named" if args.engine.device != "auto" else auto_devices(args.engine.threads).get(device, "")
+    return Explanation(
+        "window_join",
+        {**explain_plan(args.condition, progress.plan, engine.index), **explain_window(args)},
+        explain_index(args.engine.choice, engine.index, device, engine.strategy()),
+        {"name": device, "why": fallback or why, "threads": args.engine.threads, "fallback": args.engine.fallback},
+    )
 
 
 def describe_join(args: WindowArguments, stats: JoinStats) -> str:

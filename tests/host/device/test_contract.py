@@ -22,6 +22,7 @@ from millrace.host.device.cpu import CpuDevice
 from millrace.host.device.null import NullDevice
 from millrace.host.join.registry import INDEXES
 from millrace.host.planner import calibration
+from millrace.host.planner.choice import IndexChoice
 
 PLUGIN = '''
 """A third party's backend."""
@@ -166,7 +167,7 @@ def test_naming_a_third_party_whose_import_fails_is_a_typed_error(plugin) -> Non
 def test_a_third_party_whose_device_does_not_open_hides_no_other_device(plugin) -> None:
     plugin(kind="stuck", open_line="raise RuntimeError('cable loose')")
     assert ("scan", "cpu") in registry.join_pairs()
-    assert registry.device_for(["scan"], "auto", None)[1].name == "cpu"
+    assert registry.device_for(IndexChoice(("scan",), (), ""), "auto", None)[1].name == "cpu"
     table = pa.table({"x": [1]})
     assert mr.join(table, table, on="r.x = s.x").num_rows == 1
     with pytest.raises(mr.DeviceUnavailable, match="cpu"):
@@ -236,7 +237,7 @@ def test_auto_is_the_cpu_unless_another_real_device_won_the_calibration(built_in
 def test_auto_takes_the_cpu_where_the_winner_cannot_run_the_operator(built_in, calibrated) -> None:
     built_in("cuda", ("cuda:0", "cuda", True))
     calibrated("cuda:0")
-    assert registry.device_for(["btree"], "auto", None)[1].name == "cpu"
+    assert registry.device_for(IndexChoice(("btree",), (), ""), "auto", None)[1].name == "cpu"
 
 
 def test_auto_takes_the_cpu_where_the_winner_does_not_open(built_in, calibrated, monkeypatch) -> None:
@@ -267,7 +268,7 @@ def test_auto_never_takes_a_device_of_another_kind(plugin, kind: str) -> None:
 
 def test_a_named_device_that_cannot_run_an_index_lists_those_that_can() -> None:
     with pytest.raises(mr.DeviceUnavailable) as caught:
-        registry.device_for(["scan"], "null", None)
+        registry.device_for(IndexChoice(("scan",), (), ""), "null", None)
     message = str(caught.value)
     assert "'null'" in message
     assert "'scan'" in message

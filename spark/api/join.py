@@ -104,7 +104,7 @@ def _part(
 def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], held: str) -> DataFrame:
     """Save the held side; the tasks search it with the rows of the other side."""
     probing = other_side(held)
-    route = part.route(held)
+    route = part.ordered_route(held)
     table = broadcast.sorted_by_key(frames[held].toArrow(), None if route is None else route.column)
     file = save_table(table)
     deliver(frames[probing].sparkSession, file)

@@ -19,8 +19,8 @@ from pyspark.sql import types as ty
 from millrace.errors import ArgumentError, StateError
 from millrace.ingest.checks import integer_at_least
 from millrace.spark.api.join import join_request
+from millrace.spark.plan.routing import as_double
 from millrace.spark.plan.sampling import cut, sample
-from millrace.spark.plan.strategy import sample_columns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,14 +31,17 @@ def splits(
     """Values of r's column that cut rows like these into `shards` ranges with about equally many rows."""
     path = None if keep is None else Path(keep)
     request = join_request(r, s, on, "inner", None, "range")
-    route = request.route("r")
+    route = request.ordered_route("r")
     if route is None:
-        raise ArgumentError(f"on={on!r} bounds no plain column of r: leave splits out, every shard then sees all rows")
+        raise ArgumentError(
+            f"on={on!r} bounds no plain column of r with numbers or times: leave splits out, every shard then sees all "
+            f"rows"
+        )
     about = {"column": route.column, "shards": integer_at_least("shards", shards, 1)}
     if path is not None and path.exists():
         return _read(path, about)
-    drawn = sample(request.frames, {side: sample_columns(request, side) for side in ("r", "s")})
-    bounds = cut(drawn["r"], None, shards).bounds
+    key = as_double(route.column, r.schema[route.column].dataType)
+    bounds = cut(sample({"r": r}, {"r": [key]})["r"], None, shards).bounds
     temporal = isinstance(r.schema[route.column].dataType, ty.DatetimeType)
     if path is not None:
         _write(path, {**about, "temporal": temporal, "bounds": list(bounds)})

@@ -5,6 +5,8 @@ that one of their ranges touches. So each pair meets in exactly one cell, the ho
 its home rows. A cell whose key is a heavy hitter is split into several *ways*: a hash of the row and its partition's
 number sends a home row to one of them; guest rows go to all. Each way of each cell is one shard.
 
+Text, binary, booleans and decimals are routed by a hash, since they are only compared for equality.
+
 The JVM computes everything in doubles, without Python. Converting a key to a double keeps the order of keys, so home
 rows need no margin. The ends of ranges are widened by `SLACK` times the sum of all magnitudes in them, which
 is more than `MAX_OPERATIONS` roundings can add up to. A NaN end counts as unbounded.
@@ -28,13 +30,22 @@ SLACK = 2.0**-44
 MAX_OPERATIONS = 256
 MIN_SLACK = 1e-300
 """The slack for ends near zero."""
+HASHED = (ty.StringType, ty.BinaryType, ty.BooleanType)
 NS_PER_US = 1000
 US_PER_DAY = 86_400_000_000
 
 
 def as_double(name: str, data_type: ty.DataType) -> str:
-    """A key column as a double: numbers unchanged, times in microseconds since 1970."""
+    """A key column as a double: numbers unchanged, times in microseconds since 1970, all else as a hash.
+
+    Equal values of a hashed route have equal hashes, whatever the precision of decimals; rounding the hash to a double
+    only makes more values share a cell.
+    """
     given = quoted(name)
+    if isinstance(data_type, ty.DecimalType):
+        return f"double(xxhash64(cast({given} AS decimal(38, {data_type.scale}))))"
+    if isinstance(data_type, HASHED):
+        return f"double(xxhash64({given}))"
     if isinstance(data_type, ty.TimestampType):
         return f"double(unix_micros({given}))"
     if isinstance(data_type, ty.DateType):

@@ -53,12 +53,15 @@ class Strategy:
         """Text for `ms.explain`."""
         lines = [f"{self.name}: {self.why}"]
         if self.cells is not None:
-            by = f"{self.home}.{self.route.column}" if self.route is not None else f"a hash of {self.home}'s rows"
+            by = f"a hash of {self.home}'s rows"
+            if self.route is not None:
+                by = f"{'a hash of ' * self.route.hashed}{self.home}.{self.route.column}"
             split = sum(way > 1 for way in self.cells.ways)
             lines.append(f"  {self.home} by {by}: {len(self.cells.ways)} cells in {self.cells.shards} shards")
             if split:
                 lines.append(f"  heavy hitters: {split}, split in up to {max(self.cells.ways)} ways")
-            lines.append(f"  splits: {', '.join(f'{b:.17g}' for b in self.cells.bounds) or 'none'}")
+            if self.route is None or not self.route.hashed:
+                lines.append(f"  splits: {', '.join(f'{b:.17g}' for b in self.cells.bounds) or 'none'}")
         return "\n".join(lines)
 
 
@@ -100,6 +103,11 @@ class JoinRequest:
         """The best route of a side."""
         routes = self.condition.routes[side]  # type: ignore[index]
         return routes[0] if routes else None
+
+    def ordered_route(self, side: str) -> Route | None:
+        """The best route of a side by a column that has an order, so that users can name splits of it."""
+        routes = self.condition.routes[side]  # type: ignore[index]
+        return next((route for route in routes if not route.hashed), None)
 
 
 def choose(request: JoinRequest) -> Strategy:
@@ -162,6 +170,8 @@ def _by_cells(request: JoinRequest, samples: dict[str, Sample], requested: str) 
     cells = cut(samples[home], weights, shards)
     name = requested if requested != "auto" else "range" if bounded else "grid"
     why = f"the condition bounds {home}.{route.column} on {'both ends' if bounded else 'one end'}"
+    if route.hashed:
+        why = f"the condition compares {home}.{route.column}, which has no order, by ="
     return Strategy(name, why, home=home, route=route, cells=cells)
 
 
@@ -202,9 +212,11 @@ def _by_splits(request: JoinRequest) -> Strategy:
         raise ArgumentError(
             "splits cut r's column, but a right or full join is cut by a column of s: leave splits out, or swap r and s"
         )
-    route = request.route("r")
+    route = request.ordered_route("r")
     if route is None:
-        raise ArgumentError("splits need a condition that bounds a plain column of r, and this one bounds none")
+        raise ArgumentError(
+            "splits need a condition that bounds a plain column of r with numbers or times, and this one bounds none"
+        )
     if request.strategy == "range" and not route.bounded:
         raise ArgumentError("strategy='range' needs a condition that bounds a column of r on both ends: use 'grid'")
     data_type = request.frames["r"].schema[route.column].dataType

@@ -4,7 +4,8 @@
 columns. For each row of the other side it gives the ranges of that column that contain all its partners. The ends of
 these ranges are expressions over the other side's columns, derived by inverting the comparisons as the indexes do
 (`expr/bounds.py`), but without regard to rounding: code that evaluates them in floating point must widen the ranges a
-little. Limit: only comparisons that bound a plain column of numbers or times make a route.
+little. Text, binary, booleans and decimals have no order here: an equality of such columns makes a *hashed* route,
+which partitions rows by a hash of the column. Limit: only comparisons that bound a plain column make a route.
 """
 
 from __future__ import annotations
@@ -61,11 +62,16 @@ _TINY = Number(Fraction(1, 10**320), True, _NOWHERE)
 
 @dataclass(frozen=True)
 class Route:
-    """Partitions the rows of `side` by `column`; `ranges` of it contain all partners of a row of the other side."""
+    """Partitions the rows of `side` by `column`; `ranges` of it contain all partners of a row of the other side.
+
+    `hashed`: the column has no order, so partition by a hash of it; each range is one column of the other side, whose
+    equal values have the same hash.
+    """
 
     side: Side
     column: str
     ranges: tuple[Range, ...]
+    hashed: bool = False
 
     @property
     def bounded(self) -> bool:
@@ -78,7 +84,7 @@ class BoundCondition:
     """A condition bound to two schemas. A row with a null in one of its `keys` matches nothing.
 
     `columns`: the columns that it uses. `routes`: all routes of each side, best first: equalities, then bands, then
-    half-open ranges.
+    hashed ones (often of few distinct values), then half-open ranges.
     """
 
     text: str
@@ -122,11 +128,12 @@ def _routes(condition: Condition, side: Side, types: Types) -> tuple[Route, ...]
     if len(condition.bands) > 1:
         return _route_of_bands(condition, side, types)
     groups: dict[str, list[SolvedComparison]] = {}
-    for one in _solved(condition.bands[0], side, types):
+    for one in _solved(condition.bands[0], side):
         assert isinstance(one.key, Column)
         groups.setdefault(one.key.name, []).append(one)
-    ranked = sorted(groups.items(), key=lambda item: -_rank(item[1]))
-    return tuple(Route(side, name, (_range(parts),)) for name, parts in ranked)
+    hashed = {name: types[side, name].domain == "code" for name in groups}
+    ranked = sorted(groups.items(), key=lambda item: -_rank(item[1], hashed[item[0]]))
+    return tuple(Route(side, name, (_range(parts),), hashed[name]) for name, parts in ranked)
 
 
 def _route_of_bands(condition: Condition, side: Side, types: Types) -> tuple[Route, ...]:
@@ -134,27 +141,26 @@ def _route_of_bands(condition: Condition, side: Side, types: Types) -> tuple[Rou
     ranges: list[Range] = []
     column = ""
     for band in condition.bands:
-        parts = _solved(band, side, types)
+        parts = _solved(band, side)
         if not parts:
             return ()
         assert isinstance(parts[0].key, Column)
         column = parts[0].key.name
         ranges.append(_range(parts))
-    return (Route(side, column, tuple(ranges)),)
+    return (Route(side, column, tuple(ranges), types[side, column].domain == "code"),)
 
 
-def _solved(terms: tuple[Comparison, ...], side: Side, types: Types) -> list[SolvedComparison]:
-    """The comparisons that bound a column of a side, with an order, by the other side's columns."""
-    ordered = [t for t in terms if not any(types[c.side, c.name].domain == "code" for c in columns_of(t))]
-    related = [solve(term, side, lambda _: "exact") for term in ordered if len(sides_of(term)) == 2]
+def _solved(terms: tuple[Comparison, ...], side: Side) -> list[SolvedComparison]:
+    """The comparisons that bound a column of a side by the other side's columns."""
+    related = [solve(term, side, lambda _: "exact") for term in terms if len(sides_of(term)) == 2]
     return [one for one in related if one is not None and one.op != "<>" and isinstance(one.key, Column)]
 
 
-def _rank(parts: list[SolvedComparison]) -> int:
-    """How well a route keeps partners together: an equality best, then a range with two ends."""
+def _rank(parts: list[SolvedComparison], hashed: bool) -> int:
+    """How well a route keeps partners together: an equality best, then a range with two ends, then a hash."""
     if any(one.op == "=" for one in parts):
-        return 2
-    return int(any(one.below for one in parts) and any(one.above for one in parts))
+        return 1 if hashed else 3
+    return 2 if any(one.below for one in parts) and any(one.above for one in parts) else 0
 
 
 def _range(parts: list[SolvedComparison]) -> Range:

@@ -74,6 +74,21 @@ def test_keys_are_of_terms_that_relate_both_sides() -> None:
     assert found.keys == {"r": ("a",), "s": ("b",)}
 
 
+def test_an_equality_of_text_is_routed_by_hash_after_bands() -> None:
+    schema = pa.schema([("t", pa.string()), ("d", pa.decimal128(9, 2)), ("a", pa.int64()), ("b", pa.int64())])
+    on = "r.t = s.t AND r.a < s.a AND abs(r.b - s.b) <= 2 AND r.d = s.d AND r.t <> 'x'"
+    found = routes.bound_condition(on, schema, schema)
+    assert [(one.column, one.hashed) for one in found.routes["s"]] == [
+        ("b", False),
+        ("t", True),
+        ("d", True),
+        ("a", False),
+    ]
+    assert found.routes["r"][1].bounded
+    assert found.keys["r"] == ("t", "a", "b", "d")
+    assert routes.bound_condition("r.t <> s.t", schema, schema).routes == {"r": (), "s": ()}
+
+
 def test_what_is_wrong_is_raised() -> None:
     with pytest.raises(mr.SchemaError):
         routes.bound_condition("r.q = s.a", SCHEMA, SCHEMA)

@@ -344,12 +344,14 @@ class WindowJoin:
 
     def _commit(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None = None) -> pa.Table:
         """Match the taken tuples and adopt the new progress; on any error restore the previous state."""
-        self._check_pending(progress)
-        self._working = True
+        if self._args.time is not None:  # otherwise no row waits
+            self._check_pending(progress)
         codes = self._reader.codes
+        due = codes.due
+        self._working = True
         try:
-            self._engine.evict(self._progress, always=codes.due)
-            if codes.due:
+            self._engine.evict(self._progress, always=due)
+            if due:
                 self._engine.sweep(codes, progress, fresh)
             return self._match(progress, fresh, order)
         finally:

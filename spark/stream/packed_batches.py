@@ -1,13 +1,14 @@
-"""Packed batches: many rows of a stream travel to their shard as one row that holds an Arrow IPC stream.
+"""Packed batches: many rows of a stream travel to their shard as one row that holds Arrow's bytes.
 
 Spark passes rows to a stateful Python operator one at a time, through pandas. That costs more than the join and turns
-integers with nulls into floats. A packed batch pays this cost once for 2**17 rows and uses Arrow's own bytes. One
-`mapInArrow` packs rows before the shuffle, another unpacks pairs after the join.
+integers with nulls into floats. A packed batch pays this cost once for 2**17 rows and uses Arrow's own bytes, which a
+shard stores as they are (`EncodedRows`). One `mapInArrow` packs rows before the shuffle, another unpacks pairs after
+the join.
 
 *Routed* rows go only to the shards that routing found for them (`routing.py`), and are kept there. *Broadcast* rows go
-to every shard in one packed batch, and each shard keeps a part of it. That part depends only on the row and its
-partition, so a task that runs again gives the same parts. A packed batch carries the newest time of its rows, which is
-all that Spark's watermark needs.
+to every shard: a packed batch has a part for each shard, which keeps that one and searches with all. Parts depend only
+on the row and its partition, so a task that runs again gives the same parts. A packed batch carries the newest time of
+its rows, which is all that Spark's watermark needs.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pyspark.sql import types as ty
 from millrace.spark.exec.join_rows import OUT_ROWS, merge_batches
 from millrace.spark.stream.gc_freeze import freeze_loaded_objects
 from millrace.spark.stream.pair_files import read_and_remove
-from millrace.spark.stream.plan import US_PER_MS, Longs, Side
-from millrace.spark.stream.state import pack_rows, unpack_rows
+from millrace.spark.stream.plan import US_PER_MS, Longs, Side, StreamPlan
+from millrace.spark.stream.state import decode_rows, unpack_rows
 from millrace.spark.stream.task import ShardInput
 
 PACK_ROWS = 1 << 17
@@ -37,7 +38,8 @@ PACKED_SCHEMA = pa.schema(
         pa.field("of_s", pa.bool_()),
         pa.field("time", pa.timestamp("us", "UTC")),
         pa.field("data", pa.binary()),
-        *(pa.field(name, pa.int32()) for name in ("own_from", "own_to", "counted_from", "counted_to")),
+        pa.field("own", pa.int32()),
+        pa.field("counted", pa.int32()),
     ]
 )
 PACKED_TYPE = ty.StructType(
@@ -46,7 +48,8 @@ PACKED_TYPE = ty.StructType(
         ty.StructField("of_s", ty.BooleanType()),
         ty.StructField("time", ty.TimestampType()),
         ty.StructField("data", ty.BinaryType()),
-        *(ty.StructField(name, ty.IntegerType()) for name in ("own_from", "own_to", "counted_from", "counted_to")),
+        ty.StructField("own", ty.IntegerType()),
+        ty.StructField("counted", ty.IntegerType()),
     ]
 )
 Batches = Iterable[pa.RecordBatch]
@@ -80,21 +83,17 @@ def _packed_batches(packing: Packing, bulk: pa.Table) -> pa.RecordBatch:
     order = np.argsort(shard.astype(np.int16) * 2 + ~first, kind="stable")
     rows = bulk.select(packing.side.schema.names).cast(packing.side.schema).take(pa.array(order)).combine_chunks()
     shards = len(packing.keys)
-    ends = np.concatenate([[0], np.cumsum(np.bincount(shard, minlength=shards))])
-    firsts = np.bincount(shard[first], minlength=shards)
-    if packing.broadcast:
-        data = [pack_rows(rows)] * shards
-        ranges = [(ends[i], ends[i + 1], ends[i], ends[i + 1]) for i in range(shards)]
-    else:
-        sizes = np.diff(ends)
-        data = [pack_rows(rows.slice(ends[i], sizes[i])) for i in range(shards)]
-        ranges = [(0, sizes[i], 0, firsts[i]) for i in range(shards)]
+    sizes = np.bincount(shard, minlength=shards)
+    starts = np.cumsum(sizes) - sizes
+    (batch,) = rows.to_batches()
+    parts = [memoryview(batch.slice(start, size).serialize()) for start, size in zip(starts, sizes, strict=True)]
     columns = [
         pa.array(packing.keys, pa.int32()),
         pa.array([packing.name == "s"] * shards),
         pa.array([_newest(packing, rows)] * shards, PACKED_SCHEMA.field("time").type),
-        pa.array(data, pa.binary()),
-        *(pa.array([one[i] for one in ranges], pa.int32()) for i in range(4)),
+        pa.array([b"".join(parts)] * shards if packing.broadcast else parts, pa.binary()),
+        pa.array(range(shards) if packing.broadcast else [0] * shards, pa.int32()),
+        pa.array(np.bincount(shard[first], minlength=shards), pa.int32()),
     ]
     return pa.record_batch(columns, schema=PACKED_SCHEMA)
 
@@ -108,9 +107,10 @@ def _newest(packing: Packing, rows: pa.Table) -> int:
     return max(-_MAX_US, min(newest, _MAX_US))
 
 
-def unpack_input(of_s: bool, data: bytes, own: tuple[int, int], counted: tuple[int, int]) -> ShardInput:
+def unpack_input(plan: StreamPlan, of_s: bool, data: bytes, own: int, counted: int) -> ShardInput:
     """Unpack a packed batch in its shard."""
-    return ShardInput("s" if of_s else "r", unpack_rows(data), own, counted)
+    side = "s" if of_s else "r"
+    return ShardInput(side, decode_rows(data, plan.side(side).schema), own, counted)
 
 
 def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:

@@ -101,7 +101,7 @@ class JoinProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Join a shard's packed batches of a micro-batch."""
         batch = self._shard_batch(timerValues)
-        inputs = [one for frame in rows for one in _inputs(frame)]
+        inputs = [one for frame in rows for one in _inputs(self._plan, frame)]
         output = PairOutput(self._writer)
         for table in batch.join(inputs):
             yield _output_row(output.add(table))
@@ -120,10 +120,9 @@ class JoinProcessor(StatefulProcessor):
         return ShardBatch(self._plan, self._store, device, timers.getCurrentWatermarkInMs())
 
 
-def _inputs(frame: pd.DataFrame) -> Iterator[ShardInput]:
+def _inputs(plan: StreamPlan, frame: pd.DataFrame) -> Iterator[ShardInput]:
     for row in frame.itertuples(index=False):
-        own, counted = (row.own_from, row.own_to), (row.counted_from, row.counted_to)
-        yield unpack_input(bool(row.of_s), bytes(row.data), own, counted)
+        yield unpack_input(plan, bool(row.of_s), bytes(row.data), int(row.own), int(row.counted))
 
 
 def _output_row(values: Mapping[str, object]) -> pd.DataFrame:

@@ -29,12 +29,24 @@ MAX_BYTES = 1 << 30
 class HeldRun:
     """A run's rows, their times and, after first use, a probe of them."""
 
-    def __init__(self, plan: StreamPlan, run: StoredRun, table: pa.Table, temporary: bool = False) -> None:
+    def __init__(
+        self,
+        plan: StreamPlan,
+        run: StoredRun,
+        table: pa.Table,
+        times: Longs | None = None,
+        temporary: bool = False,
+    ) -> None:
         """Rows as stored: each has a time and its keys. `temporary`: used for one search, not cached."""
         self.run, self.table, self.temporary = run, table, temporary
-        self.times: Longs = plan.side(run.side).times(table)[0]
+        self.times: Longs = plan.side(run.side).times(table)[0] if times is None else times
         self._plan = plan
         self._probe: tuple[str, TableProbe] | None = None
+
+    def combined(self) -> HeldRun:
+        """This run, with its rows in one chunk each column: a stored run has a chunk for each part that arrived."""
+        self.table = self.table.combine_chunks()
+        return self
 
     def probe(self, device: TaskDevice) -> TableProbe:
         """The probe on a device; made on first use."""

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from millrace.errors import StateError
+from millrace.spark.stream.plan import Flags
 from millrace.state.manifest import check_same, seal, unseal
 
 KIND, FORMAT = "millrace_stream", 2
@@ -30,6 +31,7 @@ WINDOW_PARTS = 4
 """A merged run spans at most one such part of the window, so that its rows expire without much delay."""
 MAX_ROWS = 1 << 20
 """Maximum rows of a run."""
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,39 @@ def check_run(run: StoredRun, data: bytes | None) -> bytes:
     if hashlib.sha256(data).hexdigest()[:32] != run.name.partition("-")[2]:
         raise StateError(f"the run {run.name} was altered: its content does not match its name")
     return data
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows and their bytes: one Arrow IPC message, without a schema. Rows are encoded once, before they travel."""
+
+    rows: pa.RecordBatch
+    message: pa.Buffer
+
+    @staticmethod
+    def of(rows: pa.RecordBatch) -> EncodedRows:
+        """Encode rows."""
+        return EncodedRows(rows, rows.serialize())
+
+    def kept(self, flags: Flags) -> EncodedRows:
+        """The flagged rows; the same bytes if that is all of them."""
+        return self if flags.all() else EncodedRows.of(self.rows.filter(pa.array(flags)))
+
+
+def decode_rows(data: Any, schema: pa.Schema) -> tuple[EncodedRows, ...]:
+    """The rows of several messages, one after the other, without a copy."""
+    buffer, found = pa.py_buffer(data), []
+    reader, start = pa.BufferReader(buffer), 0
+    while start < buffer.size:
+        rows = pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema)
+        found.append(EncodedRows(rows, buffer.slice(start, reader.tell() - start)))
+        start = reader.tell()
+    return tuple(found)
+
+
+def run_bytes(schema: pa.Schema, parts: Iterable[EncodedRows]) -> bytes:
+    """A run of encoded rows: an Arrow IPC stream."""
+    return b"".join([schema.serialize(), *(part.message for part in parts if part.rows.num_rows), _END_OF_STREAM])
 
 
 def pack_rows(table: pa.Table) -> bytes:

@@ -2,8 +2,9 @@
 
 PanJoin's worker (III-A, V-C) on Spark: new rows of r search the runs of s, including those of this batch; new rows of s
 search the older runs of r. So every pair is found once, by its later row. If rows are broadcast, a shard searches with
-all of them and stores its own part. A batch that spans several windows is first cut by time, so that rows search only
-runs that they can match; the pairs found are then filtered by the window.
+all of them and stores its own part. Rows arrive encoded, and are stored in these bytes unless some of them are dropped.
+A batch that spans several windows is cut by time, once, so that rows search only runs that they can match; the pairs
+found are then filtered by the window.
 
 This module does not use Spark: the state store is a `Store`, the batch's rows are `ShardInput`s.
 """
@@ -23,7 +24,16 @@ from millrace.spark.exec.join_rows import OUT_ROWS, tally
 from millrace.spark.stream import run_cache
 from millrace.spark.stream.plan import SIDES, Flags, Longs, StreamPlan
 from millrace.spark.stream.run_cache import HeldRun
-from millrace.spark.stream.state import MAX_ROWS, StoredRun, check_run, pack_rows, read_manifest, to_merge
+from millrace.spark.stream.state import (
+    MAX_ROWS,
+    EncodedRows,
+    StoredRun,
+    check_run,
+    pack_rows,
+    read_manifest,
+    run_bytes,
+    to_merge,
+)
 
 COUNTS = (
     *(f"{side}_{what}" for side in SIDES for what in ("rows", "late", "null_times", "null_keys", "held", "expired")),
@@ -61,31 +71,41 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class ShardInput:
-    """Rows of a side sent to this shard; `own` and `counted`: the ranges of rows that it stores and that it counts."""
+    """Rows of a side sent to this shard: it stores part `own`, and counts the first `counted` rows of that part."""
 
     side: str
-    rows: pa.Table
-    own: tuple[int, int]
-    counted: tuple[int, int]
+    parts: tuple[EncodedRows, ...]
+    own: int
+    counted: int
 
 
 @dataclass(frozen=True)
 class NewRows:
-    """New rows that can match: their times, and which of them this shard stores."""
+    """New rows that can match: their times, which of them this shard stores, and those as they are stored."""
 
     table: pa.Table
     times: Longs
     own: Flags
+    encoded: tuple[EncodedRows, ...]
 
     @property
     def span(self) -> tuple[int, int]:
         """The oldest and the newest time."""
         return int(self.times.min()), int(self.times.max())
 
-    def take(self, rows: Longs | Flags) -> NewRows:
-        """The selected rows, by number or flag."""
-        numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        return NewRows(self.table.take(pa.array(numbers)), self.times[numbers], self.own[numbers])
+    def cut(self, window: int) -> list[NewRows]:
+        """Parts that span about one window each, so that rows search only what they can match; often one."""
+        low, high = self.span
+        parts = min((high - low) // max(window, 1) + 1, len(self.times) // MIN_CUT_ROWS)
+        if parts <= 1:
+            return [self]
+        order = np.argsort(self.times, kind="stable")
+        return [self._take(part) for part in np.array_split(order, parts)]
+
+    def _take(self, numbers: Longs) -> NewRows:
+        table, own = self.table.take(pa.array(numbers)), self.own[numbers]
+        stored = table.filter(pa.array(own)).combine_chunks().to_batches()
+        return NewRows(table, self.times[numbers], own, tuple(EncodedRows.of(rows) for rows in stored))
 
 
 class ShardBatch:
@@ -105,7 +125,8 @@ class ShardBatch:
         self._drop_dead()
         old = {side: self._runs(side) for side in SIDES}
         for side in SIDES:
-            self._store_rows(side, new[side])
+            for part in new[side]:
+                self._store_rows(side, part)
         fresh = [run for run in self._runs("s") if run not in old["s"]]
         if not self._plan.empty:
             yield from self._pairs("r", new["r"], [*old["s"], *fresh])
@@ -124,55 +145,59 @@ class ShardBatch:
 
     # New rows.
 
-    def _usable_rows(self, side: str, inputs: list[ShardInput]) -> NewRows | None:
-        """The rows of a side that have a time and keys and are not late."""
-        parts = []
-        about = self._plan.side(side)
-        for given in inputs:
-            times, known = about.times(given.rows)
-            late = known & (times < self._watermark) if self._watermark is not None else np.zeros_like(known)
-            able = about.usable(given.rows)
-            own, counted = (_range(given.rows.num_rows, ends) for ends in (given.own, given.counted))
-            self._counts[f"{side}_rows"] += int(counted.sum())
-            for name, found in (("late", late), ("null_times", ~known), ("null_keys", ~able)):
-                self._counts[f"{side}_{name}"] += int((found & counted).sum())
-            rows, kept = NewRows(given.rows, times, own), known & ~late & able
-            parts.append(rows if kept.all() else rows.take(kept))
-        parts = [part for part in parts if part.table.num_rows]
-        if not parts:
-            return None
-        return NewRows(
-            pa.concat_tables([part.table for part in parts]).combine_chunks(),
-            np.concatenate([part.times for part in parts]),
-            np.concatenate([part.own for part in parts]),
+    def _usable_rows(self, side: str, inputs: list[ShardInput]) -> list[NewRows]:
+        """The rows of a side that have a time and keys and are not late, cut by time."""
+        found = [rows for rows in (self._usable_input(side, one) for one in inputs) if rows.table.num_rows]
+        if not found:
+            return []
+        rows = NewRows(
+            pa.concat_tables([one.table for one in found]).combine_chunks(),
+            np.concatenate([one.times for one in found]),
+            np.concatenate([one.own for one in found]),
+            tuple(part for one in found for part in one.encoded),
         )
+        return rows.cut(self._plan.after + self._plan.before)
 
-    def _store_rows(self, side: str, rows: NewRows | None) -> None:
-        """Store this shard's own rows as runs."""
-        if rows is None or not rows.own.any():
+    def _usable_input(self, side: str, given: ShardInput) -> NewRows:
+        """The usable rows of one input; counts those that are not."""
+        about, own = self._plan.side(side), given.parts[given.own]
+        table = pa.Table.from_batches([part.rows for part in given.parts])
+        times, known = about.times(table)
+        late = known & (times < self._watermark) if self._watermark is not None else np.zeros_like(known)
+        able = about.usable(table)
+        first = sum(part.rows.num_rows for part in given.parts[: given.own])
+        counted = slice(first, first + given.counted)
+        self._counts[f"{side}_rows"] += given.counted
+        for name, flags in (("late", late), ("null_times", ~known), ("null_keys", ~able)):
+            self._counts[f"{side}_{name}"] += int(flags[counted].sum())
+        stored = slice(first, first + own.rows.num_rows)
+        is_own, kept = np.zeros_like(known), known & ~late & able
+        is_own[stored] = True
+        if kept.all():
+            return NewRows(table, times, is_own, (own,))
+        return NewRows(table.filter(pa.array(kept)), times[kept], is_own[kept], (own.kept(kept[stored]),))
+
+    def _store_rows(self, side: str, rows: NewRows) -> None:
+        """Store this shard's own rows as a run, or as several if they are many."""
+        if not rows.own.any():
             return
-        own = rows if rows.own.all() else rows.take(rows.own)
-        for part in self._cut(own):
-            self._add(side, part.table, part.span, 0)
+        if np.count_nonzero(rows.own) > MAX_ROWS:
+            self._add(side, rows.table.filter(pa.array(rows.own)), rows.span, 0)
+            return
+        times = rows.times[rows.own]
+        span = int(times.min()), int(times.max())
+        self._add_run(side, run_bytes(self._plan.side(side).schema, rows.encoded), len(times), span, 0)
 
     def _add(self, side: str, table: pa.Table, span: tuple[int, int], level: int) -> None:
         for start in range(0, table.num_rows, MAX_ROWS):
             part = table.slice(start, MAX_ROWS)
-            data = pack_rows(part)
-            self._manifest, run = self._manifest.with_run(side, data, part.num_rows, span, level)
-            self._store.add(run, data)
-            self._counts["written"] += len(data)
-            run_cache.get_run(self._plan, self._manifest.owner, run, lambda data=data: data)  # type: ignore[misc]
+            self._add_run(side, pack_rows(part), part.num_rows, span, level)
 
-    def _cut(self, rows: NewRows) -> list[NewRows]:
-        """Cut rows into parts that span about one window each."""
-        low, high = rows.span
-        window = max(self._plan.after + self._plan.before, 1)
-        parts = min((high - low) // window + 1, len(rows.times) // MIN_CUT_ROWS)
-        if parts <= 1:
-            return [rows]
-        order = np.argsort(rows.times, kind="stable")
-        return [rows.take(part) for part in np.array_split(order, parts)]
+    def _add_run(self, side: str, data: bytes, rows: int, span: tuple[int, int], level: int) -> None:
+        self._manifest, run = self._manifest.with_run(side, data, rows, span, level)
+        self._store.add(run, data)
+        self._counts["written"] += len(data)
+        run_cache.get_run(self._plan, self._manifest.owner, run, lambda: data)
 
     # Old rows.
 
@@ -230,12 +255,10 @@ class ShardBatch:
 
     # Pairs.
 
-    def _pairs(self, side: str, rows: NewRows | None, runs: list[StoredRun]) -> Iterator[pa.Table]:
+    def _pairs(self, side: str, parts: list[NewRows], runs: list[StoredRun]) -> Iterator[pa.Table]:
         """The pairs of a side's new rows with the other side's runs, in tables of about `OUT_ROWS`."""
-        if rows is None or not runs:
-            return
         waiting: list[pa.Table] = []
-        for part in self._cut(rows):
+        for part in parts:
             near = [run for run in runs if self._plan.may_match(*_in_order(side, part.span, run.span))]
             for held, own, partners in self._probe_runs(side, part, self._to_probe(near)):
                 for start in range(0, len(own), OUT_ROWS):
@@ -252,10 +275,11 @@ class ShardBatch:
         held = [self._held(run) for run in near]
         rows = sum(run.rows for run in near)
         if len(held) <= 1 or rows > COMBINED_ROWS:
-            return held
+            return [one.combined() for one in held]
         span = min(run.low for run in near), max(run.high for run in near)
         table = pa.concat_tables([one.table for one in held]).combine_chunks()
-        return [HeldRun(self._plan, StoredRun("", near[0].side, rows, *span), table, temporary=True)]
+        times = np.concatenate([one.times for one in held])
+        return [HeldRun(self._plan, StoredRun("", near[0].side, rows, *span), table, times, temporary=True)]
 
     def _probe_runs(self, side: str, rows: NewRows, near: list[HeldRun]) -> list[tuple[HeldRun, Longs, Longs]]:
         """Row numbers of pairs, for each run; a card stays locked while all runs are searched."""
@@ -282,13 +306,6 @@ class ShardBatch:
             own, partners = own[near], partners[near]
         self._counts["pairs"] += len(own)
         return own, partners
-
-
-def _range(rows: int, ends: tuple[int, int]) -> Flags:
-    """Flags that are true for the rows of a range."""
-    flags = np.zeros(rows, np.bool_)
-    flags[ends[0] : ends[1]] = True
-    return flags
 
 
 def _in_order(side: str, own: T, other: T) -> tuple[T, T]:

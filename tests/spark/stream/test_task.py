@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.join_parts.bound_tables import BoundTables
 from millrace.spark.cluster.task import DeviceRequest, TaskDevice
 from millrace.spark.stream import run_cache, run_files, state, task
-from millrace.spark.stream.packed_batches import _murmur, shard_keys
+from millrace.spark.stream.packed_batches import FIRST, SHARD, Packing, _murmur, packer, shard_keys, unpack_input
 from millrace.spark.stream.plan import Side, StreamPlan
-from millrace.spark.stream.state import Manifest, StoredRun, read_manifest, to_merge
+from millrace.spark.stream.state import EncodedRows, Manifest, StoredRun, read_manifest, to_merge
 from millrace.spark.stream.task import ShardBatch, ShardInput
 from millrace.state.manifest import unseal
 
@@ -79,8 +80,16 @@ def rows(rng: Random, number: int, count: int, start: int, stop: int) -> pa.Tabl
     )
 
 
+def encoded(table: pa.Table) -> EncodedRows:
+    return EncodedRows.of(pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema))
+
+
 def own_rows(side: str, table: pa.Table) -> ShardInput:
-    return ShardInput(side, table, (0, table.num_rows), (0, table.num_rows))
+    return ShardInput(side, (encoded(table),), 0, table.num_rows)
+
+
+def table_of(given: ShardInput) -> pa.Table:
+    return pa.Table.from_batches([part.rows for part in given.parts])
 
 
 def step(joined: StreamPlan, store: Memory, watermark: int, *inputs: ShardInput) -> tuple[Pairs, dict[str, int]]:
@@ -139,14 +148,97 @@ def test_broadcast_rows_match_once() -> None:
     for batch in range(4):
         tables = {side: rows(rng, 1000 * batch + (500 if side == "s" else 0), 90, 1, 300) for side in "rs"}
         for at, store in enumerate(stores):
-            own = (30 * at, 30 * at + 30)
-            found, counts = step(joined, store, 0, *(ShardInput(side, tables[side], own, own) for side in "rs"))
+            parts = {side: tuple(encoded(tables[side].slice(30 * i, 30)) for i in range(3)) for side in "rs"}
+            found, counts = step(joined, store, 0, *(ShardInput(side, parts[side], at, 30) for side in "rs"))
             pairs += found
             assert counts["r_rows"] == 30
             assert counts["s_held"] == 30 * (batch + 1)
         for side in "rs":
             everything[side] += tables[side].to_pylist()
     assert pairs == oracle(everything["r"], everything["s"], joined.after, joined.before)
+
+
+def test_rows_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard stores the bytes that it got; only a part that loses a row is encoded again."""
+    rng, joined, store = Random(11), plan(), Memory()
+    parts = [own_rows("r", rows(rng, 100 * n, 20, 500, 600)) for n in range(3)]
+    late = own_rows("r", rows(rng, 400, 20, 450, 600))
+    again: list[int] = []
+
+    def encode(rows: pa.RecordBatch) -> EncodedRows:
+        again.append(rows.num_rows)
+        return EncodedRows(rows, rows.serialize())
+
+    monkeypatch.setattr(EncodedRows, "of", encode)
+    monkeypatch.setattr(task, "pack_rows", lambda table: pytest.fail("packed again"))
+    _, counts = step(joined, store, 500, *parts)
+    assert not again
+    ((data, count),) = store.runs.values()
+    assert count == counts["r_held"] == 60
+    assert all(one.parts[0].message.to_pybytes() in data for one in parts)
+    assert state.unpack_rows(data).equals(pa.concat_tables([table_of(one) for one in parts]))
+    _, counts = step(joined, store, 500, parts[0], late)
+    assert again == [20 - counts["r_late"]] != [20]
+
+
+def test_a_batch_is_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "MIN_CUT_ROWS", 16)
+    cuts: list[int] = []
+    cut = task.NewRows.cut
+
+    def counted(new: task.NewRows, window: int) -> list[task.NewRows]:
+        parts = cut(new, window)
+        cuts.append(len(parts))
+        return parts
+
+    monkeypatch.setattr(task.NewRows, "cut", counted)
+    rng, joined, store = Random(12), plan(after=10, before=10), Memory()
+    given = [own_rows(side, rows(rng, n, 200, 1, 200)) for n, side in ((0, "r"), (1000, "s"))]
+    pairs, counts = step(joined, store, 0, *given)
+    assert cuts == [10, 10], "each side once: stored and searched in the same parts"
+    assert counts["runs"] == 20
+    assert pairs == oracle(table_of(given[0]).to_pylist(), table_of(given[1]).to_pylist(), 10, 10)
+
+
+def test_a_run_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later batches search a run by the probe that the first search made."""
+    monkeypatch.setattr(task, "COMBINED_ROWS", 0)
+    bound: list[int] = []
+    bind = BoundTables.of
+
+    def counted(*given: Any) -> BoundTables:
+        bound.append(1)
+        return bind(*given)
+
+    monkeypatch.setattr(BoundTables, "of", counted)
+    rng, joined, store = Random(13), plan(after=10**6, before=10**6), Memory()
+    for n in range(3):
+        step(joined, store, 0, own_rows("s", rows(rng, n, 40, 1, 100)))
+    for n in range(4):
+        step(joined, store, 0, own_rows("r", rows(rng, 1000 + n, 40, 1, 100)))
+    assert len(bound) == 3, "one for each run of s"
+
+
+def test_packed_batches_hold_the_rows_of_each_shard() -> None:
+    table = rows(Random(14), 0, 90, 1, 100)
+    shard = [i * 7 % 3 for i in range(90)]
+    bulk = table.add_column(0, SHARD, pa.array(shard, pa.int32())).add_column(
+        1, FIRST, pa.array([i % 4 > 0 for i in range(90)])
+    )
+    for broadcast in (False, True):
+        packing = Packing("s", plan().s, (5, 6, 7), broadcast, True)
+        (packed,) = packer(packing)([bulk.to_batches()[0]])
+        inputs = [
+            unpack_input(plan(), row["of_s"], row["data"], row["own"], row["counted"]) for row in packed.to_pylist()
+        ]
+        assert packed["shard"].to_pylist() == [5, 6, 7]
+        for number, given in enumerate(inputs):
+            assert given.side == "s"
+            assert len(given.parts) == (3 if broadcast else 1)
+            own = given.parts[given.own].rows
+            assert sorted(own["id"].to_pylist()) == [i for i in range(90) if shard[i] == number]
+            counted = own["id"].to_pylist()[: given.counted]
+            assert sorted(counted) == [i for i in range(90) if shard[i] == number and i % 4 > 0]
 
 
 def test_dead_runs_are_removed_by_rows_and_by_timer() -> None:
@@ -295,7 +387,7 @@ def test_a_worker_reads_the_run_files_of_another(tmp_path: Path, monkeypatch: py
         path.unlink()
     run_cache._entries().clear()  # and on another machine: missing runs are read from the store, and published
     assert step(joined, store, 0, batches[1])[0] == fetched
-    assert fetched == oracle(batches[0].rows.to_pylist(), batches[1].rows.to_pylist(), 400, 400)
+    assert fetched == oracle(table_of(batches[0]).to_pylist(), table_of(batches[1]).to_pylist(), 400, 400)
     step(joined, store, 0, batches[2])
     published = {path.name for path in tmp_path.glob(f"millrace-runs/*-{_owner(store)}/*")}
     assert published == set(store.runs), "pruned to the manifest"

@@ -6,20 +6,28 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any, Literal, get_args
 
-from millrace.errors import ArgumentError
+from pyspark.sql import DataFrame
+
+import millrace as mr
+from millrace.errors import ArgumentError, DeviceUnavailable
+from millrace.join_parts.routes import BoundCondition
 from millrace.spark.api.join import join, join_request
 from millrace.spark.api.lookup import explain_lookup, lookup
 from millrace.spark.api.window_join import read_call, window_join
+from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.task import DeviceRequest
+from millrace.spark.plan import columns as cl
 from millrace.spark.plan.strategy import choose
 
 Call = Literal["join", "window_join", "lookup"]
 CALLS = get_args(Call)
 
 
-def explain(call: Call, /, *arguments: Any, **named: Any) -> str:
-    """The strategy of `ms.join`, `ms.window_join` or `ms.lookup` with these arguments, and why it is chosen.
+def explain(call: Call, /, *arguments: Any, **named: Any) -> mr.Explanation:
+    """What `ms.join`, `ms.window_join` or `ms.lookup` would do with these arguments, and why.
 
-    A batch join is sampled, as in the call itself; nothing else runs.
+    It prints as text, and `to_dict()` gives plain values. A batch join is sampled, as in the call itself; nothing else
+    runs. `index` is what tasks search with if their machines are like the driver's.
     """
     if not isinstance(call, str) or call not in CALLS:
         given = repr(call) if isinstance(call, str) else f"a {type(call).__name__}"
@@ -27,12 +35,7 @@ def explain(call: Call, /, *arguments: Any, **named: Any) -> str:
             f"ms.explain: the first argument is {given}; it names the call, {' or '.join(repr(c) for c in CALLS)}, and "
             f'the arguments of that call follow: ms.explain("join", r, s, on="…")'
         )
-    if call == "join":
-        return _join(**_arguments(call, join, arguments, named))
-    if call == "window_join":
-        return read_call(**_arguments(call, window_join, arguments, named)).describe()
-    found = _arguments(call, lookup, arguments, named)
-    return explain_lookup(*(found[name] for name in ("df", "index", "key", "into", "device")))
+    return _EXPLAIN[call](arguments, named)
 
 
 def _arguments(
@@ -47,12 +50,46 @@ def _arguments(
     return bound.arguments
 
 
-def _join(
-    r: Any, s: Any, on: Any, how: Any, splits: Any, device: str, fallback: Any, strategy: Any, metrics: Any
-) -> str:
-    request = join_request(r, s, on, how, splits, strategy)
-    lines = [f"{request.how} join on {request.condition.text} ({request.condition.kind})"]
-    for number, part in enumerate(request.parts):
-        lines += ["and the rows of s without a partner, by a second join"] if number else []
-        lines.append(choose(part).describe())
-    return "\n".join([*lines, f"  device: {device}"])
+def _join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
+    given = _arguments("join", join, arguments, named)
+    request = join_request(*(given[name] for name in ("r", "s", "on", "how", "splits", "strategy")))
+    parts = [choose(part).describe() for part in request.parts]
+    entries = {"how": request.how, **parts[0]}
+    if len(parts) > 1:
+        entries["s rows without a partner"] = parts[1]
+    return _condition("join", request.frames, request.condition, entries, given)
+
+
+def _window_join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
+    given = _arguments("window_join", window_join, arguments, named)
+    call = read_call(**given)
+    return _condition("window_join", call.frames, call.condition, call.describe(), given)
+
+
+def _lookup(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
+    given = _arguments("lookup", lookup, arguments, named)
+    plan, index = explain_lookup(*(given[name] for name in ("df", "index", "key", "into")))
+    device_request = read_device_request(given["df"].sparkSession, given["device"], given["fallback"])
+    return mr.Explanation("lookup", plan, index, _device(device_request))
+
+
+def _condition(
+    call: Call, frames: dict[str, DataFrame], condition: BoundCondition, entries: dict[str, Any], given: dict[str, Any]
+) -> mr.Explanation:
+    """A join: the plan of its condition and the index as `mr.explain` gives them, and how Spark runs it."""
+    device_request = read_device_request(frames["r"].sparkSession, given["device"], given["fallback"])
+    schemas = [cl.arrow_schema(frames[side].schema, side) for side in ("r", "s")]
+    try:
+        local = mr.explain("join", *schemas, on=condition.text, device=device_request.device)
+    except DeviceUnavailable:  # tasks may have it
+        local = mr.explain("join", *schemas, on=condition.text, device="cpu")
+    plan = {name: value for name, value in local.plan.items() if name not in ("how", "output")}
+    return mr.Explanation(call, plan | entries, local.index, _device(device_request))
+
+
+def _device(request: DeviceRequest) -> dict[str, Any]:
+    why = "each task chooses on its machine" if request.device == "auto" else "the device was named"
+    return {"name": request.device, "why": why, "fallback": request.fallback}
+
+
+_EXPLAIN = {"join": _join, "window_join": _window_join, "lookup": _lookup}

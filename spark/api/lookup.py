@@ -77,15 +77,16 @@ def lookup(
     return seen.withColumns({step.into: _udf(step, device_request)(cl.column(step.key)) for step in steps})
 
 
-def explain_lookup(df: Any, index: Any, key: Any, into: Any, device: str) -> str:
-    """The text of `ms.explain` for a lookup."""
+def explain_lookup(df: Any, index: Any, key: Any, into: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Entries for `ms.explain`: the plan and the index of a lookup."""
     frame = cl.check_frame(df, "df")
-    lines = [f"lookup in {'a stream' if frame.isStreaming else 'a batch frame'}: one pass through Python, keys only"]
+    plan = {"input": "a stream" if frame.isStreaming else "a batch frame", "passes": "one through Python, keys only"}
+    used = {"name": "HB+-Tree", "why": "saved once, mapped by every worker"}
     for name, (one, column) in _wanted(index, key, into).items():
         field = cl.check_column(frame, column, f"the key of {name!r}")
-        what = repr(one) if isinstance(one, mr.OrderedIndex) else f"the index saved at {os.fspath(one)}"
-        lines.append(f"  {name} from {what}, by {column} ({field.dataType.simpleString()}), mapped by every worker")
-    return "\n".join([*lines, f"  device: {device}"])
+        plan[name] = f"by {column} ({field.dataType.simpleString()})"
+        used[name] = repr(one) if isinstance(one, mr.OrderedIndex) else f"the index saved at {os.fspath(one)}"
+    return plan, used
 
 
 def _wanted(index: Any, key: Any, into: Any) -> dict[str, tuple[Index, str]]:

@@ -73,15 +73,15 @@ class Call:
     watermark: str
     lateness_ms: int
 
-    def describe(self) -> str:
-        """Text for `ms.explain`."""
-        about = f"window join on {self.condition.text} ({self.condition.kind}), in {len(self.keys)} shards"
-        if self.strategy is None:
-            how = "store-one: every shard sees all rows and stores its part; no splits were given"
-        else:
-            how = self.strategy.describe()
-        late = f"  late: {self.lateness_ms:,} ms below the newest row, watermark {self.watermark!r}"
-        return f"{about}\n{how}\n{late}\n  device: {self.plan.device_request.device}"
+    def describe(self) -> dict[str, Any]:
+        """Entries for `ms.explain`."""
+        given = dict(self.plan.arguments)
+        late = f"{self.lateness_ms:,} ms below the newest row, watermark {self.watermark!r}"
+        entries: dict[str, Any] = {"window": given["window"], "time": given["time"], "late": late}
+        if self.strategy is not None:
+            return entries | self.strategy.describe()
+        why = "every shard sees all rows and stores its part; no splits were given"
+        return entries | {"strategy": "store-one", "why": why, "shards": len(self.keys)}
 
 
 def window_join(

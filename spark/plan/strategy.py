@@ -49,20 +49,21 @@ class Strategy:
     route: Route | None = None
     cells: Cells | None = None
 
-    def describe(self) -> str:
-        """Text for `ms.explain`."""
-        lines = [f"{self.name}: {self.why}"]
-        if self.cells is not None:
-            by = f"a hash of {self.home}'s rows"
-            if self.route is not None:
-                by = f"{'a hash of ' * self.route.hashed}{self.home}.{self.route.column}"
-            split = sum(way > 1 for way in self.cells.ways)
-            lines.append(f"  {self.home} by {by}: {len(self.cells.ways)} cells in {self.cells.shards} shards")
-            if split:
-                lines.append(f"  heavy hitters: {split}, split in up to {max(self.cells.ways)} ways")
-            if self.route is None or not self.route.hashed:
-                lines.append(f"  splits: {', '.join(f'{b:.17g}' for b in self.cells.bounds) or 'none'}")
-        return "\n".join(lines)
+    def describe(self) -> dict[str, Any]:
+        """Entries for `ms.explain`."""
+        entries: dict[str, Any] = {"strategy": self.name, "why": self.why}
+        if self.cells is None:
+            return entries
+        by = f"a hash of {self.home}'s rows"
+        if self.route is not None:
+            by = f"{'a hash of ' * self.route.hashed}{self.home}.{self.route.column}"
+        entries |= {"cells": f"{len(self.cells.ways)} by {by}", "shards": self.cells.shards}
+        split = sum(way > 1 for way in self.cells.ways)
+        if split:
+            entries["heavy hitters"] = f"{split}, split in up to {max(self.cells.ways)} ways"
+        if self.route is None or not self.route.hashed:
+            entries["splits"] = list(self.cells.bounds)
+        return entries
 
 
 @dataclass(frozen=True)

@@ -69,13 +69,11 @@ class Writer:
         return folder / ".".join(str(part) for part in parts)
 
     def replaces(self, other: Writer) -> bool:
-        """Whether files of `other` are leftovers.
+        """Whether files of `other`, a task of the same query, are leftovers.
 
         A query runs one batch at a time. An executor runs one attempt at a partition at a time: the state store of that
         partition is locked while a task uses it.
         """
-        if other.query != self.query:
-            return False
         if other.batch != self.batch:
             return other.batch < self.batch
         same_work = (other.operator, other.partition) == (self.operator, self.partition)
@@ -110,12 +108,17 @@ def remove_leftovers(writer: Writer) -> None:
     folder = spill_folder()
     if folder is None:
         return
-    oldest = time.time() - MAX_AGE_SECONDS
     for path in folder.glob(f"{_PREFIX}.*"):
         with suppress(OSError):  # another task has opened or removed it
-            other = Writer.of_file(path.name)
-            if path.stat().st_mtime < oldest or (other is not None and writer.replaces(other)):
+            if _left_over(path, writer):
                 path.unlink()
+
+
+def _left_over(path: Path, writer: Writer) -> bool:
+    other = Writer.of_file(path.name)
+    if other is not None and other.query == writer.query:
+        return writer.replaces(other)
+    return path.stat().st_mtime < time.time() - MAX_AGE_SECONDS
 
 
 def spill_folder() -> Path | None:

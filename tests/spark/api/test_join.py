@@ -92,9 +92,9 @@ def test_given_splits_are_taken(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["band"], pa.int32(), 3)
     check(spark, drawn, "left", "range", splits=[-100, 0, 17, 18, 150])
     r, s = frames(spark, drawn)
-    text = str(ms.explain("join", r, s, on=drawn.on, splits=[-100, 0.5]))
-    assert "range: splits of r.x were given" in text
-    assert "3 cells" in text
+    plan = ms.explain("join", r, s, on=drawn.on, splits=[-100, 0.5]).to_dict()["plan"]
+    assert (plan["strategy"], plan["why"]) == ("range", "splits of r.x were given")
+    assert (plan["cells"], plan["shards"], plan["splits"]) == ("3 by r.x", 3, [-100.0, 0.5])
 
 
 def test_splits_of_times(spark: SparkSession) -> None:
@@ -127,8 +127,8 @@ def test_times_without_a_zone(spark: SparkSession, strategy: StrategyName) -> No
 def test_a_heavy_hitter_is_split(spark: SparkSession) -> None:
     drawn = drawn_of(BANDS["equality"], pa.int64(), 5)
     r, s = frames(spark, drawn)
-    text = str(ms.explain("join", r, s, on=drawn.on, how="left", strategy="range"))
-    assert "heavy hitters: 1, split in" in text
+    plan = ms.explain("join", r, s, on=drawn.on, how="left", strategy="range").plan
+    assert plan["heavy hitters"].startswith("1, split in")
     chosen = choose(join_request(r, s, drawn.on, "inner", None, "range"))
     assert chosen.home == "r"
     turned = choose(join_request(s, r, drawn.on, "inner", None, "range"))
@@ -163,7 +163,7 @@ def test_points_in_intervals_go_by_range(spark: SparkSession) -> None:
     drawn = Drawn("points in intervals", "s.x BETWEEN r.lo AND r.hi", intervals, points, inside)
     chosen = choose(join_request(*frames(spark, drawn), drawn.on, "inner", None, "range"))
     assert (chosen.name, chosen.home) == ("range", "s")
-    assert "range: the condition bounds s.x on both ends" in chosen.describe()
+    assert chosen.describe()["why"] == "the condition bounds s.x on both ends"
     check(spark, drawn, "inner", "range")
     left = join_request(*frames(spark, drawn), drawn.on, "left", None, "range")
     with pytest.raises(mr.ArgumentError, match="bounds a column of r on both ends"):
@@ -182,9 +182,13 @@ def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatc
     assert "r has about 100 rows" in str(ms.explain("join", few, many, on=band))
     monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 10_000)
     assert "s has about 100 rows" in str(ms.explain("join", many, few, on=band, how="left"))
-    assert "range: the condition bounds r.x on both ends" in str(ms.explain("join", few, many, on=band, how="left"))
-    assert "grid: the condition bounds r.x on one end" in str(ms.explain("join", many, many, on=open_ended))
-    assert "grid: no comparison bounds a plain column" in str(ms.explain("join", many, many, on=none))
+    for (left, how, on), strategy in {
+        (few, "left", band): ("range", "the condition bounds r.x on both ends"),
+        (many, "inner", open_ended): ("grid", "the condition bounds r.x on one end"),
+        (many, "inner", none): ("grid", "no comparison bounds a plain column"),
+    }.items():
+        plan = ms.explain("join", left, many, on=on, how=how).plan
+        assert (plan["strategy"], plan["why"]) == strategy
     sampled = choose(join_request(many, many, band, "inner", None, "auto"))
     assert sampled.cells is not None
     assert sampled.cells.shards >= 4
@@ -198,7 +202,7 @@ def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, mon
     monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 100_000)
     few, many = spark.range(100).selectExpr("id AS x", f"{wide} AS y"), spark.range(1000).selectExpr("id AS x")
     band = "abs(r.x - s.x) <= 1"
-    assert "range: " in str(ms.explain("join", many, few, on=band, how="left"))
+    assert ms.explain("join", many, few, on=band, how="left").plan["strategy"] == "range"
     assert "r has about 1,000 rows" in str(ms.explain("join", many, few, on=band))
     assert "s has about 100 rows" in str(ms.explain("join", many, few.drop("y"), on=band, how="left"))
 
@@ -250,12 +254,17 @@ def test_a_full_join_is_counted_once(spark: SparkSession) -> None:
 
 def test_explain_shows_both_parts_of_a_full_join(spark: SparkSession) -> None:
     r, s = spark.range(100).selectExpr("id AS x"), spark.range(50).selectExpr("id AS x")
-    text = str(ms.explain("join", r, s, on="abs(r.x - s.x) <= 1", how="outer"))
-    assert "full join on abs(r.x - s.x) <= 1 (band)" in text
+    found = ms.explain("join", r, s, on="abs(r.x - s.x) <= 1", how="outer", device="cpu")
+    assert isinstance(found, mr.Explanation)
+    text, plan = str(found), found.to_dict()["plan"]
+    assert (found.operator, plan["how"], plan["kind"], plan["keys"]) == ("join", "full", "band", {"r": ["r.x"], "s": ["s.x"]})
+    assert "s has about 50 rows" in plan["why"]
+    assert "r has about 100 rows" in plan["s rows without a partner"]["why"]
     assert "s has about 50 rows" in text
-    assert "r has about 100 rows" in text
-    right = str(ms.explain("join", r, s, on="abs(r.x - s.x) <= 1", how="right", strategy="range"))
-    assert "s by s.x" in right
+    assert found.index["name"] == "auto"
+    assert (found.device["name"], found.device["why"]) == ("cpu", "the device was named")
+    right = ms.explain("join", r, s, on="abs(r.x - s.x) <= 1", how="right", strategy="range")
+    assert right.plan["cells"].endswith("by s.x")
     with pytest.raises(mr.ArgumentError, match="leave splits out, or swap r and s"):
         ms.join(r, s, on="abs(r.x - s.x) <= 1", how="right", splits=[5])
 

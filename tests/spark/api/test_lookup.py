@@ -178,6 +178,7 @@ def test_devices_agree(spark: SparkSession) -> None:
 
 
 def test_explain_describes_the_index(spark: SparkSession) -> None:
-    text = str(ms.explain("lookup", spark.range(3), mr.OrderedIndex(pa.array([1, 2])), key="id"))
-    assert "value from <OrderedIndex: 2 int64 keys" in text
-    assert "by id (bigint), mapped by every worker" in text
+    found = ms.explain("lookup", spark.range(3), mr.OrderedIndex(pa.array([1, 2])), key="id")
+    assert (found.operator, found.plan["value"]) == ("lookup", "by id (bigint)")
+    assert "<OrderedIndex: 2 int64 keys" in found.index["value"]
+    assert "mapped by every worker" in str(found)

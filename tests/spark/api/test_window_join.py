@@ -310,9 +310,10 @@ def test_bad_frames_and_settings(spark: SparkSession) -> None:
 
 def test_explain_describes_shards(spark: SparkSession) -> None:
     given: dict[str, Any] = {"on": "abs(r.x - s.x) <= 1", "window": "1 minute", "time": "ts", "lateness": "2 seconds"}
-    text = str(ms.explain("window_join", ticking(spark), ticking(spark), **given))
-    assert "store-one: every shard sees all rows" in text
-    assert "2,000 ms below the newest row" in text
+    plan = ms.explain("window_join", ticking(spark), ticking(spark), **given).plan
+    assert (plan["strategy"], plan["shards"]) == ("store-one", 4)
+    assert "every shard sees all rows" in plan["why"]
+    assert "2,000 ms below the newest row" in plan["late"]
     assert "splits of r.x were given" in str(
         ms.explain("window_join", ticking(spark), ticking(spark), splits=[5], **given)
     )

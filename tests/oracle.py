@@ -5,7 +5,8 @@ so that no bug is shared by both sides of a comparison. Limits: it is slow, and 
 make a test meaningless. `tests/test_oracle.py` tests it with examples.
 
 Values of a row are `int`, `float` (a float32 already widened), `None`, and `Instant` for dates and timestamps (exact
-nanoseconds since 1970); differences of instants are `Interval`s. The rules of the contract:
+nanoseconds since 1970); differences of instants are `Interval`s. Values that only `=` and `<>` compare are `str`,
+`bytes`, `bool`, and `Fraction` for a decimal. The rules of the contract:
 
 - integer arithmetic is exact and unbounded; a decimal literal is a `Fraction`, so exact against integers;
 - arithmetic of an exact number with a float first rounds to the nearest double (infinity beyond the largest);
@@ -17,13 +18,13 @@ nanoseconds since 1970); differences of instants are `Interval`s. The rules of t
 from __future__ import annotations
 
 import math
-import operator
 import re
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from operator import add, eq, ge, gt, le, lt, mul, ne, neg, sub
 from typing import Any
 
 # --- Values ---------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ class Instant:
         return Instant(self.ns - other.ns) if isinstance(other, Interval) else NotImplemented
 
 
-Value = int | float | Fraction | Instant | Interval | None
+Value = int | float | Fraction | Instant | Interval | str | bytes | None
 Row = Mapping[str, Value]
 
 _INSTANT = re.compile(
@@ -179,14 +180,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 class Parser:
@@ -280,6 +274,8 @@ class Parser:
         if kind == "number":
             decimal = any(mark in text for mark in ".eE")
             return Literal(Fraction(text) if decimal else int(text), decimal)
+        if kind == "string":
+            return Literal(text.replace("''", "'"))
         if (kind, text) == ("symbol", "("):
             return self._closed(self._sum())
         if kind == "word":
@@ -296,6 +292,10 @@ class Parser:
             return Call("abs", (self._closed(self._sum()),))
         if word.upper() in ("TIMESTAMP", "DATE"):
             return Literal(instant(self._string()))
+        if word.upper() in ("TRUE", "FALSE"):
+            return Literal(word.upper() == "TRUE")
+        if word.upper() == "X":
+            return Literal(bytes.fromhex(self._string()))
         if word.upper() == "INTERVAL":
             halves = self._string().split()
             return Literal(interval(halves[0], halves[1] if len(halves) == 2 else self._next()[1]))
@@ -343,7 +343,7 @@ class Parser:
 Evaluate = Callable[[Row, Row], Any]
 Holds = Callable[[Row, Row], bool]
 
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul}
 
 
 def evaluator(tree: Expression) -> Evaluate:
@@ -355,7 +355,7 @@ def evaluator(tree: Expression) -> Evaluate:
         name = tree.name
         return (lambda r, s: _not_nan(r[name])) if tree.side == "r" else (lambda r, s: _not_nan(s[name]))
     if len(tree.operands) == 1:
-        return _unary_evaluator(operator.neg if tree.op == "-" else abs, evaluator(tree.operands[0]))
+        return _unary_evaluator(neg if tree.op == "-" else abs, evaluator(tree.operands[0]))
     return _binary_evaluator(_ARITHMETIC[tree.op], *map(evaluator, tree.operands))
 
 
@@ -408,16 +408,15 @@ def _term(tree: Comparison) -> Holds:
 
 def columns(tree: Condition | Expression) -> set[Column]:
     """Returns all columns of a condition or an expression."""
-    if isinstance(tree, Column):
-        return {tree}
-    parts: Sequence[Any] = ()
-    if isinstance(tree, Junction):
-        parts = tree.parts
-    elif isinstance(tree, Comparison):
-        parts = (tree.left, tree.right)
-    elif isinstance(tree, Call):
-        parts = tree.operands
-    return {column for part in parts for column in columns(part)}
+    match tree:
+        case Column():
+            return {tree}
+        case Literal():
+            return set()
+        case Comparison(_, left, right):
+            return columns(left) | columns(right)
+        case Junction(_, parts) | Call(_, parts):
+            return {column for part in parts for column in columns(part)}
 
 
 def terms(tree: Condition) -> list[Comparison]:

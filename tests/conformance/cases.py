@@ -26,7 +26,7 @@ from tests.conformance.conditions import (
     time_units,
     write_condition,
 )
-from tests.conformance.kinds import KEY_KINDS, KINDS, TIME_KINDS, Kind, Raw
+from tests.conformance.kinds import CODE_KINDS, KEY_KINDS, KINDS, TIME_KINDS, Kind, Raw
 from tests.oracle import Row, RowWindow, TimeWindow, Value, Window
 
 NUMBER_KINDS = [kinds for kinds in KEY_KINDS if not KINDS[kinds[0]].is_temporal]
@@ -69,6 +69,7 @@ class Shape:
     payload: int = 0
     output: str = "pairs"
     schemas: bool = False
+    code_kinds: tuple[str, str] = ("string", "string")
 
 
 # --- Calls ---------------------------------------------------------------------------------------
@@ -133,6 +134,15 @@ class Feed:
         columns = {name: [self.kinds[name].known(raw) for raw in raws[start:stop]] for name, raws in self.raws.items()}
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
+    def given(self) -> pa.Table:
+        """Returns the table in the types in which a user passes it."""
+        table = self.table
+        assert table is not None
+        for name, kind in self.kinds.items():
+            if kind.given is not None:
+                table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(kind.given))
+        return table
+
 
 @dataclass(frozen=True)
 class Case:
@@ -173,6 +183,7 @@ class _Builder:
         self.axes = {
             "x": make_axis(self.rng, shape.key_kinds, shape.span, at_zero),
             "y": make_axis(self.rng, shape.other_kinds, shape.span, at_zero),
+            "t": make_axis(self.rng, shape.code_kinds, shape.span, at_zero),
         }
         self.draft = Draft(self.rng, self.axes, _names(shape.names))
         self.time_names = ("ts", "ts") if shape.self_join or self.rng.random() < 0.6 else ("ts", "at time")
@@ -439,13 +450,13 @@ class _Builder:
 
 
 def _names(style: str) -> dict[str, dict[str, str]]:
-    same = {"x": "x", "y": "y", "lo": "lo", "hi": "hi"}
+    same = {"x": "x", "y": "y", "t": "t", "lo": "lo", "hi": "hi"}
     if style == "same":
         return {"r": same, "s": same}
     if style == "apart":
-        return {"r": same, "s": {"x": "k", "y": "v", "lo": "low", "hi": "high"}}
-    odd = {"x": "odd name", "y": "select", "lo": 'say "lo"', "hi": "Ünï.hi"}
-    return {"r": odd, "s": {"x": "X", "y": "y", "lo": "1st", "hi": "r.x"}}
+        return {"r": same, "s": {"x": "k", "y": "v", "t": "site", "lo": "low", "hi": "high"}}
+    odd = {"x": "odd name", "y": "select", "t": "it's", "lo": 'say "lo"', "hi": "Ünï.hi"}
+    return {"r": odd, "s": {"x": "X", "y": "y", "t": "TRUE", "lo": "1st", "hi": "r.x"}}
 
 
 def _filled(feed: Feed) -> pa.Table:
@@ -519,7 +530,7 @@ def random_shape(rng: Random) -> Shape:
     return _draw(_Dice(rng.randbytes(_BYTES)), WEIGHTED_FAMILIES)
 
 
-_BYTES = 48
+_BYTES = 49
 _ROW_SIZES = (1, 2, 5, 20, 100, 150, 200, 1_000_000, 1_000_000)
 _BEATS = (0, 1, 2, 5, 10, 20, 100, 100, 300, 300)
 
@@ -529,7 +540,9 @@ def _draw(dice: _Dice, families: Sequence[str]) -> Shape:
     family = pick(families)
     self_join = pick((False,) * 7 + (True,))
     key_kinds, time_kinds = NUMBER_KINDS if family in NUMBERS_ONLY else KEY_KINDS, TIME_KINDS
+    code_kinds = CODE_KINDS
     if self_join:  # one table has one type for a column
+        code_kinds = [pair for pair in code_kinds if pair[0] == pair[1]]
         key_kinds = [pair for pair in key_kinds if pair[0] == pair[1]]
         time_kinds = [pair for pair in time_kinds if pair[0] == pair[1]]
     mode = pick(("rows", "rows", "time", "time", "time", "time", "rows in time"))
@@ -566,6 +579,7 @@ def _draw(dice: _Dice, families: Sequence[str]) -> Shape:
         payload=pick((0, 0, 1, 2, 6)),
         output=pick(("pairs", "pairs", "pairs", "seqs", "count")),
         schemas=pick((False, False, True)),
+        code_kinds=pick(code_kinds),
         seed=dice.seed(),
     )
 

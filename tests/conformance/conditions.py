@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from random import Random
 
 from tests.conformance.kinds import KINDS, Kind, Raw
@@ -46,6 +47,8 @@ class Axis:
 def make_axis(rng: Random, kinds: tuple[str, str], span: int, at_zero: bool) -> Axis:
     """Returns an axis for two kinds; `at_zero` if the condition has coefficients and matches only near zero."""
     of = {"r": KINDS[kinds[0]], "s": KINDS[kinds[1]]}
+    if of["r"].value is not None:
+        return Axis(of, 0, 1, span)
     if of["r"].is_temporal:
         return _temporal_axis(rng, of, span)
     if all(kind.is_integer for kind in of.values()):
@@ -83,16 +86,16 @@ class ColumnPlan:
 
 @dataclass
 class Draft:
-    """A condition being written: axes `x` and `y`, names of columns, and the columns used so far."""
+    """A condition being written: axes `x` and `y`, `t` for values without an order, and the columns used so far."""
 
     rng: Random
     axes: dict[str, Axis]
-    names: dict[str, dict[str, str]]  # side -> role ("x", "y", "lo", "hi") -> name
+    names: dict[str, dict[str, str]]  # side -> role ("x", "y", "t", "lo", "hi") -> name
     columns: dict[str, dict[str, ColumnPlan]] = field(default_factory=lambda: {"r": {}, "s": {}})
 
     def column(self, side: str, role: str, shift: int = 0) -> str:
         name = self.names[side][role]
-        self.columns[side][name] = ColumnPlan("y" if role == "y" else "x", shift)
+        self.columns[side][name] = ColumnPlan(role if role in ("y", "t") else "x", shift)
         return f"{side}.{quoted(name)}"
 
     def distance(self, k: int, axis: str = "x") -> str:
@@ -118,9 +121,9 @@ class Draft:
             return expression
         return f"{expression} {'-' if k < 0 else '+'} {self.distance(abs(k), axis)}"
 
-    def either(self) -> tuple[str, str]:
-        """Returns the x columns of the two sides, in random order."""
-        pair = [self.column("r", "x"), self.column("s", "x")]
+    def either(self, role: str = "x") -> tuple[str, str]:
+        """Returns the columns of the two sides, in random order."""
+        pair = [self.column("r", role), self.column("s", role)]
         self.rng.shuffle(pair)
         return pair[0], pair[1]
 
@@ -284,6 +287,41 @@ def conjunction(d: Draft) -> str:
     return d.rng.choice((f"{first} AND {second}", f"{second} AND {first}"))
 
 
+def code_equality(d: Draft) -> str:
+    """An equality of text, binary, booleans or decimals."""
+    return "{} = {}".format(*d.either("t"))
+
+
+def code_difference(d: Draft) -> str:
+    return "{} <> {}".format(*d.either("t"))
+
+
+def code_conjunction(d: Draft) -> str:
+    """A term over values without an order beside one over numbers or times; either may be the one that is searched."""
+    first = d.rng.choice((equality, band, asymmetric, inequality, not_equal))(d)
+    second = d.rng.choice((code_equality, code_equality, code_difference))(d)
+    return d.rng.choice((f"{first} AND {second}", f"{second} AND {first}"))
+
+
+def code_union(d: Draft) -> str:
+    """An OR of equalities, each with its own filter."""
+    same = code_equality(d)
+    return " OR ".join(f"{same} AND {code_filter(d)}" for _ in range(d.rng.choice((2, 3))))
+
+
+def code_filter(d: Draft) -> str:
+    """Returns a term that compares a column of text, binary, booleans or decimals with a literal."""
+    side = d.rng.choice(("r", "s"))
+    kind, x = d.axes["t"].kinds[side], d.column(side, "t")
+    literal = kind.literal(d.rng.randrange(d.axes["t"].span))
+    if d.rng.random() < 0.1:
+        literal = kind.literal(10**4)  # no row has it
+    elif isinstance(kind.known(0), Fraction) and d.rng.random() < 0.1:
+        literal += "1"  # beyond the scale: equals no value
+    op = d.rng.choice(("=", "<>", "<>"))
+    return d.rng.choice((f"{x} {op} {literal}", f"{literal} {op} {x}"))
+
+
 FAMILIES: dict[str, Callable[[Draft], str]] = {
     "equality": equality,
     "band": band,
@@ -298,13 +336,20 @@ FAMILIES: dict[str, Callable[[Draft], str]] = {
     "sums": sums,
     "product": product,
     "conjunction": conjunction,
+    "code equality": code_equality,
+    "code difference": code_difference,
+    "code conjunction": code_conjunction,
+    "code union": code_union,
 }
 NUMBERS_ONLY = frozenset({"linear", "sums", "product"})
-NO_FILTER = frozenset({"multi-band"})  # a term next to an OR is not in the grammar; its bands have their own
+NO_FILTER = frozenset(
+    {"multi-band", "code union"}
+)  # a term next to an OR is not in the grammar; its bands have their own
 WEIGHTED_FAMILIES: list[str] = [
     *["equality", "band", "asymmetric"] * 3,
     *["between columns", "multi-band", "inequality", "two inequalities", "linear", "conjunction"] * 2,
-    *["not equal", "sums", "outside", "product"],
+    *["code equality", "code conjunction"] * 2,
+    *["not equal", "sums", "outside", "product", "code difference", "code union"],
 ]
 
 
@@ -314,7 +359,7 @@ def write_condition(d: Draft, family: str, filters: int) -> str:
     if family in NO_FILTER:
         return text
     for _ in range(filters):
-        extra = one_sided(d)
+        extra = code_filter(d) if d.rng.random() < 0.3 else one_sided(d)
         text = d.rng.choice((f"{text} AND {extra}", f"{extra} AND {text}"))
     return text
 

@@ -1,15 +1,19 @@
 """Column kinds: every key type of the contract, its extremes, and its values for Arrow and for the oracle.
 
-A column's values are stored raw: the integer or float that Arrow stores, or None. `Kind.arrow` converts them to an
-Arrow array, `Kind.known` to the oracle's values.
+A column's values are stored raw: the integer or float that Arrow stores, or None; for text, binary, booleans and
+decimals, which have no order, the number of a value. `Kind.arrow` converts them to an Arrow array, `Kind.known` to the
+oracle's values.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +26,11 @@ DAY = 86400 * 10**9
 
 @dataclass(frozen=True)
 class Kind:
-    """A column type. `unit` is the length of one tick in nanoseconds; 0 for numbers."""
+    """A column type. `unit` is the length of one tick in nanoseconds; 0 for numbers.
+
+    `value` gives the values of a type that only `=` and `<>` compare, by their number. `given` is the type in which a
+    user passes the column, if it is not the one in which it comes back.
+    """
 
     name: str
     type: pa.DataType
@@ -31,6 +39,8 @@ class Kind:
     unit: int = 0
     step: int = 1  # stored values are multiples of this (date64 holds whole days)
     zoned: bool = False
+    value: Callable[[int], Any] | None = None
+    given: pa.DataType | None = None
 
     @property
     def is_float(self) -> bool:
@@ -42,7 +52,7 @@ class Kind:
 
     @property
     def is_integer(self) -> bool:
-        return not (self.is_float or self.is_temporal)
+        return not (self.is_float or self.is_temporal or self.value)
 
     def store(self, number: float) -> Raw:
         """Returns the nearest storable value at or below a number of ticks; integers are clamped to the type."""
@@ -55,15 +65,33 @@ class Kind:
         if self.is_float:
             big, small = (3.4028234663852886e38, 1e-45) if self.name == "float32" else (1.7976931348623157e308, 5e-324)
             return [math.inf, -math.inf, 0.0, -0.0, *map(self.store, (big, -big, small, -small, 1.0))]
+        if self.value:
+            return list(range(len(TEXTS)))
         near = (0, 1, -1, self.low, self.low + self.step, self.high, self.high - self.step)
         return [self.store(value) for value in near]
 
     def known(self, raw: Raw) -> Value:
         """Returns the oracle's value."""
-        return Instant(int(raw) * self.unit) if self.is_temporal and raw is not None else raw
+        if raw is None or not (self.is_temporal or self.value):
+            return raw
+        if self.is_temporal:
+            return Instant(int(raw) * self.unit)
+        value: Value = self.value(int(raw)) if self.value else None
+        return Fraction(value) if isinstance(value, Decimal) else value
 
     def arrow(self, raws: Sequence[Raw]) -> pa.Array:
-        return pa.array(raws, self.type, from_pandas=False)
+        make = self.value
+        values = raws if make is None else [None if raw is None else make(int(raw)) for raw in raws]
+        return pa.array(values, self.type, from_pandas=False)
+
+    def literal(self, number: int) -> str:
+        """Returns a value that only `=` and `<>` compare as it is written in a condition."""
+        value = self.known(number)
+        if isinstance(value, bool):
+            return str(value).upper()
+        if isinstance(value, bytes):
+            return f"X'{value.hex()}'"
+        return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else f"{float(value):.4f}"  # type: ignore[arg-type]
 
 
 def to_float32(value: float) -> float:
@@ -95,6 +123,52 @@ def _temporals() -> list[Kind]:
     return kinds
 
 
+TEXTS = ("", "a", "A", "a ", "a\x00", "é", "e\u0301", "it's", "longer than the twelve bytes of a view", "\U0001f642")
+BYTES = (b"", b"\x00", b"\x00\x00", b"\xff", b"a")
+
+
+def _text(number: int) -> str:
+    return TEXTS[number] if number < len(TEXTS) else f"text {number}"
+
+
+def _bytes(number: int) -> bytes:
+    return BYTES[number] if number < len(BYTES) else number.to_bytes(4, "big")
+
+
+def _two_bytes(number: int) -> bytes:
+    return number.to_bytes(2, "little")
+
+
+def _decimal(number: int) -> Decimal:
+    return Decimal((number - 4) * 25).scaleb(-2)
+
+
+def _unordered() -> list[Kind]:
+    top = 10**4
+
+    def kind(name: str, type_: pa.DataType, value: Callable[[int], Any], given: pa.DataType | None = None) -> Kind:
+        return Kind(name, type_, 0, top, value=value, given=given)
+
+    return [
+        kind("string", pa.string(), _text),
+        kind("large_string", pa.large_string(), _text),
+        kind("string_view", pa.large_string(), _text, pa.string_view()),
+        kind("dictionary", pa.dictionary(pa.int32(), pa.string()), _text, pa.dictionary(pa.int16(), pa.string())),
+        kind("binary", pa.binary(), _bytes),
+        kind("large_binary", pa.large_binary(), _bytes),
+        kind("binary_view", pa.large_binary(), _bytes, pa.binary_view()),
+        kind("binary_dictionary", pa.dictionary(pa.int64(), pa.large_binary()), _bytes),
+        kind("two_bytes", pa.binary(), _two_bytes),
+        kind("fixed_binary", pa.binary(2), _two_bytes),
+        kind("bool", pa.bool_(), lambda number: number % 2 == 1),
+        kind("decimal32", pa.decimal32(6, 2), _decimal),
+        kind("decimal64", pa.decimal64(12, 2), _decimal),
+        kind("decimal128", pa.decimal128(12, 2), _decimal),
+        kind("decimal128_wide", pa.decimal128(38, 2), _decimal),
+        kind("decimal256", pa.decimal256(60, 2), _decimal),
+    ]
+
+
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in [
@@ -102,6 +176,7 @@ KINDS: dict[str, Kind] = {
         Kind("float32", pa.float32()),
         Kind("float64", pa.float64()),
         *_temporals(),
+        *_unordered(),
     ]
 }
 
@@ -133,6 +208,25 @@ KEY_KINDS: list[tuple[str, str]] = [
     ("timestamp_s", "date32"),
 ]
 """The kinds of the two sides' keys: alike, of mixed widths, signs, units and zones, or int against float."""
+
+CODE_KINDS: list[tuple[str, str]] = [
+    ("string", "string"),
+    ("string", "large_string"),
+    ("string_view", "string"),
+    ("dictionary", "dictionary"),
+    ("dictionary", "string_view"),
+    ("binary", "binary"),
+    ("large_binary", "binary_dictionary"),
+    ("binary_view", "binary"),
+    ("fixed_binary", "fixed_binary"),
+    ("fixed_binary", "two_bytes"),
+    ("bool", "bool"),
+    ("decimal128", "decimal128"),
+    ("decimal128", "decimal128_wide"),
+    ("decimal256", "decimal32"),
+    ("decimal64", "decimal64"),
+]
+"""The kinds of the two sides' columns that only `=` and `<>` compare."""
 
 TIME_KINDS: list[tuple[str, str]] = [
     ("int64", "int64"),

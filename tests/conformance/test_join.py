@@ -52,7 +52,7 @@ def run(shape: Shape, tally: Tally) -> None:
 def check_join(case: Case, wanted: pa.Table, pair: Pair, threads: int, how: str, output: str) -> Outcome:
     arguments: dict[str, Any] = {"how": how, "index": pair[0], "device": pair[1], "threads": threads, "output": output}
     try:
-        found = mr.join(case.feeds["r"].table, case.feeds["s"].table, case.on, **arguments)
+        found = mr.join(case.feeds["r"].given(), case.feeds["s"].given(), case.on, **arguments)
     except mr.ArgumentError as refusal:
         return check_refusal(refusal, pair[0])
     what = f"join on {case.on!r} with {arguments}"

@@ -27,6 +27,7 @@ KINDS = [
     ("date32", "date32"),
     ("date32", "timestamp_us"),
 ]
+CODES = [("string", "string"), ("binary", "binary"), ("bool", "bool"), ("decimal128", "decimal128_wide")]
 NUMBERS = [pair for pair in KINDS if "a" not in pair[0].replace("float", "")]
 Pairs = Counter[tuple[int, int | None]]
 
@@ -62,6 +63,7 @@ def draw(seed: int, most_rows: int = 250) -> Drawn:
         shape,
         key_kinds=kinds,
         other_kinds=rng.choice(NUMBERS if numbers_only else KINDS),
+        code_kinds=rng.choice(CODES),
         rows=(min(shape.rows[0], most_rows), min(shape.rows[1], most_rows)),
         window="rows",
         time_kinds=None,

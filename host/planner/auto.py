@@ -1,19 +1,23 @@
 """`index="auto"`: PanJoin whose next subwindow gets the structure that suits the recent steps (`rule.py`).
 
-The choice is made whenever a subwindow begins, from two running means: tuples per step and partners per tuple. Nothing
-is timed and nothing is replayed inside a push; `WindowJoin.tune` measures if the user asks for it (`tune.py`). Static
-tables (`mr.join`) are sorted once and probed in large batches: they always get BI-Sort. Limit: after a change of the
-batch size the present subwindow keeps its structure until it is full.
+The choice is made whenever a subwindow begins, from two running means: tuples per step and partners per tuple. It is
+made once more after the subwindow's first few small steps, when it is cheap to insert them again: a large push that
+filled the window says nothing about the small ones after it. Nothing is timed or replayed inside a push;
+`WindowJoin.tune` measures if the user asks for it (`tune.py`). Static tables (`mr.join`) are sorted once and probed in
+large batches: they always get BI-Sort. Limit: later changes of the workload wait for the next subwindow.
 """
 
 from __future__ import annotations
 
-from millrace.host.base.types import Side
-from millrace.host.join.contract import IndexContext, Matches, ProbeBatch
+from millrace.host.base.types import Array, Mask, Side
+from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
 from millrace.host.join.panjoin.index import PanJoinIndex, structure_class
 from millrace.host.join.panjoin.subwindow import Structure, StructureContext
 from millrace.host.planner import calibration
 from millrace.host.planner.rule import RecentSteps, structure_for
+
+YOUNG_STEPS, YOUNG_TUPLES = 8, 1 << 12
+"""A subwindow's choice is reviewed after this many steps, unless one of them has more tuples than that."""
 
 
 class AutoIndex(PanJoinIndex):
@@ -26,9 +30,12 @@ class AutoIndex(PanJoinIndex):
         super().__init__(context)
         self._recent = RecentSteps()
         self._reason = ""
+        self._young: dict[Side, list[tuple[int, Array, Mask]]] = {}
+        """The steps of a newest subwindow whose choice will be reviewed: position of the first tuple, words, live."""
 
     def _next(self, side: Side, before: Structure | None, context: StructureContext, first: int) -> Structure:
         name, self._reason = self._choose()
+        self._young[side] = []
         if before is not None and before.name == name:
             return before.successor(context, first)
         return structure_class(name)(context, first)
@@ -50,7 +57,31 @@ class AutoIndex(PanJoinIndex):
         found = super().step(batch, want_positions)
         for matches in found:
             self._recent.add_partners(matches)
+        if self._young:
+            for side, part in (("r", batch.r), ("s", batch.s)):
+                if side in self._young and len(part.live):
+                    self._review(side, part)
         return found
+
+    def _review(self, side: Side, part: SideProbes) -> None:
+        """Keep a step of a young subwindow; after enough of them, insert them into another structure if that suits."""
+        chain, steps = self._chains[side], self._young.pop(side)
+        newest = chain.subwindows[-1]
+        if len(part.live) > YOUNG_TUPLES or part.first < newest.first or len(newest) >= newest.capacity:
+            return
+        steps.append((part.first, part.words[0].copy(), part.live.copy()))
+        if len(steps) < YOUNG_STEPS:
+            self._young[side] = steps
+        elif self._choose()[0] != newest.structure.name:
+            chain.restart_newest()
+            for first, words, live in steps:
+                self._append(side, first, words, live)
+            del self._young[side]
+
+    def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
+        """Insert earlier tuples; the subwindow that holds them keeps its structure."""
+        super().load(side, first, words, live)
+        self._young.pop(side, None)
 
     def reason(self) -> str:
         """The last choice, and why."""

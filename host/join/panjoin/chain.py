@@ -93,6 +93,14 @@ class Chain:
         self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
         return self.subwindows[-1]
 
+    def restart_newest(self) -> None:
+        """Begin the newest subwindow again, empty, with the structure that `begin` gives now."""
+        old = self.subwindows.pop()
+        self._past.update(old.structure.counters())
+        old.structure.release()
+        before = self.subwindows[-1].structure if self.subwindows else None
+        self.subwindows.append(Subwindow(self._begin(before, old.first, old.capacity), old.first, old.capacity))
+
     def maintain(self) -> None:
         """Do the maintenance deferred to the end of a step. Helper threads may continue it in the background."""
         if self.subwindows:

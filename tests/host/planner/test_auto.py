@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -66,13 +66,51 @@ def test_the_choice_is_made_anew_at_each_subwindow_and_reported(output: Any, mon
     assert "tuples with" in joins[0].stats["strategy"]
 
 
+@pytest.mark.parametrize("output", ["seqs", "count"])
+def test_small_pushes_after_a_large_one_soon_get_another_structure(
+    output: Literal["seqs", "count"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "rule", lambda threads: Rule())
+    rng = np.random.default_rng(3)
+    joins = [
+        mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="20000 rows", index=index, output=output)
+        for index in ("auto", "scan")
+    ]
+    chosen = []
+    for number, rows in enumerate([20_000] * 2 + [50] * 40 + [9000] * 6 + [50] * 40):
+        keys = pa.array(rng.integers(0, 50_000, rows), mask=rng.random(rows) < 0.1)
+        ours, theirs = (join.push("rs"[number % 2], pa.table({"x": keys})) for join in joins)
+        assert ours.equals(theirs)
+        chosen.append(joins[0].stats["strategy"].partition(" ")[0])
+    assert chosen[2] == "bisort", "the large pushes count"
+    assert chosen[2 * auto.YOUNG_STEPS + 2] == "wib"
+    assert "bisort" in chosen[42:48]
+
+
+def test_only_the_first_small_steps_of_a_subwindow_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "rule", lambda threads: Rule())
+    join = mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="20000 rows", index="auto")
+    rng = np.random.default_rng(3)
+
+    def kept_after(side: str, rows: int) -> dict[str, int]:
+        join.push(side, pa.table({"x": rng.integers(0, 50_000, rows)}))
+        index = join._engine.matcher._index  # type: ignore[union-attr]
+        assert isinstance(index, auto.AutoIndex)
+        return {side: len(steps) for side, steps in index._young.items()}
+
+    join.push("r", pa.table({"x": [1]}))
+    assert kept_after("s", auto.YOUNG_TUPLES + 1) == {}, "r was loaded before both sides were known"
+    assert kept_after("r", 10_000) == {}
+    assert [kept_after("r", 10) for _ in range(auto.YOUNG_STEPS + 1)][-2:] == [{}, {}]
+
+
 def test_many_partners_get_bisort_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "rule", lambda threads: Rule(max_partners=5_000))
     join = mr.WindowJoin(on="r.x = s.x", window="5000 rows", index="auto", output="count")
     rows = pa.table({"x": np.zeros(100, np.int64)})
     for number in range(260):
         join.push("r" if number % 2 else "s", rows)
-        if number == 20:
+        if number == 3:
             assert join.stats["strategy"].startswith("wib for ")
     assert join.stats["strategy"].startswith("bisort for ")
 

@@ -257,7 +257,12 @@ def test_explain_shows_both_parts_of_a_full_join(spark: SparkSession) -> None:
     found = ms.explain("join", r, s, on="abs(r.x - s.x) <= 1", how="outer", device="cpu")
     assert isinstance(found, mr.Explanation)
     text, plan = str(found), found.to_dict()["plan"]
-    assert (found.operator, plan["how"], plan["kind"], plan["keys"]) == ("join", "full", "band", {"r": ["r.x"], "s": ["s.x"]})
+    assert (found.operator, plan["how"], plan["kind"], plan["keys"]) == (
+        "join",
+        "full",
+        "band",
+        {"r": ["r.x"], "s": ["s.x"]},
+    )
     assert "s has about 50 rows" in plan["why"]
     assert "r has about 100 rows" in plan["s rows without a partner"]["why"]
     assert "s has about 50 rows" in text

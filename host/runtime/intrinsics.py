@@ -48,7 +48,7 @@ _ANY = None
 """The type that the caller gives. All such arguments and the result of an intrinsic have the type of the first."""
 
 
-def _define(emit: Callable[..., Any], result: Any, *arguments: Any, literal: bool = False) -> Any:
+def define(emit: Callable[..., Any], result: Any, *arguments: Any, literal: bool = False) -> Any:
     """Make an intrinsic that Numba inlines. `literal`: `emit` gets the constants that the caller writes, not values."""
 
     def typed(typing_context: Any, *given: Any) -> Any:
@@ -111,21 +111,21 @@ def _store(b: Any, where: Any, index: Any, value: Any) -> None:
     b.store(value, _element(b, where, index, value.type))
 
 
-load: Callable[[int, int], int] = _define(lambda b, where, i: b.load(_element(b, where, i, _WORD)), _W, _W, _W)
+load: Callable[[int, int], int] = define(lambda b, where, i: b.load(_element(b, where, i, _WORD)), _W, _W, _W)
 """Load an int64."""
-store: Callable[[int, int, int], None] = _define(_store, _NONE, _W, _W, _W)
+store: Callable[[int, int, int], None] = define(_store, _NONE, _W, _W, _W)
 """Store an int64."""
-load_as: Callable[..., Any] = _define(
+load_as: Callable[..., Any] = define(
     lambda b, where, i, like: b.load(_element(b, where, i, like.type)), _ANY, _W, _W, _ANY
 )
 """Load an element of the type of `like`: `load_as(where, index, like)`."""
-store_as: Callable[..., None] = _define(_store, _NONE, _W, _W, _ANY)
+store_as: Callable[..., None] = define(_store, _NONE, _W, _W, _ANY)
 """Store a value in an array of its type: `store_as(where, index, value)`."""
-load_id: Callable[[int, int], int] = _define(
+load_id: Callable[[int, int], int] = define(
     lambda b, where, i: b.zext(b.load(_element(b, where, i, _INT)), _WORD), _W, _W, _W
 )
 """Load a uint32, as an int64."""
-load_byte: Callable[[int, int], int] = _define(
+load_byte: Callable[[int, int], int] = define(
     lambda b, where, i: b.zext(b.load(_element(b, where, i, _BYTE)), _WORD), _W, _W, _W
 )
 """Load a byte, as an int64."""
@@ -151,27 +151,27 @@ def _stack_words(b: Any, count: int) -> Any:
     return b.ptrtoint(codegen.alloca_once(b, ir.ArrayType(_WORD, count)), _WORD)
 
 
-prefetch: Callable[[int], None] = _define(partial(_prefetch, nearness=3), _NONE, _W)
+prefetch: Callable[[int], None] = define(partial(_prefetch, nearness=3), _NONE, _W)
 """Prefetch the cache line at an address into the L1 cache."""
-prefetch_far: Callable[[int], None] = _define(partial(_prefetch, nearness=2), _NONE, _W)
+prefetch_far: Callable[[int], None] = define(partial(_prefetch, nearness=2), _NONE, _W)
 """Prefetch the cache line at an address into the L2 cache."""
-touch: Callable[[int], None] = _define(_touch, _NONE, _W)
+touch: Callable[[int], None] = define(_touch, _NONE, _W)
 """Load the cache line at an address by reading 32 bits: unlike a prefetch, the processor never drops it."""
-move_bytes: Callable[[int, int, int], None] = _define(_move_bytes, _NONE, _W, _W, _W)
+move_bytes: Callable[[int, int, int], None] = define(_move_bytes, _NONE, _W, _W, _W)
 """Copy bytes, `move_bytes(to, source, size)`; the ranges may overlap."""
-fill_bytes: Callable[[int, int], None] = _define(
+fill_bytes: Callable[[int, int], None] = define(
     lambda b, to, size: codegen.memset(b, _pointer(b, to, _BYTE), size, 0xFF), _NONE, _W, _W
 )
 """Set all bits of `size` bytes: fills an array with the largest word."""
-stack_words: Callable[[int], int] = _define(_stack_words, _W, _ANY, literal=True)
+stack_words: Callable[[int], int] = define(_stack_words, _W, _ANY, literal=True)
 """Allocate 64-bit words on the stack of the kernel and return their address; the count is a literal."""
 
 
 # Bits of an int64.
 
-ones: Callable[[int], int] = _define(lambda b, word: b.ctpop(word), _W, _W)
+ones: Callable[[int], int] = define(lambda b, word: b.ctpop(word), _W, _W)
 """Count the set bits."""
-lowest_bit: Callable[[int], int] = _define(lambda b, word: b.cttz(word, _NO), _W, _W)
+lowest_bit: Callable[[int], int] = define(lambda b, word: b.cttz(word, _NO), _W, _W)
 """Return the number of the lowest set bit; 64 if none is set."""
 
 
@@ -215,12 +215,12 @@ def _before(comparison: str, *which: Any) -> Any:
     def emit(b: Any, where: Any, bound: Any) -> Any:
         return _leading(b, where, bound, comparison, *which)
 
-    return _define(emit, _W, _W, _ANY)
+    return define(emit, _W, _W, _ANY)
 
 
-inside: Callable[[int, Any, Any], int] = _define(_inside, _W, _W, _ANY, _ANY)
+inside: Callable[[int, Any, Any], int] = define(_inside, _W, _W, _ANY, _ANY)
 """Return a bit mask of which of the `LANES` words at an address are in a closed range."""
-within: Callable[[int, int, Any, Any, Any], int] = _define(_within, _W, _W, _W, types.uint64, types.uint64, _ANY)
+within: Callable[[int, int, Any, Any, Any], int] = define(_within, _W, _W, _W, types.uint64, types.uint64, _ANY)
 """The same of the `WIDE_LANES` words from `where[index]` on, for the range `low .. low + span`."""
 leading_below: Callable[[int, Any], int] = _before(">=")
 """Count the leading words of `LANES` that are below a bound; `…_upto`: not above it."""
@@ -273,25 +273,33 @@ def _store_sorted(b: Any, to: Any, *values: Any) -> None:
     b.store(v, _pointer(b, to, _FOUR), align=8)
 
 
-copy_ids: Callable[[int, int, int, int], None] = _define(_copy_ids, _NONE, _W, _W, _W, _W)
+copy_ids: Callable[[int, int, int, int], None] = define(_copy_ids, _NONE, _W, _W, _W, _W)
 """Write `count` (at most 4) uint32 as int64, `base` added: `copy_ids(source, base, to, count)`; always reads four."""
-widen_ids: Callable[[int, int, int], None] = _define(
+widen_ids: Callable[[int, int, int], None] = define(
     lambda b, source, base, to: b.store(_ids(b, source, base), _pointer(b, to, _FOUR), align=8), _NONE, _W, _W, _W
 )
 """Write four uint32 as int64, `base` added to each: `widen_ids(source, base, to)`."""
-move_line: Callable[[int, int], None] = _define(
+move_line: Callable[[int, int], None] = define(
     lambda b, source, to: b.store(_vector(b, source, _EIGHT), _pointer(b, to, _EIGHT), align=8), _NONE, _W, _W
 )
 """Copy a cache line: `move_line(source, to)`."""
-stream_line: Callable[[int, int], None] = _define(_stream_line, _NONE, _W, _W)
+stream_line: Callable[[int, int], None] = define(_stream_line, _NONE, _W, _W)
 """Copy a cache line to an aligned address with a non-temporal store: the target is not loaded into the cache."""
-fence_streams: Callable[[], None] = _define(lambda b: b.fence("seq_cst"), _NONE)
+fence: Callable[[], None] = define(lambda b: b.fence("seq_cst"), _NONE)
+"""A sequentially consistent fence: what stands before it is visible to all threads before anything after it is read."""
+fence_streams = fence
 """Wait until streamed lines are visible to all threads."""
-store_sorted: Callable[[int, int, int, int, int], None] = _define(_store_sorted, _NONE, _W, _W, _W, _W, _W)
+store_sorted: Callable[[int, int, int, int, int], None] = define(_store_sorted, _NONE, _W, _W, _W, _W, _W)
 """Write four int64 in ascending order, without branches (a sorting network): `store_sorted(to, a, b, c, d)`."""
 
 
-# Atomics on int64, and calls.
+# Atomics on aligned int64, and calls. In compiled code only these see what other threads write: the compiler may keep
+# the value of an ordinary load in a register. Orderings, on x86 and on ARM alike:
+# - acquire load, release store: pass data from one thread to another. What the writer stored before, the reader sees.
+#   A later load may still be done before an earlier store of the same thread, on x86 too.
+# - `sc_…` and `fence`: sequentially consistent. All of them have one order that all threads agree on. Use them where a
+#   thread stores to one word and then decides by another one that a second thread stores to (flags, "look again").
+# - `atomic_add`, `atomic_swap_if`: acquire and release in one.
 
 
 def _swap_if(b: Any, where: Any, expected: Any, value: Any) -> Any:
@@ -307,23 +315,37 @@ def _call_read(b: Any, function: Any, file: Any, where: Any, size: Any) -> Any:
     return b.call(_pointer(b, function, kind), [b.trunc(file, _INT), _pointer(b, where, _BYTE), size])
 
 
-atomic_load: Callable[[int], int] = _define(
-    lambda b, where: b.load_atomic(_pointer(b, where, _WORD), "acquire", 8), _W, _W
-)
+def _atomic_load(ordering: str) -> Any:
+    return define(lambda b, where: b.load_atomic(_pointer(b, where, _WORD), ordering, 8), _W, _W)
+
+
+def _atomic_store(ordering: str) -> Any:
+    return define(lambda b, where, value: b.store_atomic(value, _pointer(b, where, _WORD), ordering, 8), _NONE, _W, _W)
+
+
+def _atomic_update(operation: str, ordering: str) -> Any:
+    return define(
+        lambda b, where, value: b.atomic_rmw(operation, _pointer(b, where, _WORD), value, ordering), _W, _W, _W
+    )
+
+
+atomic_load: Callable[[int], int] = _atomic_load("acquire")
 """Load with acquire semantics."""
-atomic_store: Callable[[int, int], None] = _define(
-    lambda b, where, value: b.store_atomic(value, _pointer(b, where, _WORD), "release", 8), _NONE, _W, _W
-)
+atomic_store: Callable[[int, int], None] = _atomic_store("release")
 """Store with release semantics."""
-atomic_add: Callable[[int, int], int] = _define(
-    lambda b, where, value: b.atomic_rmw("add", _pointer(b, where, _WORD), value, "acq_rel"), _W, _W, _W
-)
+atomic_add: Callable[[int, int], int] = _atomic_update("add", "acq_rel")
 """Add; returns the value before."""
-atomic_swap_if: Callable[[int, int, int], bool] = _define(_swap_if, _FLAG, _W, _W, _W)
+atomic_swap_if: Callable[[int, int, int], bool] = define(_swap_if, _FLAG, _W, _W, _W)
 """Compare and swap: `atomic_swap_if(where, expected, value)`; returns whether it had the expected value."""
-call_share: Callable[[int, int, int, int], None] = _define(_call_share, _NONE, _W, _W, _W, _W)
+sc_load: Callable[[int], int] = _atomic_load("seq_cst")
+"""Load, sequentially consistent."""
+sc_store: Callable[[int, int], None] = _atomic_store("seq_cst")
+"""Store, sequentially consistent: no later `sc_load` of this thread is done before it."""
+sc_exchange: Callable[[int, int], int] = _atomic_update("xchg", "seq_cst")
+"""Store and return the value before, in one step, sequentially consistent."""
+call_share: Callable[[int, int, int, int], None] = define(_call_share, _NONE, _W, _W, _W, _W)
 """Call a compiled `share` by its address: `call_share(function, arguments, part, parts)`."""
-call_read: Callable[[int, int, int, int], int] = _define(_call_read, _W, _W, _W, _W, _W)
+call_read: Callable[[int, int, int, int], int] = define(_call_read, _W, _W, _W, _W, _W)
 """Call C's `read` by its address, `call_read(function, file, where, size)`; blocks until there is something to read."""
 
 

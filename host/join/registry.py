@@ -13,6 +13,9 @@ INDEXES: dict[str, str] = {
     "bisort": "millrace.host.join.panjoin.index:BisortIndex",
     "rap": "millrace.host.join.panjoin.index:RapIndex",
     "wib": "millrace.host.join.panjoin.index:WibIndex",
+    "pim": "millrace.host.join.pimtree.index:PimIndex",
+    "im": "millrace.host.join.pimtree.index:ImIndex",
+    "chain": "millrace.host.join.pimtree.index:ChainIndex",
     "btree": "millrace.host.join.baseline.btree:BTreeIndex",
     "scan": "millrace.host.join.baseline.scan:ScanIndex",
 }

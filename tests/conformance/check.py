@@ -20,13 +20,28 @@ import pyarrow as pa
 import millrace as mr
 from millrace.host.join.panjoin import bisort
 from millrace.host.join.panjoin.insertion_buffer import BUFFER
-from millrace.host.join.registry import INDEXES
+from millrace.host.join.registry import INDEXES, load_index
 from tests.conformance.cases import Advance, Call, Case, Checkpoint, Feed, Flush, Push, PushBoth
 from tests.conformance.expected import Expected
 
 SMALL_BUFFER = 3
 """Tuples of an insertion buffer that is practically disabled."""
 STATS = ("rows", "late", "null_times", "null_keys", "pending", "held", "pairs")
+
+
+PIMTREE = "millrace.host.join.pimtree"
+
+
+def draw_options(index: str, rng: Random) -> dict[str, int | float | str]:
+    """Options with which small cases merge often, or now and then the defaults."""
+    drawn: dict[str, int | float | str] = {
+        "subindexes": rng.choice((1, 2, 3, 7, 50)),
+        "merge_ratio": rng.choice((0.01, 0.1, 0.5, 1.0)),
+        "task_rows": rng.choice((1, 2, 8, 64)),
+        "variant": rng.choice(("b", "ib")),
+        "length": rng.choice((2, 3, 5)),
+    }
+    return {name: drawn[name] for name in load_index(index).options if rng.random() < 0.8}
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,8 @@ class _CaseRun:
         self.case, self.expected, self.rng = case, expected, rng
         self.index = index
         self.arguments = {**case.arguments, "index": index, "device": device, "threads": threads}
+        if INDEXES[index].startswith(PIMTREE):
+            self.arguments["options"] = draw_options(index, rng)
         self.outputs: list[pa.Table] = []
         self.known: set[str] = set("rs") if "schemas" in case.arguments else set()
         self.runs: dict[str, bytes] = {}

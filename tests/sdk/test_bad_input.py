@@ -168,7 +168,7 @@ def test_an_index_that_cannot_serve_the_condition_names_those_that_can(on: str) 
         mr.join(rows(0), rows(0), on=on, index="btree")
 
 
-@pytest.mark.parametrize("index", ["scan", "btree", "auto"])
+@pytest.mark.parametrize("index", ["scan", "btree", "pim", "auto"])
 def test_a_device_that_cannot_run_the_index_lists_what_can(index: Any) -> None:
     refused(mr.DeviceUnavailable, "'null'", "cpu", index=index, device="null")
     with pytest.raises(mr.DeviceUnavailable, match=r"'null'.*cpu"):

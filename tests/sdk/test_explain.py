@@ -12,6 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace import registry
+from millrace.host.join.registry import INDEXES
 from millrace.host.planner import calibration
 from tests.host import faults
 
@@ -47,7 +48,7 @@ def test_the_logical_plan_is_shown(given: Any) -> None:
     }
     assert found["index"]["name"] == "bisort"
     assert found["index"]["why"] == "the index was named"
-    assert set(found["index"]["serving"]) == {"auto", "bisort", "rap", "wib", "btree", "scan"}
+    assert set(found["index"]["serving"]) == set(INDEXES)
     assert found["device"] == {"name": "cpu", "why": "the device was named", "threads": None, "fallback": None}
     assert json.loads(json.dumps(found)) == found
 

@@ -12,7 +12,7 @@ import millrace as mr
 from millrace.ingest.choices import IndexName
 from tests import oracle
 
-INDEXES: list[IndexName] = ["scan", "btree"]
+INDEXES: list[IndexName] = ["scan", "btree", "pim"]
 every_index = pytest.mark.parametrize("index", INDEXES)
 R = pa.table({"x": pa.array([5, None, 1, 7], pa.int64()), "name": ["a", "b", "c", "d"]})
 S = pa.table({"x": pa.array([7, 5, 6, None], pa.int64()), "note": ["p", "q", "u", "v"]})

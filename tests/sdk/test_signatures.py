@@ -97,7 +97,7 @@ def test_an_unknown_option_is_an_error_that_lists_the_names(index: Any) -> None:
         lambda: mr.WindowJoin("r.x = s.x", window="5 rows", index=index, options={"speed": 1}),
         lambda: mr.join(TABLE, TABLE, "r.x = s.x", index=index, options={"speed": 1}),
     ):
-        with pytest.raises(mr.ArgumentError, match=r"options=\{'speed': 1\}.*'speed'; it has no options"):
+        with pytest.raises(mr.ArgumentError, match=r"options=\{'speed': 1\}.*'speed'; (it has no|its) options"):
             call()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import millrace as mr
 
-INDEXES = ["scan", "btree"]
+INDEXES = ["scan", "btree", "pim", "chain"]
 every_index = pytest.mark.parametrize("index", INDEXES)
 
 

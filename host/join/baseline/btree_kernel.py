@@ -264,7 +264,7 @@ def _probe(t: int, low: int, high: int, begin: int, end: int, out: int, used: in
 
 
 @inline
-def _sort(out: int, start: int, stop: int) -> None:
+def sort_positions(out: int, start: int, stop: int) -> None:
     """Sort ascending: insertion sort for few values (the usual case), else heap sort."""
     if stop - start > 32:
         _heap_sort(out, start, stop)
@@ -347,7 +347,7 @@ def _partners(t: int, side: int, i: int) -> bool:
             total += found
     store(load(side, Side.COUNTS), i, total)
     if capacity >= 0:
-        _sort(out, used, used + total)
+        sort_positions(out, used, used + total)
         store(side, Side.OUT_USED, used + total)
     return True
 

@@ -334,7 +334,7 @@ OPEN = {"device": None, "index": None}
 """What may differ after a restore."""
 
 
-@pytest.mark.parametrize("after", ["auto", "bisort", "rap", "wib", "btree", "scan"])
+@pytest.mark.parametrize("after", ["auto", "bisort", "rap", "wib", "pim", "im", "chain", "btree", "scan"])
 @pytest.mark.parametrize("before", ["auto", "bisort", "rap", "wib", "btree", "scan"])
 def test_a_state_continues_with_another_index(before: str, after: str) -> None:
     plan = stream(COUNT)

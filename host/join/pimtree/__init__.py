@@ -1,0 +1,1 @@
+"""Index-based window join tuple by tuple (PIM-Tree): `pim`, `im` and `chain`."""

@@ -1,0 +1,301 @@
+"""The index-based window join, tuple by tuple: search the other side, insert into the own one (PIM-Tree, 2.2 and 3.3).
+
+A side consists of immutable trees and insert trees: one of each in `im` and `pim`, several in `chain`. Tuples are taken
+in tasks of a few. Nothing but insertions changes between merges, so all searches of a task in immutable trees are
+interleaved with prefetches; then tuple after tuple scans and inserts, in order. Expired entries are filtered by
+position. Kernels never allocate: if an array is too small or a merge is due, they stop before the current tuple and
+return what they need.
+"""
+
+from __future__ import annotations
+
+from enum import auto
+from typing import Any
+
+import numpy as np
+
+from millrace.host.join.baseline.btree_kernel import sort_positions
+from millrace.host.join.pimtree.insert_trees import (
+    COUNT,
+    NEXT,
+    SPLIT_NODES,
+    UPPER,
+    Sub,
+    Trees,
+    first_leaf,
+    ids_of,
+    insert,
+    leaf_hits,
+    node_at,
+    prefetch_leaf,
+    sub_at,
+    sub_of,
+)
+from millrace.host.join.pimtree.static_tree import Static, descend, find_ranks, largest
+from millrace.host.runtime.intrinsics import (
+    WIDE_LANES,
+    load,
+    load_as,
+    load_byte,
+    load_id,
+    lowest_bit,
+    store,
+    store_as,
+)
+from millrace.host.runtime.jit import inline, kernel
+from millrace.host.runtime.kernel_args import KernelArgs
+
+DONE, MERGE_R, MERGE_S, OUT_R, OUT_S = range(5)
+MAX_TASK = 64
+"""The most tuples of a task."""
+
+
+class Side(KernelArgs):
+    """The table of one side."""
+
+    STATICS = auto()  # addresses of the tables of immutable trees
+    STATIC_COUNT = auto()
+    TREES = auto()  # addresses of the tables of insert trees; the last one takes new tuples
+    TREE_COUNT = auto()
+    LIMIT = auto()  # entries of the newest insert trees at which a merge is due
+    OLDEST = auto()  # positions below are not visible to any later tuple
+    NEW = auto()  # the position of the first new tuple
+    WORDS = auto()  # of the new tuples
+    LIVE = auto()
+    BEGIN = auto()  # the visible intervals of the new tuples
+    STOP = auto()
+    LOW = auto()  # the ranges of the new tuples, RANGES each; 0: a band around the own word
+    HIGH = auto()
+    RANGES = auto()
+    BELOW = auto()
+    ABOVE = auto()
+    COUNTS = auto()  # out
+    OUT = auto()  # partners
+    OUT_CAPACITY = auto()
+    OUT_USED = auto()
+    DONE_TUPLES = auto()
+    KEYS = auto()  # scratch: the keys that a task searches in this side's trees, and how many
+    KEY_COUNT = auto()
+    RANKS = auto()  # their ranks in each immutable tree, and their subindexes
+    KEY_SUBS = auto()
+    OWN_WORDS = auto()  # the words that a task inserts, and their subindexes
+    OWN_COUNT = auto()
+    OWN_SUBS = auto()
+
+
+@inline
+def range_of(own: int, i: int, k: int, like: Any) -> tuple[Any, Any]:
+    """Range k of new tuple i."""
+    if load(own, Side.LOW) != 0:
+        at = i * load(own, Side.RANGES) + k
+        return load_as(load(own, Side.LOW), at, like), load_as(load(own, Side.HIGH), at, like)
+    word = load_as(load(own, Side.WORDS), i, like)
+    below, above = type(like)(load(own, Side.BELOW)), type(like)(load(own, Side.ABOVE))
+    low = type(like)(word - below) if word >= below else type(like)(0)
+    high = type(like)(word + above) if word <= type(like)(largest(like) - above) else largest(like)
+    return low, high
+
+
+@inline
+def _gather(order: int, at: int, count: int, r: int, s: int, like: Any) -> None:
+    """List the keys that a task's tuples search, and the words that they insert."""
+    for side in (r, s):
+        store(side, Side.KEY_COUNT, 0)
+        store(side, Side.OWN_COUNT, 0)
+    i_r, i_s = load(r, Side.DONE_TUPLES), load(s, Side.DONE_TUPLES)
+    for t in range(at, at + count):
+        of_s = load_byte(order, t) != 0
+        own, other, i = (s, r, i_s) if of_s else (r, s, i_r)
+        i_r, i_s = (i_r, i_s + 1) if of_s else (i_r + 1, i_s)
+        if load_byte(load(own, Side.LIVE), i):
+            _list_keys(own, other, i, like)
+
+
+@inline
+def _list_keys(own: int, other: int, i: int, like: Any) -> None:
+    n = load(own, Side.OWN_COUNT)
+    store_as(load(own, Side.OWN_WORDS), n, load_as(load(own, Side.WORDS), i, like))
+    store(own, Side.OWN_COUNT, n + 1)
+    n = load(other, Side.KEY_COUNT)
+    for k in range(load(own, Side.RANGES)):
+        low, _ = range_of(own, i, k, like)
+        store_as(load(other, Side.KEYS), n + k, low)
+    store(other, Side.KEY_COUNT, n + load(own, Side.RANGES))
+
+
+@inline
+def search_group(side: int, like: Any) -> None:
+    """Search a task's keys in the immutable trees of a side, and find the subindexes of keys and own words."""
+    keys, count, subs = load(side, Side.KEYS), load(side, Side.KEY_COUNT), load(side, Side.KEY_SUBS)
+    own_words, own_count, own_subs = load(side, Side.OWN_WORDS), load(side, Side.OWN_COUNT), load(side, Side.OWN_SUBS)
+    trees = load(load(side, Side.TREES), load(side, Side.TREE_COUNT) - 1)
+    depth = load(trees, Trees.DEPTH)
+    _clear(own_subs, own_count)
+    _clear(subs, count)
+    for c in range(load(side, Side.STATIC_COUNT)):
+        tree, ranks = load(load(side, Side.STATICS), c), load(side, Side.RANKS) + 8 * c * count
+        _clear(ranks, count)
+        descend(tree, 0, depth, keys, ranks, count, like)
+        if depth > 0:
+            descend(tree, 0, depth, own_words, own_subs, own_count, like)
+            for j in range(own_count):
+                sub = sub_of(trees, load(own_subs, j))
+                store(own_subs, j, sub)
+                prefetch_leaf(trees, sub, 5, like)
+            for j in range(count):
+                sub = sub_of(trees, load(ranks, j))
+                store(subs, j, sub)
+                prefetch_leaf(trees, sub, 3, like)
+        descend(tree, depth, load(tree, Static.LEVELS), keys, ranks, count, like)
+        find_ranks(tree, keys, ranks, count, like)
+
+
+@inline
+def _clear(where: int, count: int) -> None:
+    for j in range(count):
+        store(where, j, 0)
+
+
+@inline
+def _scan_static(tree: int, rank: int, high: Any, begin: int, end: int, out: int, at: int, stop: int, like: Any) -> int:
+    """Write the positions of the entries from `rank` to `high` that are visible, from `out[at]` on.
+
+    Returns one past the last, or -1 if `stop` is exceeded; `out` is 0 if only the number is wanted.
+    """
+    words, ids, size, base = (
+        load(tree, Static.WORDS),
+        load(tree, Static.IDS),
+        load(tree, Static.SIZE),
+        load(tree, Static.BASE),
+    )
+    while rank < size and load_as(words, rank, like) <= high:
+        position = load_id(ids, rank) + base
+        if begin <= position < end:
+            if out != 0:
+                if at == stop:
+                    return -1
+                store(out, at, position)
+            at += 1
+        rank += 1
+    return at
+
+
+@inline
+def _scan_leaf(
+    node: int, low: Any, high: Any, begin: int, end: int, base: int, out: int, at: int, stop: int, like: Any
+) -> int:
+    """The same for the entries of a leaf."""
+    for chunk in range(0, load(node, COUNT), WIDE_LANES):
+        hits = leaf_hits(node, chunk, low, high, like)
+        while hits != 0:
+            position = load_id(ids_of(node, like), chunk + lowest_bit(hits)) + base
+            hits &= hits - 1
+            if begin <= position < end:
+                if out != 0:
+                    if at == stop:
+                        return -1
+                    store(out, at, position)
+                at += 1
+    return at
+
+
+@inline
+def _scan_trees(
+    trees: int, sub: int, low: Any, high: Any, begin: int, end: int, out: int, at: int, stop: int, like: Any
+) -> int:
+    """The same for insert trees, from the subindex of `low` on."""
+    base = load(trees, Trees.BASE)
+    number = first_leaf(trees, sub, low, like)
+    while at >= 0:
+        node = node_at(trees, number, like)
+        at = _scan_leaf(node, low, high, begin, end, base, out, at, stop, like)
+        number = load(node, NEXT)
+        if number >= 0:
+            if type(like)(load_as(node, UPPER, np.uint64(0))) > high:
+                return at
+        else:
+            if type(like)(load_as(sub_at(trees, sub), Sub.BOUND, np.uint64(0))) >= high:
+                return at
+            sub += 1
+            number = sub
+    return at
+
+
+@inline
+def _partners(own: int, other: int, i: int, key: int, like: Any) -> bool:
+    """Find the partners of tuple i, whose keys are the task's from `key` on. False if the output is full."""
+    begin, end = load(load(own, Side.BEGIN), i), load(load(own, Side.STOP), i)
+    stop, used, keys = load(own, Side.OUT_CAPACITY), load(own, Side.OUT_USED), load(other, Side.KEY_COUNT)
+    out = 0 if stop < 0 else load(own, Side.OUT)
+    at = used
+    for k in range(load(own, Side.RANGES)):
+        low, high = range_of(own, i, k, like)
+        if low > high:
+            continue
+        for c in range(load(other, Side.STATIC_COUNT)):
+            tree, rank = load(load(other, Side.STATICS), c), load(load(other, Side.RANKS), c * keys + key + k)
+            if at >= 0:
+                at = _scan_static(tree, rank, high, begin, end, out, at, stop, like)
+        sub = load(load(other, Side.KEY_SUBS), key + k)
+        for c in range(load(other, Side.TREE_COUNT)):
+            if at >= 0:
+                at = _scan_trees(load(load(other, Side.TREES), c), sub, low, high, begin, end, out, at, stop, like)
+        if at < 0:
+            return False
+    store(load(own, Side.COUNTS), i, at - used)
+    if out != 0:
+        sort_positions(out, used, at)
+        store(own, Side.OUT_USED, at)
+    return True
+
+
+@inline
+def _process_task(order: int, at: int, count: int, r: int, s: int, like: Any) -> int:
+    """Process a task's tuples in order. Returns how many were done before the output was full."""
+    key_r = key_s = own_r = own_s = 0
+    for t in range(at, at + count):
+        of_s = load_byte(order, t) != 0
+        own, other, key, slot = (s, r, key_r, own_s) if of_s else (r, s, key_s, own_r)
+        i = load(own, Side.DONE_TUPLES)
+        store(other, Side.OLDEST, max(load(other, Side.OLDEST), load(load(own, Side.BEGIN), i)))
+        if load_byte(load(own, Side.LIVE), i):
+            if not _partners(own, other, i, key, like):
+                return t - at
+            trees = load(load(own, Side.TREES), load(own, Side.TREE_COUNT) - 1)
+            one = load(own, Side.NEW) + i - load(trees, Trees.BASE)
+            insert(trees, load(load(own, Side.OWN_SUBS), slot), load_as(load(own, Side.WORDS), i, like), one, like)
+            store(trees, Trees.INSERTED, load(trees, Trees.INSERTED) + 1)
+            if of_s:
+                key_r, own_s = key_r + load(own, Side.RANGES), own_s + 1
+            else:
+                key_s, own_r = key_s + load(own, Side.RANGES), own_r + 1
+        store(own, Side.DONE_TUPLES, i + 1)
+    return count
+
+
+@inline
+def _merge_due(side: int, count: int) -> bool:
+    """Whether the newest insert trees cannot take `count` entries more."""
+    trees = load(load(side, Side.TREES), load(side, Side.TREE_COUNT) - 1)
+    full = load(trees, Trees.INSERTED) + count > load(side, Side.LIMIT)
+    return full | (load(trees, Trees.USED) + count * SPLIT_NODES > load(trees, Trees.CAPACITY))
+
+
+@kernel
+def run(order: int, tuples: int, task: int, r: int, s: int, like: Any) -> int:
+    """Process tuples in order, `task` at a time, until all are done or a merge or more memory is needed: which."""
+    at = load(r, Side.DONE_TUPLES) + load(s, Side.DONE_TUPLES)
+    while at < tuples:
+        count = min(task, tuples - at)
+        if _merge_due(r, count):
+            return MERGE_R
+        if _merge_due(s, count):
+            return MERGE_S
+        _gather(order, at, count, r, s, like)
+        search_group(r, like)
+        search_group(s, like)
+        done = _process_task(order, at, count, r, s, like)
+        at += done
+        if done < count:
+            return OUT_S if load_byte(order, at) else OUT_R
+    return DONE

@@ -1,0 +1,265 @@
+"""One side of an index-based join in Python: owns the trees, and merges or archives them when a kernel asks for it.
+
+`MergeSide` is IM-Tree and PIM-Tree (sections 3.2 and 3.3): one `T_S` and one set of insert trees. `ChainSide` is the
+chained index (2.2.2 and 5.1): the window in intervals, each with a subindex. Its active subindex is a B+-tree; archived
+ones stay B+-trees (`b`) or become immutable (`ib`). A subindex is dropped when its newest position has expired.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.types import Array, Mask, Positions
+from millrace.host.join.contract import Matches, SideProbes
+from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
+from millrace.host.join.pimtree.join_kernel import Side
+from millrace.host.join.pimtree.merge import merge
+from millrace.host.join.pimtree.static_tree import StaticTree
+from millrace.host.runtime.intrinsics import address
+
+ENTRIES_PER_SUBINDEX = 16
+"""Entries of a subindex just before a merge, on average: most are one leaf then."""
+MIN_INTERVAL = 64
+"""The least entries of an archived subindex if the window's size is not known."""
+
+
+class JoinSide(ABC):
+    """The trees of one side, and the tables that the kernels read."""
+
+    def __init__(self, word: np.dtype[Any], rows: int | None, task_rows: int) -> None:
+        """An empty side. `rows`: how many positions the window spans, if known."""
+        self.word = word
+        self.rows = rows
+        self.task_rows = task_rows
+        self.table = np.zeros(len(Side), np.int64)
+        self.end = 0
+        self.merges = 0
+        self.past_splits = 0
+        self._held: tuple[Array, ...] = ()
+
+    @property
+    @abstractmethod
+    def statics(self) -> list[StaticTree]:
+        """The immutable trees."""
+
+    @property
+    @abstractmethod
+    def trees(self) -> list[InsertTrees]:
+        """The insert trees; the last ones take new tuples."""
+
+    @abstractmethod
+    def load(self, positions: Positions, words: Array) -> None:
+        """Insert entries without probing; later ones than all before."""
+
+    @abstractmethod
+    def merge(self) -> None:
+        """Make the newest insert trees empty."""
+
+    @abstractmethod
+    def limit(self) -> int:
+        """How many entries the newest insert trees take until the next merge."""
+
+    @property
+    def oldest(self) -> int:
+        """The oldest position that a later tuple may see."""
+        return int(self.table[Side.OLDEST])
+
+    @property
+    def window_rows(self) -> int:
+        """How many positions the window spans."""
+        return self.end - self.oldest if self.rows is None else self.rows
+
+    @property
+    def splits(self) -> int:
+        """Node splits so far."""
+        return self.past_splits + sum(int(one.table[Trees.SPLITS]) for one in self.trees)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all trees."""
+        return sum(one.nbytes for one in self.statics) + sum(one.nbytes for one in self.trees)
+
+    def load_live(self, first: int, words: Array, live: Mask) -> None:
+        """Insert earlier tuples, from position `first` on."""
+        rows = np.flatnonzero(live)
+        if self.end == 0:
+            self.table[Side.OLDEST] = first
+        self.end = first + len(live)
+        self.load(rows + first, np.ascontiguousarray(words[rows], self.word))
+        self.store_trees()
+
+    def store_trees(self, ranges: int = 1) -> None:
+        """Update the addresses of the trees in the table, and a task's scratch memory for so many ranges per tuple."""
+        statics = np.array([address(one.table) for one in self.statics], np.int64)
+        trees = np.array([address(one.table) for one in self.trees], np.int64)
+        slots = self.task_rows * ranges
+        scratch = (
+            np.empty(slots, self.word),
+            np.empty(slots * max(len(statics), 1), np.int64),
+            np.empty(slots, np.int64),
+            np.empty(self.task_rows, self.word),
+            np.empty(self.task_rows, np.int64),
+        )
+        self._held = (statics, trees, *scratch)
+        fields = (Side.STATICS, Side.TREES, Side.KEYS, Side.RANKS, Side.KEY_SUBS, Side.OWN_WORDS, Side.OWN_SUBS)
+        for field, array in zip(fields, self._held, strict=True):
+            self.table[field] = address(array)
+        self.table[Side.STATIC_COUNT], self.table[Side.TREE_COUNT] = len(statics), len(trees)
+        self.table[Side.LIMIT] = self.limit()
+
+    def set_probes(self, part: SideProbes, want_positions: bool) -> None:
+        """Set the new tuples and their probes, and allocate the output."""
+        n, probe = len(part), part.probes[0]
+        word, fields = self.word, self.table.view(np.uint64)
+        live, words = np.ascontiguousarray(part.live), np.ascontiguousarray(part.words[0], word)
+        begin, end = (np.ascontiguousarray(one, np.int64) for one in (part.begin, part.end))
+        self.counts = np.zeros(n, np.int64)
+        self.out = np.empty(max(64, 4 * n) if want_positions else 0, np.int64)
+        self._part = [live, words, begin, end]
+        ranges = 1
+        if probe.band is None:
+            ranges = len(probe.low)
+            low, high = (np.ascontiguousarray(one.T, word) for one in (probe.low, probe.high))
+            self._part += [low, high]
+            self.table[Side.LOW], self.table[Side.HIGH] = address(low), address(high)
+        else:
+            self.table[Side.LOW] = 0
+            fields[Side.BELOW], fields[Side.ABOVE] = probe.band
+        self.table[Side.RANGES] = ranges
+        for field, array in zip((Side.LIVE, Side.WORDS, Side.BEGIN, Side.STOP), self._part, strict=False):
+            self.table[field] = address(array)
+        self.table[Side.NEW], self.table[Side.COUNTS], self.table[Side.OUT] = (
+            part.first,
+            address(self.counts),
+            address(self.out),
+        )
+        self.table[Side.OUT_CAPACITY] = len(self.out) if want_positions else -1
+        self.table[Side.OUT_USED] = self.table[Side.DONE_TUPLES] = 0
+        self.end = max(self.end, part.first + n)
+
+    def grow_out(self) -> None:
+        """Double the space for partners."""
+        self.out = np.concatenate([self.out, np.empty_like(self.out)])
+        self.table[Side.OUT], self.table[Side.OUT_CAPACITY] = address(self.out), len(self.out)
+
+    def matches(self) -> Matches:
+        """The matches of the new tuples."""
+        wanted = self.table[Side.OUT_CAPACITY] >= 0
+        return Matches(self.counts, self.out[: int(self.table[Side.OUT_USED])] if wanted else None)
+
+    def expire(self, before: int) -> None:
+        """Positions below are not visible any more."""
+        self.table[Side.OLDEST] = max(self.oldest, before)
+
+
+class MergeSide(JoinSide):
+    """IM-Tree (one subindex) and PIM-Tree."""
+
+    def __init__(
+        self, word: np.dtype[Any], rows: int | None, task_rows: int, merge_ratio: float, subindexes: int | None
+    ) -> None:
+        """An empty side; `subindexes`: how many, None for a number that suits the merge ratio."""
+        super().__init__(word, rows, task_rows)
+        self._ratio = merge_ratio
+        self._subindexes = subindexes
+        self._static = StaticTree(word, 0)
+        self._trees = InsertTrees(self._static, 1, self.limit(), 0)
+
+    @property
+    def statics(self) -> list[StaticTree]:
+        """T_S."""
+        return [self._static]
+
+    @property
+    def trees(self) -> list[InsertTrees]:
+        """T_I."""
+        return [self._trees]
+
+    def limit(self) -> int:
+        """The merge ratio's share of the window."""
+        return max(int(self._ratio * self.window_rows), self.task_rows)
+
+    def load(self, positions: Positions, words: Array) -> None:
+        """Build T_S from all entries."""
+        if len(self._trees):
+            self.merge()
+        old, base = self._static, self.oldest
+        size = len(old)
+        before = old.ids[:size] + np.int64(old.base)
+        self._static = StaticTree.of(
+            np.concatenate([old.words[:size], words]), np.concatenate([before, positions]), base
+        )
+        self._restart()
+
+    def merge(self) -> None:
+        """Merge T_I into a new T_S and drop what has expired."""
+        self._static = merge(self._static, self._trees, self.oldest)
+        self._restart()
+        self.merges += 1
+
+    def _restart(self) -> None:
+        limit = self.limit()
+        count = limit // ENTRIES_PER_SUBINDEX if self._subindexes is None else self._subindexes
+        if self._trees.serves(count, limit):
+            self._trees.restart(self._static, count, self.oldest)
+        else:
+            self.past_splits += int(self._trees.table[Trees.SPLITS])
+            self._trees = InsertTrees(self._static, count, limit, self.oldest)
+
+
+class ChainSide(JoinSide):
+    """The chained index."""
+
+    def __init__(self, word: np.dtype[Any], rows: int | None, task_rows: int, variant: str, length: int) -> None:
+        """An empty side."""
+        super().__init__(word, rows, task_rows)
+        self._immutable = variant == "ib"
+        self._length = length
+        self._archive: list[tuple[int, StaticTree | InsertTrees]] = []
+        self._empty = StaticTree(word, 0)
+        self._begin()
+
+    @property
+    def statics(self) -> list[StaticTree]:
+        """The immutable archived subindexes."""
+        return [one for _, one in self._archive if isinstance(one, StaticTree)]
+
+    @property
+    def trees(self) -> list[InsertTrees]:
+        """The other archived subindexes, and the active one."""
+        return [*(one for _, one in self._archive if isinstance(one, InsertTrees)), self._active]
+
+    def limit(self) -> int:
+        """An interval of the window: all archived subindexes together span it."""
+        rows = max(self.window_rows, MIN_INTERVAL * (self._length - 1)) if self.rows is None else self.rows
+        return max(-(-rows // (self._length - 1)), self.task_rows)
+
+    def load(self, positions: Positions, words: Array) -> None:
+        """Archive what is active, and make one subindex of all entries."""
+        if len(self._active):
+            self.merge()
+        if self._immutable:
+            self._archive.append((self.end, StaticTree.of(words, positions, self.oldest)))
+        else:
+            loaded = InsertTrees(self._empty, 1, len(words), self.oldest)
+            loaded.insert_all(words, positions)
+            self._archive.append((self.end, loaded))
+        self._begin()
+
+    def merge(self) -> None:
+        """Archive the active subindex, and drop those that have expired."""
+        end = int(self.table[Side.NEW] + self.table[Side.DONE_TUPLES])
+        active: StaticTree | InsertTrees = self._active
+        self.past_splits += sum(int(one.table[Trees.SPLITS]) for one in self.trees)
+        if self._immutable:
+            active = merge(self._empty, self._active, self.oldest)
+        self._archive = [(last, one) for last, one in [*self._archive, (end, active)] if last > self.oldest]
+        self._begin()
+        self.past_splits -= sum(int(one.table[Trees.SPLITS]) for one in self.trees)
+        self.merges += 1
+
+    def _begin(self) -> None:
+        self._active = InsertTrees(self._empty, 1, self.limit(), self.oldest)

@@ -1,10 +1,10 @@
 """`T_I`, the insert trees of PIM-Tree (section 3.3): one B+-tree per subindex, each over its own range of words.
 
 Subindex k holds the words above `BOUND` of subindex k - 1, up to its own. Nodes are numbered and have one size: a
-header line, words, and ids (in a leaf) or child numbers (in an inner node). Leaves are unsorted: an insertion
-appends, and a probe compares all words in vector code. A full leaf is split at its median. Equal words may span several leaves:
-an insertion descends to the last of them, a probe to the first. Nodes are freed all at once, by a merge. The first leaf
-of subindex k is node k. Limit: the caller ensures that there are nodes for a split on every level.
+header line, words, and ids (in a leaf) or child numbers (in an inner node). Leaves are unsorted: an insertion appends,
+a probe compares all words in vector code. A full leaf is split at its median. Equal words may span several leaves: an
+insertion descends to the last of them, a probe to the first. Nodes are freed all at once, by a merge. The first leaf of
+subindex k is node k. Limit: the caller ensures that there are nodes for a split on every level.
 """
 
 from __future__ import annotations

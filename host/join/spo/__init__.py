@@ -1,0 +1,1 @@
+"""SPO-Join: joins on two order predicates, in tables and in streams."""

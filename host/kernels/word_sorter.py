@@ -1,6 +1,6 @@
 """Sorts a batch by its words: a stable radix sort in which each thread sorts a range of values, so no merge is needed.
 
-A 64-bit key holds the bits in which words differ and the word's row number. Radix passes sort only the leading digits,
+A 64-bit key holds the word's distance from the smallest one and its row number. Radix passes sort only the leading digits,
 enough to tell most words apart; insertion sort finishes the nearly sorted keys. If too many words have equal leading
 digits, radix passes sort all digits. PanJoin's manager sorts each batch before the batch is inserted or probes the
 index (III-A, step 2). Limit: 2^31 words.
@@ -42,7 +42,7 @@ class _Args(KernelArgs):
 
     WORDS = auto()
     N = auto()
-    MASK = auto()
+    LEAST = auto()
     PIVOTS = auto()
     FIRSTS = auto()
     A = auto()
@@ -53,18 +53,17 @@ class _Args(KernelArgs):
     NUMBER_BITS = auto()
     KEPT = auto()
     DROPPED = auto()
-    COMMON = auto()
     PASSES = auto()
     FAILED = auto()
 
 
 @kernel
-def _difference(words: Any) -> Any:
-    """Return the bits in which any word differs from the first one."""
-    bits = words[0] ^ words[0]
+def _extent(words: Any) -> Any:
+    """Return the smallest and the largest word."""
+    least = largest = words[0]
     for i in range(words.shape[0]):
-        bits |= words[i] ^ words[0]
-    return bits
+        least, largest = min(least, words[i]), max(largest, words[i])
+    return least, largest
 
 
 @inline
@@ -76,12 +75,12 @@ def _in_part(value: Any, low: Any, high: Any, last: Any) -> Any:
 @inline
 def _count_part(given: int, part: int, parts: int, like: Any) -> None:
     """Count the words of a part."""
-    words, mask = load(given, _Args.WORDS), load_as(given, _Args.MASK, _U64(0))
+    words, least = load(given, _Args.WORDS), load_as(given, _Args.LEAST, _U64(0))
     pivots, last = load(given, _Args.PIVOTS), part == parts - 1
     low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
     total = 0
     for i in range(load(given, _Args.N)):
-        total += _in_part(_U64(load_as(words, i, like)) & mask, low, high, last)
+        total += _in_part(_U64(load_as(words, i, like)) - least, low, high, last)
     store_as(load(given, _Args.FIRSTS), part + 1, total)
 
 
@@ -97,14 +96,14 @@ def _count_part_64(given: int, part: int, parts: int) -> None:
 
 @inline
 def _collect(given: int, part: int, parts: int, keys: int, like: Any) -> None:
-    """Write the keys of a part: the kept bits of a word in the high bits, its row number in the low bits."""
-    words, mask = load(given, _Args.WORDS), load_as(given, _Args.MASK, _U64(0))
+    """Write the keys of a part: the kept bits of a word's distance in the high bits, its row number in the low bits."""
+    words, least = load(given, _Args.WORDS), load_as(given, _Args.LEAST, _U64(0))
     pivots, last = load(given, _Args.PIVOTS), part == parts - 1
     low, high = load_as(pivots, part, _U64(0)), load_as(pivots, part + 1, _U64(0))
     up, down = load_as(given, _Args.NUMBER_BITS, _U64(0)), load_as(given, _Args.DROPPED, _U64(0))
     at = 0
     for i in range(load(given, _Args.N)):
-        value = _U64(load_as(words, i, like)) & mask
+        value = _U64(load_as(words, i, like)) - least
         store_as(keys, at, ((value >> down) << up) | _U64(i))
         at += _in_part(value, low, high, last)
 
@@ -171,12 +170,12 @@ def _finish_by_insertion(keys: int, count: int) -> bool:
 def _write_result(given: int, first: int, count: int, keys: int, like: Any) -> None:
     """Write words and row numbers. If bits were dropped, sort words with equal kept bits by insertion."""
     words, out, order = load(given, _Args.WORDS), load(given, _Args.OUT), load(given, _Args.ORDER)
-    up, common = load_as(given, _Args.NUMBER_BITS, _U64(0)), load_as(given, _Args.COMMON, _U64(0))
+    up, least = load_as(given, _Args.NUMBER_BITS, _U64(0)), load_as(given, _Args.LEAST, _U64(0))
     numbers = (_U64(1) << up) - _U64(1)
     if load(given, _Args.DROPPED) == 0:
         for i in range(first, first + count):
             key = load_as(keys, i - first, _U64(0))
-            store_as(out, i, type(like)(common | (key >> up)))
+            store_as(out, i, type(like)(least + (key >> up)))
             store_as(order, i, np.uint32(key & numbers))
         return
     moves = _MOVES * count
@@ -255,19 +254,19 @@ def sort_words(words: Array, team: Team) -> tuple[Array, npt.NDArray[np.uint32]]
 def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
     """Sort into `out` and `order`; return false if too many words have equal kept bits."""
     n, wide = len(words), words.dtype == np.uint64
-    bits, number_bits = max(int(_difference(words)).bit_length(), 1), (n - 1).bit_length()
+    least, largest = map(int, _extent(words))
+    bits, number_bits = max((largest - least).bit_length(), 1), (n - 1).bit_length()
     kept = min(bits, 64 - number_bits)
     leading = -(-(number_bits + _SPARE_BITS) // DIGIT)
-    mask = (1 << bits) - 1
     parts = team.threads if n >= MIN_SHARED else 1
-    pivots, firsts = _pivots(words, mask, parts), np.zeros(parts + 1, np.int64)
+    pivots, firsts = _pivots(words, least, parts), np.zeros(parts + 1, np.int64)
     a, b = allocate(n + parts, np.uint64), allocate(n + parts, np.uint64)
     histograms = allocate(parts * MAX_PASSES * BUCKETS, np.int32)
     failed = np.zeros(1, np.int64)
     given = _Args.pack(
         WORDS=words,
         N=n,
-        MASK=mask,
+        LEAST=least,
         PIVOTS=pivots,
         FIRSTS=firsts,
         A=a,
@@ -278,7 +277,6 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
         NUMBER_BITS=number_bits,
         KEPT=kept,
         DROPPED=bits - kept,
-        COMMON=int(words[0]) & ~mask,
         PASSES=min(leading, -(-kept // DIGIT)),
         FAILED=failed,
     )
@@ -292,10 +290,10 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
     return not failed[0]
 
 
-def _pivots(words: Array, mask: int, parts: int) -> npt.NDArray[np.uint64]:
+def _pivots(words: Array, least: int, parts: int) -> npt.NDArray[np.uint64]:
     """Return the lower ends of the parts' ranges, from a sample; has one entry more than there are parts."""
     pivots = np.zeros(parts + 1, np.uint64)
     if parts > 1:
-        sample = np.sort(words[:: max(len(words) // _SAMPLE, 1)].astype(np.uint64) & np.uint64(mask))
+        sample = np.sort(words[:: max(len(words) // _SAMPLE, 1)].astype(np.uint64) - np.uint64(least))
         pivots[1:parts] = sample[len(sample) * np.arange(1, parts) // parts]
     return pivots

@@ -26,6 +26,10 @@ LANES = 8
 """Words that most SIMD intrinsics handle: a cache line of 64-bit words."""
 WIDE_LANES = 16
 """Words that `within` compares."""
+MASK_LANES = 64
+"""Words that `mask_within` and `mask_below` compare: the bits of a word."""
+COUNTERS = 64
+"""Counters that `count_after` changes."""
 LINE = 8
 """64-bit words of a cache line."""
 LINE_BITS = 512
@@ -218,10 +222,46 @@ def _before(comparison: str, *which: Any) -> Any:
     return define(emit, _W, _W, _ANY)
 
 
+def _mask_below(b: Any, where: Any, index: Any, bound: Any, like: Any) -> Any:
+    vector, found = _lanes(like.type, MASK_LANES), _WORD(0)
+    bounds = _broadcast(b, b.trunc(bound, like.type) if like.type.width < 64 else bound, vector)
+    for at in range(0, MASK_LANES, vector.count):
+        words = _vector(b, where, vector, b.add(index, _WORD(at)))
+        found = b.or_(found, b.shl(_flags(b, b.icmp_unsigned("<", words, bounds)), _WORD(at)))
+    return found
+
+
+def _mask_within(b: Any, where: Any, index: Any, low: Any, span: Any, like: Any) -> Any:
+    vector, found = _lanes(like.type, MASK_LANES), _WORD(0)
+    if like.type.width < 64:
+        low, span = b.trunc(low, like.type), b.trunc(span, like.type)
+    lows, spans = _broadcast(b, low, vector), _broadcast(b, span, vector)
+    for at in range(0, MASK_LANES, vector.count):
+        above = b.sub(_vector(b, where, vector, b.add(index, _WORD(at))), lows)
+        found = b.or_(found, b.shl(_flags(b, b.icmp_unsigned("<=", above, spans)), _WORD(at)))
+    return found
+
+
+def _count_after(b: Any, where: Any, index: Any, like: Any) -> None:
+    vector = ir.VectorType(like.type, COUNTERS)
+    numbers = ir.Constant(vector, list(range(COUNTERS)))
+    number = b.trunc(index, like.type) if like.type.width < 64 else index
+    after = b.sext(b.icmp_unsigned(">", numbers, _broadcast(b, number, vector)), vector)
+    pointer = _pointer(b, where, vector)
+    align = like.type.width // 8
+    b.store(b.sub(b.load(pointer, align=align), after), pointer, align=align)
+
+
 inside: Callable[[int, Any, Any], int] = define(_inside, _W, _W, _ANY, _ANY)
 """Return a bit mask of which of the `LANES` words at an address are in a closed range."""
 within: Callable[[int, int, Any, Any, Any], int] = define(_within, _W, _W, _W, types.uint64, types.uint64, _ANY)
 """The same of the `WIDE_LANES` words from `where[index]` on, for the range `low .. low + span`."""
+mask_within: Callable[[int, int, int, int, Any], int] = define(_mask_within, _W, _W, _W, _W, _W, _ANY)
+"""The same of the `MASK_LANES` words from `where[index]` on; bit 63 is the sign."""
+mask_below: Callable[[int, int, int, Any], int] = define(_mask_below, _W, _W, _W, _W, _ANY)
+"""Return a bit mask of which of the `MASK_LANES` words from `where[index]` on are below a bound."""
+count_after: Callable[[int, int, Any], None] = define(_count_after, _NONE, _W, _W, _ANY)
+"""Add 1 to those of the `COUNTERS` counters at an address whose number is above `index`; `like` is their type."""
 leading_below: Callable[[int, Any], int] = _before(">=")
 """Count the leading words of `LANES` that are below a bound; `…_upto`: not above it."""
 leading_upto: Callable[[int, Any], int] = _before(">")

@@ -1,0 +1,254 @@
+"""SPO-Join of whole tables: all rows of one table search the other, which is loaded once.
+
+First the partners of every row are counted, without enumerating them: by a sweep (`sweep_kernel.py`), or for a few rows
+by scans. The counts are exact, so they give every row its part of the result, and choose how its partners are found:
+few by minima or a scan (`search_kernel.py`), many by bitmaps (`bitmap_kernel.py`). Rows are independent: all threads
+take slices of them. Limit: the partners of one step are written to one array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from millrace.host.base.types import SIDES, Array, Ids, Mask, Positions, Side
+from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
+from millrace.host.join.spo import bitmap_kernel as bk
+from millrace.host.join.spo import search_kernel as sk
+from millrace.host.join.spo import sweep_kernel as wk
+from millrace.host.join.spo.points import Bounds, Points
+from millrace.host.runtime.allocator import allocate, free, result_array
+from millrace.host.runtime.intrinsics import address
+
+MIN_SWEEP = 256
+"""For fewer queries than one per so many points, scans are faster than a sweep over all points."""
+BLOCK_COST = 2048
+"""About how long the bitmaps take for a query and a block of rows, in nanoseconds."""
+QUERIES_PER_PART = 1 << 9
+_NO_POSITIONS = np.zeros(0, np.int64)
+
+
+@dataclass
+class Table:
+    """The rows of one side, as they were loaded, and their points once something searches them."""
+
+    first: int
+    words: tuple[Array, ...]
+    live: Mask
+    points: Points | None = None
+
+
+@dataclass
+class Ways:
+    """How many queries were answered in each way."""
+
+    swept: int = 0
+    scanned: int = 0
+    few: int = 0
+    many: int = 0
+
+
+@dataclass(frozen=True)
+class Rectangles:
+    """The ranges of all queries in rank space, `low <= rank < high` of both keys, by row."""
+
+    a_low: Ids
+    a_high: Ids
+    b_low: Ids
+    b_high: Ids
+    sweeps: tuple[tuple[int, Bounds], ...]
+    """The bounds of A that are not trivial, each with its sign in the count."""
+
+
+class TableEngine:
+    """Two tables, of which one is loaded and the rows of the other search it."""
+
+    def __init__(self, context: IndexContext) -> None:
+        """No rows yet."""
+        self._team = context.team
+        self._tables: dict[Side, Table] = {}
+        self._ways = Ways()
+        self._shapes = {side: tuple(one.shape for one in context.plan.searches[side][:2]) for side in SIDES}
+
+    def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
+        """Keep the rows of a table."""
+        if len(live):
+            self._tables[side] = Table(first, words, live)
+
+    def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
+        """The partners of the rows of both sides; rows of a step are not searched themselves."""
+        return self._search("s", batch.r, want_positions), self._search("r", batch.s, want_positions)
+
+    def _search(self, searched: Side, part: SideProbes, want: bool) -> Matches:
+        table = self._tables.get(searched)
+        if table is None or not len(part):
+            return Matches(np.zeros(len(part), np.int64), _NO_POSITIONS if want else None)
+        if table.points is None:
+            table.points = Points.of(table.words, table.live, self._shapes[searched], self._team)
+        return _TableSearch(table.points, table.first, part, self._ways).matches(want)
+
+    def close(self) -> None:
+        """Drop the tables; their memory returns with the last reference."""
+        self._tables.clear()
+
+    def reason(self) -> str:
+        """How the last queries were answered."""
+        ways = self._ways
+        counted = "a sweep" if ways.swept >= ways.scanned else "scans"
+        return (
+            f"counts by {counted}; {ways.few:,} rows with few partners by minima or scans, "
+            f"{ways.many:,} with many by bitmaps"
+        )
+
+    def counters(self) -> dict[str, int]:
+        """How many queries were answered in each way."""
+        return {f"spo_{name}": amount for name, amount in vars(self._ways).items()}
+
+
+class _TableSearch:
+    """One step: the queries of some rows against all points."""
+
+    def __init__(self, points: Points, first: int, part: SideProbes, ways: Ways) -> None:
+        self._points, self._first, self._part, self._ways = points, first, part, ways
+        self._team, self._queries = points.team, len(part)
+
+    def matches(self, want: bool) -> Matches:
+        """Count, then find the partners if they are wanted."""
+        boxes = self._rectangles()
+        counts = allocate(self._queries, np.int64)
+        counts[:] = 0
+        if len(self._points):
+            self._count(boxes, counts)
+        if not want:
+            return Matches(counts, None)
+        offsets = allocate(self._queries + 1, np.int64)
+        offsets[0] = 0
+        np.cumsum(counts, out=offsets[1:])
+        partners, own = (result_array(int(offsets[-1]), np.int64) for _ in range(2))
+        if offsets[-1]:
+            self._find(boxes, counts, offsets, partners, own)
+        return Matches(counts, partners, own)
+
+    def _rectangles(self) -> Rectangles:
+        """The queries' ranges as ranks. A query that can match nothing gets an empty range of B."""
+        points, n, m = self._points, len(self._points), self._queries
+        probe_a, probe_b = self._part.probes[1 if points.swapped else 0], self._part.probes[0 if points.swapped else 1]
+        sweeps: list[tuple[int, Bounds]] = []
+        a_low, a_high = np.zeros(m, np.uint32), np.full(m, n, np.uint32)
+        b_low, b_high = np.zeros(m, np.uint32), np.full(m, n, np.uint32)
+        if probe_a.shape != "at least":
+            sweeps.append((1, points.a.bounds(probe_a, True, self._team)))
+            a_high = sweeps[-1][1].ranks
+        if probe_a.shape != "at most":
+            sweeps.append((-1, points.a.bounds(probe_a, False, self._team)))
+            a_low = sweeps[-1][1].ranks
+        if probe_b.shape != "at least":
+            b_high = points.b.bounds(probe_b, True, self._team).ranks
+        if probe_b.shape == "at least":
+            b_high = np.uint32(n) - points.b.bounds(probe_b, False, self._team).ranks
+        elif probe_b.shape != "at most":
+            b_low = points.b.bounds(probe_b, False, self._team).ranks
+        empty = ~self._part.live | (a_low >= a_high) | (b_low >= b_high)
+        if empty.any():
+            b_low, b_high = np.where(empty, np.uint32(0), b_low), np.where(empty, np.uint32(0), b_high)
+        return Rectangles(a_low, a_high, b_low, b_high, tuple(sweeps))
+
+    def _count(self, boxes: Rectangles, counts: Array) -> None:
+        n, m = len(self._points), self._queries
+        if m * MIN_SWEEP < n:
+            self._ways.scanned += m
+            self._team.run(sk.count_rows, self._search_args(boxes, counts), -(-m // 4))
+            return
+        self._ways.swept += m
+        if len(boxes.sweeps) == 1 and boxes.sweeps[0][0] < 0:  # all points, without those below the bound
+            np.subtract(boxes.b_high, boxes.b_low, out=counts, casting="unsafe")
+        one_sided, parts = self._points.one_sided, self._team.threads
+        size = wk.local_size(n)
+        for sign, bounds in boxes.sweeps:
+            local = allocate(parts * size, np.uint8)
+            local[:] = 0
+            given = wk.SweepArgs.pack(
+                VALUES=self._points.values,
+                N=n,
+                BOUNDS=bounds.ascending,
+                ROWS=bounds.rows,
+                M=m,
+                LOWS=0 if one_sided else boxes.b_low,
+                HIGHS=boxes.b_high,
+                COUNTS=counts,
+                SIGN=sign,
+                LOCAL=local,
+                LOCAL_SIZE=size,
+            )
+            self._team.run(wk.sweep, given, parts)
+            free(local)
+
+    def _search_args(self, boxes: Rectangles, counts: Array) -> Array:
+        points = self._points
+        levels, level_count = points.levels if points.one_sided else (0, 0)
+        return sk.SearchArgs.partly(
+            M=self._queries,
+            ORDER=boxes.sweeps[0][1].rows,
+            A_LOW=boxes.a_low,
+            A_HIGH=boxes.a_high,
+            B_LOW=boxes.b_low,
+            B_HIGH=boxes.b_high,
+            VALUES=points.values,
+            A_ROWS=points.a_rows,
+            LEVELS=levels,
+            LEVEL_COUNT=level_count,
+            RANKS=0 if points.one_sided else points.ranks,
+            B_ROWS=points.b_rows,
+            COUNTS=counts,
+            FIRST=self._first,
+            OWN_FIRST=self._part.first,
+        )
+
+    def _find(self, boxes: Rectangles, counts: Positions, offsets: Array, partners: Array, own: Array) -> None:
+        """Write all partners: those of rows with few of them, then block by block those of the others."""
+        limit = BLOCK_COST * -(-self._points.row_count // bk.BLOCK)
+        given = self._search_args(boxes, counts)
+        fields = sk.SearchArgs
+        given[[fields.OFFSETS, fields.LIMIT]] = address(offsets), limit
+        given[[fields.PARTNERS, fields.OWN]] = address(partners), address(own)
+        parts = -(-self._queries // QUERIES_PER_PART)
+        self._team.run(sk.fill_own, given, parts)
+        self._team.run(sk.find_rows, given, parts)
+        many = np.flatnonzero(self._costs(boxes, counts) > limit)
+        self._ways.many += len(many)
+        self._ways.few += int(np.count_nonzero(counts)) - len(many)
+        if len(many):
+            self._find_many(given, many, offsets[many])
+
+    def _costs(self, boxes: Rectangles, counts: Positions) -> Array:
+        """The cost of finding each row's partners by a search, as `search_kernel.cost_of` estimates it."""
+        if self._points.one_sided:
+            return 16 * counts
+        widths = np.minimum(boxes.a_high - boxes.a_low, boxes.b_high - boxes.b_low) >> np.uint32(4)
+        return np.where(counts > 0, 8 * counts + widths, 0)
+
+    def _find_many(self, search: Array, many: Array, offsets: Array) -> None:
+        """Write the partners of rows with many of them, one block of points after the other."""
+        bitmaps = [allocate(bk.CHECKPOINTS * bk.WORDS, np.int64) for _ in range(2)]
+        parts = min(-(-len(many) // 16), 4 * self._team.threads)
+        local = allocate(parts * 2 * bk.WORDS, np.int64)
+        local[:] = 0
+        for number, keys in self._points.blocks.items():
+            for key, memory in zip(keys, bitmaps, strict=True):
+                key[bk.BlockArgs.BITMAPS] = address(memory)
+            given = bk.BitmapArgs.pack(
+                A=keys[0],
+                B=keys[1],
+                SEARCH=search,
+                MANY=many,
+                M=len(many),
+                NEXT=offsets,
+                FIRST=self._first + number * bk.BLOCK,
+                WORDS=min(-(-(self._points.row_count - number * bk.BLOCK) // 64), bk.WORDS),
+                LOCAL=local,
+            )
+            self._team.run(bk.build, given, 2)
+            self._team.run(bk.find_many, given, parts)
+        for memory in (*bitmaps, local):
+            free(memory)

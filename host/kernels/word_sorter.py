@@ -1,9 +1,9 @@
 """Sorts a batch by its words: a stable radix sort in which each thread sorts a range of values, so no merge is needed.
 
-A 64-bit key holds the word's distance from the smallest one and its row number. Radix passes sort only the leading digits,
-enough to tell most words apart; insertion sort finishes the nearly sorted keys. If too many words have equal leading
-digits, radix passes sort all digits. PanJoin's manager sorts each batch before the batch is inserted or probes the
-index (III-A, step 2). Limit: 2^31 words.
+A 64-bit key holds the word's distance from the smallest word and its row number. Radix passes sort only the leading
+digits, enough to tell most words apart; insertion sort finishes the nearly sorted keys. If too many words have equal
+leading digits, radix passes sort all digits. PanJoin's manager sorts each batch before the batch is inserted or probes
+the index (III-A, step 2). Limit: 2^31 words.
 """
 
 from __future__ import annotations

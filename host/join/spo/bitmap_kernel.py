@@ -1,9 +1,9 @@
 """Finds the many points of a rectangle in row order: an AND of prefix bitmaps, then a scan of the set bits.
 
 The searched table is cut into blocks of `BLOCK` rows. In a block, for each key, a bitmap over its rows is stored for
-every `CHUNK`-th point in order of the key: the rows of all points before (SPO-Join, 3.3 and 3.4; the paper sets the bits
-of each probe one by one). A query takes the bitmaps inside both of its ranges; the points between a checkpoint and the
-query's exact bound are compared, 16 at a time, and add their bits. Rows come out ascending, so nothing is sorted.
+every `CHUNK`-th point in order of the key: the rows of all points before it (SPO-Join, 3.3 and 3.4; the paper sets the
+bits for each probe, one by one). A query takes the bitmaps inside both of its ranges; the points between a checkpoint
+and the query's exact bound are compared and add their bits. Rows come out ascending, so nothing is sorted.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from millrace.host.join.spo.search_kernel import SearchArgs
+from millrace.host.join.spo.search_kernel import SearchArgs, inside
 from millrace.host.runtime.intrinsics import (
-    WIDE_LANES,
+    MASK_LANES,
     load,
     load_as,
     load_id,
     lowest_bit,
+    mask_within,
     ones,
     store,
-    within,
 )
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -37,7 +37,7 @@ WORDS = BLOCK // 64
 """Words of a bitmap."""
 EASY_BITS = 2
 """Bits of a word that are written without a branch on their number."""
-_U16, _U32, _U64 = np.uint16, np.uint32, np.uint64
+_U16, _U32 = np.uint16, np.uint32
 
 
 class BlockArgs(KernelArgs):
@@ -79,7 +79,7 @@ def build(given: int, part: int, parts: int) -> None:
         for w in range(WORDS):
             store(to, w, load(before, w))
         for i in range((c - 1) * CHUNK, min(c * CHUNK, points)):
-            row = np.int64(load_as(rows, i, _U16(0)))
+            row: Any = np.int64(load_as(rows, i, _U16(0)))
             store(to, row >> 6, load(to, row >> 6) | (1 << (row & 63)))
 
 
@@ -100,12 +100,10 @@ def _before(own: int, points: int, bound: int) -> int:
 def _add_bits(block: int, begin: int, end: int, low: int, high: int, extra: int) -> None:
     """Set the bits of the points `begin .. end - 1` whose rank by the other key is in `low .. high - 1`."""
     others, rows = load(block, BlockArgs.OTHER), load(block, BlockArgs.ROWS)
-    for at in range(begin, end, WIDE_LANES):
-        mask = within(others, at, _U64(low), _U64(high - low - 1), _U32(0))
-        if at + WIDE_LANES > end:
-            mask &= (1 << (end - at)) - 1
+    for at in range(begin, end, MASK_LANES):
+        mask = mask_within(others, at, low, high - low - 1, _U32(0)) & inside(at, begin, end)
         while mask:
-            row = np.int64(load_as(rows, at + lowest_bit(mask), _U16(0)))
+            row: Any = np.int64(load_as(rows, at + lowest_bit(mask), _U16(0)))
             mask &= mask - 1
             store(extra, row >> 6, load(extra, row >> 6) | (1 << (row & 63)))
 

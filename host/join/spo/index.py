@@ -7,7 +7,8 @@ Limit: both sides need two keys that the plan can search; further terms are chec
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
 
 from millrace.host.base.types import SIDES, Array, Mask, Side
 from millrace.host.expr.plan import SearchShape
@@ -41,7 +42,7 @@ class SpoIndex(JoinIndex):
     """Two order keys of each side, searched together."""
 
     max_keys = 2
-    options = {"merge_rows": Option(1 << 16, 1 << 10, MAX_MERGE_ROWS)}
+    options: ClassVar[Mapping[str, Option]] = {"merge_rows": Option(1 << 16, 1 << 10, MAX_MERGE_ROWS)}
 
     def __init__(self, context: IndexContext) -> None:
         """An empty index."""

@@ -153,7 +153,7 @@ class Points:
     def _block(self, own: Array, others: Array, rows: Array) -> Array:
         """The arguments of one key of a block."""
         n = len(own)
-        arrays = [_padded(n), _padded(n), (rows & np.uint32(bk.BLOCK - 1)).astype(np.uint16)]
+        arrays: list[Array] = [_padded(n), _padded(n), (rows & np.uint32(bk.BLOCK - 1)).astype(np.uint16)]
         arrays[0][:n], arrays[1][:n] = own, others
         self._memory += arrays
         return bk.BlockArgs.pack(POINTS=n, OWN=arrays[0], OTHER=arrays[1], ROWS=arrays[2], BITMAPS=0)

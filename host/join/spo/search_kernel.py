@@ -84,7 +84,7 @@ class SearchArgs(KernelArgs):
 
 
 @inline
-def _inside(first: int, begin: int, end: int) -> Any:
+def inside(first: int, begin: int, end: int) -> Any:
     """A mask of which of the 64 numbers from `first` on are in `begin .. end - 1`; at least one is."""
     below, beyond = np.uint64(max(begin - first, 0)), np.uint64(max(first + MASK_LANES - end, 0))
     return np.int64((_ALL << below) & (_ALL >> beyond))
@@ -103,10 +103,10 @@ def _emit(out: int, found: int, first: int, row: int) -> int:
 @inline
 def _write_sorted(rows: int, count: int, first: int, out: int) -> None:
     """Write at most `SMALL` different rows in ascending order, as positions: each goes where its rank says."""
-    inside = np.int64(_ALL >> np.uint64(SMALL - count))
+    among: Any = np.int64(_ALL >> np.uint64(SMALL - count))
     for i in range(count):
         row = load_id(rows, i)
-        store(out, ones(mask_below(rows, 0, row, _U32(0)) & inside), first + row)
+        store(out, ones(mask_below(rows, 0, row, _U32(0)) & among), first + row)
 
 
 @inline
@@ -121,7 +121,7 @@ def _descend(levels: int, count: int, begin: int, end: int, high: int, rows: int
         level, node = top >> 32, (top & 0xFFFFFFFF) << FAN_OUT_BITS
         shift = level * FAN_OUT_BITS
         mask = mask_below(load(levels, level), node, high, _U32(0))
-        mask &= _inside(node, begin >> shift, ((end - 1) >> shift) + 1)
+        mask &= inside(node, begin >> shift, ((end - 1) >> shift) + 1)
         while mask:
             child = node + lowest_bit(mask)
             mask &= mask - 1
@@ -138,7 +138,7 @@ def _scan(values: int, begin: int, end: int, low: int, high: int, rows: int, fir
     """The same by comparing all values of `begin .. end - 1`; without `out` the points are only counted."""
     found = 0
     for at in range(begin, end, MASK_LANES):
-        mask = mask_within(values, at, low, high - low - 1, _U32(0)) & _inside(at, begin, end)
+        mask = mask_within(values, at, low, high - low - 1, _U32(0)) & inside(at, begin, end)
         if out == 0:
             found += ones(mask)
             continue

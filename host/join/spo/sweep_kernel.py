@@ -2,8 +2,8 @@
 
 The inserted ranks are a bit array with prefix counters on three levels of 64: per word inside its group of 64 words,
 per group inside its super-group, per super-group. So a count is four loads, whatever the number of matches, and an
-insertion changes two lines of counters at once (SIMD). All of it fits into the cache: 2 bits per point. Each part of the
-points starts from the bits of all points before it, so parts are independent. SPO-Join's paper enumerates instead.
+insertion changes two lines of counters at once (SIMD). All of it fits into the cache: about 1.3 bits per point. Each
+part of the points starts from the bits of all points before it, so parts are independent. (The paper enumerates.)
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millrace.host.base.errors import ArgumentError
+from millrace.host.base.memory import memory, size_text
 from millrace.host.base.types import SIDES, Array, Ids, Mask, Positions, Side
 from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
 from millrace.host.join.spo import bitmap_kernel as bk
@@ -26,6 +28,8 @@ MIN_SWEEP = 256
 BLOCK_COST = 2048
 """About how long the bitmaps take for a query and a block of rows, in nanoseconds."""
 QUERIES_PER_PART = 1 << 9
+BYTES_PER_PAIR = 16
+"""Two positions."""
 _NO_POSITIONS = np.zeros(0, np.int64)
 
 
@@ -106,6 +110,16 @@ class TableEngine:
         return {f"spo_{name}": amount for name, amount in vars(self._ways).items()}
 
 
+def _check_fits(pairs: int) -> None:
+    """Refuse a result that cannot be in memory, before any of it is allocated."""
+    if pairs * BYTES_PER_PAIR > memory():
+        raise ArgumentError(
+            f"the result does not fit in memory: {pairs:,} pairs of {BYTES_PER_PAIR} bytes are "
+            f"{size_text(pairs * BYTES_PER_PAIR)}, and there are {size_text(memory())}; take it in parts with "
+            "batch_rows=, count the pairs with output='count', or narrow the condition"
+        )
+
+
 class _TableSearch:
     """One step: the queries of some rows against all points."""
 
@@ -125,6 +139,7 @@ class _TableSearch:
         offsets = allocate(self._queries + 1, np.int64)
         offsets[0] = 0
         np.cumsum(counts, out=offsets[1:])
+        _check_fits(int(offsets[-1]))
         partners, own = (result_array(int(offsets[-1]), np.int64) for _ in range(2))
         if offsets[-1]:
             self._find(boxes, counts, offsets, partners, own)
@@ -235,8 +250,8 @@ class _TableSearch:
         local = allocate(parts * 2 * bk.WORDS, np.int64)
         local[:] = 0
         for number, keys in self._points.blocks.items():
-            for key, memory in zip(keys, bitmaps, strict=True):
-                key[bk.BlockArgs.BITMAPS] = address(memory)
+            for key, bits in zip(keys, bitmaps, strict=True):
+                key[bk.BlockArgs.BITMAPS] = address(bits)
             given = bk.BitmapArgs.pack(
                 A=keys[0],
                 B=keys[1],
@@ -250,5 +265,5 @@ class _TableSearch:
             )
             self._team.run(bk.build, given, 2)
             self._team.run(bk.find_many, given, parts)
-        for memory in (*bitmaps, local):
-            free(memory)
+        for scratch in (*bitmaps, local):
+            free(scratch)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.memory import memory, size_text
 from millrace.host.device.contract import Device
 from millrace.ingest.durations import WindowSpec
 
 BYTES_PER_ROW = 25
 """Minimum size of a held row: its number (8), its key (4 or more), its index entry (12), its live flag (1)."""
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def check_memory(window: WindowSpec, given: Any) -> None:
@@ -24,7 +21,7 @@ def check_memory(window: WindowSpec, given: Any) -> None:
     if rows * BYTES_PER_ROW > available:
         raise ArgumentError(
             f"window={given!r} does not fit in memory: {window.r.length:,} r rows and {window.s.length:,} s rows of at "
-            f"least {BYTES_PER_ROW} bytes are {_size(rows * BYTES_PER_ROW)}, and there are {_size(available)}; "
+            f"least {BYTES_PER_ROW} bytes are {size_text(rows * BYTES_PER_ROW)}, and there are {size_text(available)}; "
             f"allowed are windows of up to {available // BYTES_PER_ROW // 2:,} rows each (fewer with payload): use "
             f"a smaller window, or a length of time with time="
         )
@@ -39,22 +36,3 @@ def check_device_memory(window: WindowSpec, given: Any, device: Device) -> None:
         f"window={given!r} does not fit on device {device.name!r}, which holds {most:,} rows of both sides together: "
         f"use a window of up to {most // 2:,} rows each, or another device such as device='cpu'"
     )
-
-
-def memory() -> int:
-    """The bytes that this process may use: the machine's memory, or the limit of its control group if lower."""
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in _LIMITS:
-        try:
-            available = min(available, int(Path(name).read_text()))
-        except (OSError, ValueError):  # no such control group, or no limit ("max")
-            continue
-    return available
-
-
-def _size(count: float) -> str:
-    """A number of bytes in a readable unit."""
-    unit = 0
-    while count >= 1024 and unit < len(_UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:,.1f} {_UNITS[unit]}"

@@ -20,7 +20,9 @@ from millrace.join_parts.table_probe import TableProbe
 from millrace.join_parts.table_result import TableResult
 
 FIRST_ROWS = 1 << 14
-"""Rows of r in the first piece."""
+"""Maximum number of rows of r in the first piece."""
+FIRST_PAIRS = 1 << 22
+"""The first piece is small enough to give at most about this many pairs, even if all rows match."""
 MAX_ROWS = 1 << 20
 PIECE_PAIRS = 1 << 20
 """About how many rows of the result a piece should give, if `batch_rows` is not more."""
@@ -76,7 +78,7 @@ class _PieceWork:
         tables = self._result.tables
         held = self._bound.read("s", tables["s"])
         self._probe = probe = TableProbe(self._bound, self._engine, held, opened=self._opened)
-        first, rows = 0, FIRST_ROWS
+        first, rows = 0, max(1, min(FIRST_ROWS, FIRST_PAIRS // max(tables["s"].num_rows, 1)))
         while first < tables["r"].num_rows:
             piece = self._bound.read("r", tables["r"].slice(first, rows))
             found = [

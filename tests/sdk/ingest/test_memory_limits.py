@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import millrace as mr
+from millrace.host.base import memory
 from millrace.ingest import memory_limits
 
 
@@ -31,9 +32,9 @@ def test_a_length_of_time_says_nothing_about_rows() -> None:
 
 def test_a_limit_of_the_group_counts(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "memory.max"  # type: ignore[operator]
-    monkeypatch.setattr(memory_limits, "_LIMITS", (str(path),))
-    unlimited = memory_limits.memory()
+    monkeypatch.setattr(memory, "_LIMITS", (str(path),))
+    unlimited = memory.memory()
     path.write_text("max\n")
-    assert memory_limits.memory() == unlimited
+    assert memory.memory() == unlimited
     path.write_text("12345\n")
-    assert memory_limits.memory() == 12345
+    assert memory.memory() == 12345

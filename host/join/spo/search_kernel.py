@@ -34,6 +34,8 @@ FAN_OUT_BITS = 6
 """A node has as many children as a mask has bits (`MASK_LANES`)."""
 SMALL = MASK_LANES
 """Rows that are sorted by counting, for each, those below it."""
+CHEAP_ROW, SORTED_ROW = 12, 40
+"""Nanoseconds to find and sort a partner: of up to `SMALL` partners, and of more."""
 AHEAD = 8
 """How many queries ahead memory is prefetched."""
 _U32 = np.uint32
@@ -76,6 +78,7 @@ class SearchArgs(KernelArgs):
     B_ROWS = auto()  # row numbers in order of B
     COUNTS = auto()
     OFFSETS = auto()  # where a row's partners begin in the result
+    COSTS = auto()
     LIMIT = auto()  # rows with a higher cost are left to the bitmaps
     FIRST = auto()  # the position of row 0 of the searched table
     OWN_FIRST = auto()  # the position of row 0 of the queries
@@ -169,14 +172,27 @@ def count_rows(given: int, part: int, parts: int) -> None:
         store(counts, row, _narrow(given, row, 0, 0))
 
 
-@inline
-def cost_of(given: int, row: int, count: int) -> Any:
-    """About how long `find_rows` takes for a query, in nanoseconds."""
-    if load(given, SearchArgs.LEVELS):
-        return 16 * count
-    a = load_id(load(given, SearchArgs.A_HIGH), row) - load_id(load(given, SearchArgs.A_LOW), row)
-    b = load_id(load(given, SearchArgs.B_HIGH), row) - load_id(load(given, SearchArgs.B_LOW), row)
-    return 8 * count + (min(a, b) >> 4)
+class CostArgs(KernelArgs):
+    """The arguments of `estimate_costs`."""
+
+    SEARCH = auto()
+    COSTS = auto()
+
+
+@share
+def estimate_costs(given: int, part: int, parts: int) -> None:
+    """Estimate how long `find_rows` takes for each query, in nanoseconds."""
+    search, costs = load(given, CostArgs.SEARCH), load(given, CostArgs.COSTS)
+    a_low, a_high = load(search, SearchArgs.A_LOW), load(search, SearchArgs.A_HIGH)
+    b_low, b_high = load(search, SearchArgs.B_LOW), load(search, SearchArgs.B_HIGH)
+    m, counts, levels = load(search, SearchArgs.M), load(search, SearchArgs.COUNTS), load(search, SearchArgs.LEVELS)
+    for row in range(m * part // parts, m * (part + 1) // parts):
+        count = load(counts, row)
+        cost = count * (CHEAP_ROW if count <= SMALL else SORTED_ROW)
+        if levels == 0 and count:
+            a, b = load_id(a_high, row) - load_id(a_low, row), load_id(b_high, row) - load_id(b_low, row)
+            cost += min(a, b) >> 4
+        store(costs, row, cost)
 
 
 @share
@@ -196,6 +212,7 @@ def _prefetch_query(given: int, order: int, i: int, stop: int) -> None:
     if i + 2 * AHEAD < stop:
         row = load_id(order, i + 2 * AHEAD)
         prefetch(load(given, SearchArgs.COUNTS) + 8 * row)
+        prefetch(load(given, SearchArgs.COSTS) + 8 * row)
         prefetch(load(given, SearchArgs.OFFSETS) + 8 * row)
         prefetch(load(given, SearchArgs.A_LOW) + 4 * row)
         prefetch(load(given, SearchArgs.A_HIGH) + 4 * row)
@@ -210,7 +227,11 @@ def _prefetch_query(given: int, order: int, i: int, stop: int) -> None:
 def find_rows(given: int, part: int, parts: int) -> None:
     """Write the partners of each query with few of them, in order."""
     m, counts, offsets = load(given, SearchArgs.M), load(given, SearchArgs.COUNTS), load(given, SearchArgs.OFFSETS)
-    partners, order = load(given, SearchArgs.PARTNERS), load(given, SearchArgs.ORDER)
+    partners, order, costs = (
+        load(given, SearchArgs.PARTNERS),
+        load(given, SearchArgs.ORDER),
+        load(given, SearchArgs.COSTS),
+    )
     levels, level_count = load(given, SearchArgs.LEVELS), load(given, SearchArgs.LEVEL_COUNT)
     first, limit, rows = load(given, SearchArgs.FIRST), load(given, SearchArgs.LIMIT), load(given, SearchArgs.A_ROWS)
     a_low, a_high, b_high = (
@@ -224,7 +245,7 @@ def find_rows(given: int, part: int, parts: int) -> None:
         _prefetch_query(given, order, i, stop)
         row = load_id(order, i)
         count = load(counts, row)
-        if count == 0 or cost_of(given, row, count) > limit:
+        if count == 0 or load(costs, row) > limit:
             continue
         out = partners + 8 * load(offsets, row)
         small = count <= SMALL

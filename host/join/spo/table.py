@@ -25,7 +25,7 @@ from millrace.host.runtime.intrinsics import address
 
 MIN_SWEEP = 256
 """For fewer queries than one per so many points, scans are faster than a sweep over all points."""
-BLOCK_COST = 2048
+BLOCK_COST = 1200
 """About how long the bitmaps take for a query and a block of rows, in nanoseconds."""
 QUERIES_PER_PART = 1 << 9
 BYTES_PER_PAIR = 16
@@ -228,20 +228,18 @@ class _TableSearch:
         given[[fields.OFFSETS, fields.LIMIT]] = address(offsets), limit
         given[[fields.PARTNERS, fields.OWN]] = address(partners), address(own)
         parts = -(-self._queries // QUERIES_PER_PART)
+        costs = allocate(self._queries, np.int64)
+        given[fields.COSTS] = address(costs)
+        self._team.run(sk.estimate_costs, sk.CostArgs.pack(SEARCH=given, COSTS=costs), parts)
         self._team.run(sk.fill_own, given, parts)
         self._team.run(sk.find_rows, given, parts)
-        many = np.flatnonzero(self._costs(boxes, counts) > limit)
+        order = boxes.sweeps[0][1].rows
+        # In order of A, so that successive queries read the same bitmap of A.
+        many = order[costs[order] > limit].astype(np.int64)
         self._ways.many += len(many)
         self._ways.few += int(np.count_nonzero(counts)) - len(many)
         if len(many):
             self._find_many(given, many, offsets[many])
-
-    def _costs(self, boxes: Rectangles, counts: Positions) -> Array:
-        """The cost of finding each row's partners by a search, as `search_kernel.cost_of` estimates it."""
-        if self._points.one_sided:
-            return 16 * counts
-        widths = np.minimum(boxes.a_high - boxes.a_low, boxes.b_high - boxes.b_low) >> np.uint32(4)
-        return np.where(counts > 0, 8 * counts + widths, 0)
 
     def _find_many(self, search: Array, many: Array, offsets: Array) -> None:
         """Write the partners of rows with many of them, one block of points after the other."""

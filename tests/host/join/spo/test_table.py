@@ -84,7 +84,7 @@ def test_a_result_larger_than_memory_is_refused_with_the_arithmetic(monkeypatch:
     monkeypatch.setattr(table, "memory", lambda: 100 << 20)
     r = s = pa.table({"a": np.zeros(4000, np.int64), "b": np.zeros(4000, np.int64)})
     on = "r.a <= s.a AND r.b >= s.b"
-    with pytest.raises(mr.ArgumentError, match=r"16,000,000 pairs of 16 bytes are 244\.1 MiB, and there are 100\.0 MiB"):
+    with pytest.raises(mr.ArgumentError, match=r"16,000,000 pairs of 16 bytes are 244\.1 MiB, .* are 100\.0 MiB"):
         mr.join(r, s, on, index="spo", output="seqs")
     assert mr.join(r, s, on, index="spo", output="count")["count"].to_pylist() == [4000] * 4000
     parts = mr.join(r, s, on, index="spo", output="seqs", batch_rows=4_000_000)

@@ -50,7 +50,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             ("ingest", "registry"),
             ("state", "join_parts", "index_parts"),
         ),
-        *(("index", "window_join", "table_join", "explainer"), ("bench",), ("cli",)),
+        *(("index", "window_join", "table_join", "explainer", "scalegate", "live_join"), ("bench",), ("cli",)),
     ),
     "spark": (("cluster",), ("plan",), ("exec",), ("stream",), ("api",), ("tools",)),
 }

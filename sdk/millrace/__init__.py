@@ -33,17 +33,20 @@ if TYPE_CHECKING:
     from millrace.host.planner.tune import TuneResult
     from millrace.index import OrderedIndex
     from millrace.registry import device, devices
+    from millrace.scalegate import ScaleGate
     from millrace.state.join_state import StateDelta
-    from millrace.stats import IndexStats, JoinStats
+    from millrace.stats import GateStats, IndexStats, JoinStats
     from millrace.table_join import join
     from millrace.window_join import WindowJoin
 
 _LAZY = {
     "DeviceInfo": "millrace.host.device.contract",
     "Explanation": "millrace.host.planner.explanation",
+    "GateStats": "millrace.stats",
     "IndexStats": "millrace.stats",
     "JoinStats": "millrace.stats",
     "OrderedIndex": "millrace.index",
+    "ScaleGate": "millrace.scalegate",
     "StateDelta": "millrace.state.join_state",
     "TuneResult": "millrace.host.planner.tune",
     "WindowJoin": "millrace.window_join",
@@ -60,12 +63,14 @@ __all__ = [
     "DeviceInfo",
     "DeviceUnavailable",
     "Explanation",
+    "GateStats",
     "IndexStats",
     "JoinStats",
     "KeyTypeError",
     "MillraceError",
     "OrderedIndex",
     "PredicateError",
+    "ScaleGate",
     "SchemaError",
     "StateDelta",
     "StateError",

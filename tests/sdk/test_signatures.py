@@ -29,6 +29,11 @@ POSITIONAL: dict[Callable[..., Any], list[str]] = {
     mr.OrderedIndex.update: ["self"],
     mr.OrderedIndex.save: ["self", "path"],
     mr.OrderedIndex.open: ["path"],
+    mr.ScaleGate: [],
+    mr.ScaleGate.add: ["self", "src", "batch"],
+    mr.ScaleGate.advance: ["self", "src", "ts"],
+    mr.ScaleGate.close: ["self", "src"],
+    mr.ScaleGate.ready: ["self", "reader"],
     mr.device: ["name"],
 }
 

@@ -103,6 +103,8 @@ TARGETS = (
     _hardware("probers 0.8 of the bandwidth at 2^23", 0.8, r"probe-.*-2\^23-.*"),
     Target("C simulation merges 8 M tuples a second", 1, "hardware", "csim-merge-.*", "bisort", "bar", "hls:.*"),
     Target("C simulation probes 8 M tuples a second", 1, "hardware", "csim-probe-.*", "bisort", "bar", "hls:.*"),
+    Target("ScaleGate 20 M tuples/s in batches", 1, "scalegate", "batches-.*|.*-batch65536", "gate", "bar"),
+    Target("ScaleGate 3 M tuples/s one by one", 1, "scalegate", "single-.*", "gate", "bar"),
     Target("ms.lookup 0.9 of identity", 0.9, "spark", r"lookup-2\^23", "lookup", "identity"),
     Target("broadcast 5x the bucketed join", 5, "spark", "join-1M-band", "broadcast", _BUCKETS),
     Target("range 2x the bucketed join", 2, "spark", "join-1M-band", "range", _BUCKETS),

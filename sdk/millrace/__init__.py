@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millrace.host.planner.explanation import Explanation
     from millrace.host.planner.tune import TuneResult
     from millrace.index import OrderedIndex
+    from millrace.knn_table import knn_join
     from millrace.registry import device, devices
     from millrace.scalegate import ScaleGate
     from millrace.state.join_state import StateDelta
@@ -54,6 +55,7 @@ _LAZY = {
     "devices": "millrace.registry",
     "explain": "millrace.explainer",
     "join": "millrace.table_join",
+    "knn_join": "millrace.knn_table",
 }
 
 __all__ = [
@@ -81,6 +83,7 @@ __all__ = [
     "devices",
     "explain",
     "join",
+    "knn_join",
 ]
 
 

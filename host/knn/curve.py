@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array, Longs
-from millrace.host.knn.lanes import MAX_DIMENSIONS
 from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.knn.lanes import MAX_DIMENSIONS
 from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import load, load_as, stack_words, store_as
 from millrace.host.runtime.jit import inline, share

@@ -18,8 +18,8 @@ from millrace.host.base.types import Array, Longs
 from millrace.host.data.sliding import SlidingArray
 from millrace.host.knn.best import LISTS
 from millrace.host.knn.lanes import LINE_POINTS
-from millrace.host.knn.run import Points, PointRun
-from millrace.host.knn.search import MAX_LEVELS, RUN_WORDS, RunArgs, SearchArgs, search
+from millrace.host.knn.run import PointRun, Points
+from millrace.host.knn.search import MAX_LEVELS, RUN_WORDS, SearchArgs, search
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.team import Team
 
@@ -219,7 +219,7 @@ class PointIndex:
         free(scratch)
 
     def _order(self, queries: PointQueries, columns: Array, runs: list[PointRun]) -> Array:
-        """Return the numbers of the queries in the order of the largest run's curve; their own order if they are few."""
+        """Return the numbers of the queries in the order of the largest run's curve; as given if they are few."""
         if len(queries) < MIN_ORDERED or not runs:
             return np.arange(len(queries), dtype=np.uint32)
         return runs[0].curve.order(list(columns), queries.groups, self._team)

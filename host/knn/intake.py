@@ -156,6 +156,14 @@ def _coordinate(side: Side, name: str, schema: pa.Schema) -> KeyType:
     return term_type(f"{side}.{name}", data_type)
 
 
+def bind_points(spec: PointSpec, schemas: dict[Side, pa.Schema]) -> dict[Side, Intake]:
+    """The intakes of two tables, after all checks of their columns and types."""
+    codes = CodeTable()
+    intakes = {side: make_point_intake(side, spec, schemas[side], None, codes) for side in SIDES}
+    check_groups(spec, schemas)
+    return intakes
+
+
 def check_groups(spec: PointSpec, schemas: dict[Side, pa.Schema]) -> None:
     """Raise a `SchemaError` unless the `by` columns of both sides can be equal."""
     for names in zip(spec.by["r"], spec.by["s"], strict=True):

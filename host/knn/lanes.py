@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from millrace.host.runtime.intrinsics import _broadcast, _define, _element, _flags, _vector, codegen, load_as
+from millrace.host.runtime.intrinsics import _broadcast, _define, _element, _flags, codegen
 from millrace.host.runtime.jit import inline
 
 BLOCK = 32
@@ -40,8 +40,8 @@ def _value(b: Any, where: Any, at: Any) -> Any:
 
 def _sum_of_squares(b: Any, dims: Any, lines: int, gap: Callable[[Any, int], Any]) -> list[Any]:
     """Add the squares of `gap(dimension, line)` over all dimensions, in order; two of them are always there."""
-    sums = [b.fmul(one, one) for one in (gap(_WORD(0), i) for i in range(lines))]
-    sums = [b.fadd(total, b.fmul(one, one)) for total, one in zip(sums, (gap(_WORD(1), i) for i in range(lines)))]
+    pairs = [(gap(_WORD(0), i), gap(_WORD(1), i)) for i in range(lines)]
+    sums = [b.fadd(b.fmul(one, one), b.fmul(two, two)) for one, two in pairs]
     kept = [codegen.alloca_once(b, _VECTOR) for _ in range(lines)]
     for total, slot in zip(sums, kept, strict=True):
         b.store(total, slot)
@@ -106,7 +106,11 @@ LINE_POINTS = _LANES
 """Points that `column_squares` reads."""
 
 
+FACTS = 5
+"""Lines of a node behind its boxes: least and largest position, least tie key, least and largest group."""
+
+
 @inline
-def double_at(where: int, index: int) -> float:
-    """Load a double."""
-    return load_as(where, index, 0.0)
+def node_words(dims: int) -> int:
+    """Return the 64-bit words of a node."""
+    return (2 * dims + FACTS) * FANOUT

@@ -16,15 +16,13 @@ import numpy as np
 
 from millrace.host.base.types import Array, Longs
 from millrace.host.knn.curve import Curve
-from millrace.host.knn.lanes import BLOCK, FANOUT
+from millrace.host.knn.lanes import BLOCK, FACTS, FANOUT, node_words
 from millrace.host.runtime.allocator import allocate, free
 from millrace.host.runtime.intrinsics import load, load_as, load_id, prefetch, store, store_as
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
-FACTS = 5
-"""Lines of a node behind its boxes: least and largest position, least tie key, least and largest group."""
 _AHEAD = 8
 """Prefetch distance in points."""
 _BLOCKS_PER_PART = 512
@@ -62,12 +60,6 @@ class _Args(KernelArgs):
     CHILDREN = auto()  # how many it has
     BELOW = auto()  # the nodes of the level below
     COLUMN = auto()  # the first column of coordinates; the others follow
-
-
-@inline
-def node_words(dims: int) -> int:
-    """Return the 64-bit words of a node."""
-    return (2 * dims + FACTS) * FANOUT
 
 
 @inline

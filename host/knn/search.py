@@ -13,8 +13,15 @@ from enum import auto
 import numpy as np
 
 from millrace.host.knn.best import offer, sort_best, worst_at
-from millrace.host.knn.lanes import BLOCK, FANOUT, LINE_POINTS, block_squares, box_squares, column_squares
-from millrace.host.knn.run import FACTS
+from millrace.host.knn.lanes import (
+    BLOCK,
+    FANOUT,
+    LINE_POINTS,
+    block_squares,
+    box_squares,
+    column_squares,
+    node_words,
+)
 from millrace.host.runtime.intrinsics import load, load_as, load_id, lowest_bit, stack_words, store, store_as
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -122,8 +129,9 @@ def _bound(state: int, count: int, limit: float) -> float:
 @inline
 def _hidden(state: int, facts: int, child: int) -> bool:
     """Return whether a query may find no point of a child."""
-    late, early = load(facts, child) >= load(state, QueryState.END), load(facts, FANOUT + child) < load(
-        state, QueryState.BEGIN
+    late, early = (
+        load(facts, child) >= load(state, QueryState.END),
+        load(facts, FANOUT + child) < load(state, QueryState.BEGIN),
     )
     group = load(state, QueryState.GROUP)
     other = (load(facts, 3 * FANOUT + child) > group) | (load(facts, 4 * FANOUT + child) < group)
@@ -132,7 +140,16 @@ def _hidden(state: int, facts: int, child: int) -> bool:
 
 @inline
 def _push_children(
-    state: int, run: int, node: int, level: int, number: int, dims: int, bound: float, squares: int, stack: int, top: int
+    state: int,
+    run: int,
+    node: int,
+    level: int,
+    number: int,
+    dims: int,
+    bound: float,
+    squares: int,
+    stack: int,
+    top: int,
 ) -> int:
     """Push the children of a node that may hold a candidate, the nearest last; return the new top of the stack."""
     facts = node + 16 * FANOUT * dims
@@ -163,9 +180,11 @@ def _search_run(state: int, run: int, dims: int, count: int, limit: float, stack
     """Search a run; return how many candidates there are."""
     levels = load(run, RunArgs.LEVELS)
     best, stride, k = load(state, QueryState.BEST), load(state, QueryState.STRIDE), load(state, QueryState.K)
-    words = 8 * (2 * dims + FACTS) * FANOUT
+    words = 8 * node_words(dims)
     bound = _bound(state, count, limit)
-    top = _push_children(state, run, load(run, RunArgs.LEVEL + levels - 1), levels - 1, 0, dims, bound, squares, stack, 0)
+    top = _push_children(
+        state, run, load(run, RunArgs.LEVEL + levels - 1), levels - 1, 0, dims, bound, squares, stack, 0
+    )
     while top > 0:
         top -= 1
         square = load_as(stack, 3 * top, 0.0)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millrace.host.planner.explanation import Explanation
     from millrace.host.planner.tune import TuneResult
     from millrace.index import OrderedIndex
+    from millrace.knn_stream import KnnJoin
     from millrace.knn_table import knn_join
     from millrace.registry import device, devices
     from millrace.scalegate import ScaleGate
@@ -46,6 +47,7 @@ _LAZY = {
     "GateStats": "millrace.stats",
     "IndexStats": "millrace.stats",
     "JoinStats": "millrace.stats",
+    "KnnJoin": "millrace.knn_stream",
     "OrderedIndex": "millrace.index",
     "ScaleGate": "millrace.scalegate",
     "StateDelta": "millrace.state.join_state",
@@ -69,6 +71,7 @@ __all__ = [
     "IndexStats",
     "JoinStats",
     "KeyTypeError",
+    "KnnJoin",
     "MillraceError",
     "OrderedIndex",
     "PredicateError",

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import SIDES, Side
 from millrace.host.base.words import repeated
@@ -20,7 +19,7 @@ from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
 from millrace.host.kernels.gathering import Gatherer
 from millrace.host.knn.index import PointIndex, PointQueries
-from millrace.host.knn.intake import check_groups, make_point_intake
+from millrace.host.knn.intake import bind_points
 from millrace.host.knn.metric import Metric
 from millrace.host.knn.neighbour_rows import NeighbourRows, neighbour_rows
 from millrace.host.runtime.pool import cores
@@ -61,9 +60,9 @@ def knn_join(
     {'r_seq': [0, 0, 1, 1], 'rank': [0, 1, 0, 1], 's_seq': [1, 0, 2, 0], 'distance': [1.0, 5.0, 1.0, 7.810249675906654]}
 
     `on` names 2 to 8 numeric columns (or a pair of tuples: r's, s's). `metric`: `"euclidean"`, or `"haversine"` for
-    longitude and latitude in degrees, with distances in metres. `within`: the largest distance. `by`: only rows that are
-    equal in these columns are neighbours. `how="left"` keeps r rows without a neighbour. `self_join=True` searches one
-    table for the neighbours of its own rows; leave `s` out. Equal distances are ordered by `s_seq`.
+    longitude and latitude in degrees, with distances in metres. `within`: the largest distance. `by`: only rows that
+    are equal in these columns are neighbours. `how="left"` keeps r rows without a neighbour. `self_join=True` searches
+    one table for the neighbours of its own rows; leave `s` out. Equal distances are ordered by `s_seq`.
     """
     args = parse_search(
         on=on,
@@ -107,10 +106,7 @@ def knn_tables(args: SearchArguments, r: Any, s: Any, convert: Any) -> dict[Side
 
 def _read(args: SearchArguments, tables: dict[Side, pa.Table]) -> dict[Side, Tuples]:
     """The rows of both sides as tuples: their points and groups."""
-    codes = CodeTable()
-    schemas = {side: tables[side].schema for side in SIDES}
-    intakes = {side: make_point_intake(side, args.spec, schemas[side], None, codes) for side in SIDES}
-    check_groups(args.spec, schemas)
+    intakes = bind_points(args.spec, {side: tables[side].schema for side in SIDES})
     same = args.self_join and args.spec.on["r"] == args.spec.on["s"] and args.spec.by["r"] == args.spec.by["s"]
     read: dict[Side, Tuples] = {}
     for side in SIDES:

@@ -27,13 +27,14 @@ def check(r: Any, s: Any, dims: int, coordinate: pa.DataType | None = None, **ar
         (names, names),
         arguments.get("how", "inner"),
     )
-    tables = [None if rows is None else as_arrow(rows, dims, coordinate) for rows in (r, s)]
-    widened = [None if table is None else table.to_pylist() for table in tables]
-    found = mr.knn_join(*tables, on=on, self_join=s is None, **arguments)
-    expected = knn_join(widened[0], widened[1], search)
+    r_table = as_arrow(r, dims, coordinate)
+    s_table = None if s is None else as_arrow(s, dims, coordinate)
+    r_rows = r_table.to_pylist()
+    s_rows = r_rows if s_table is None else s_table.to_pylist()
+    found = mr.knn_join(r_table, s_table, on=on, self_join=s is None, **arguments)
+    expected = knn_join(r_rows, None if s is None else s_rows, search)
     assert found_rows(found) == expected
-    s_rows = widened[0] if s is None else widened[1]
-    assert found["r_n"].to_pylist() == [widened[0][one[1]]["n"] for one in expected]
+    assert found["r_n"].to_pylist() == [r_rows[one[1]]["n"] for one in expected]
     assert found["s_n"].to_pylist() == [None if one[4] is None else s_rows[one[4]]["n"] for one in expected]
     return found
 

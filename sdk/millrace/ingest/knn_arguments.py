@@ -15,8 +15,11 @@ from millrace.host.device.contract import Device
 from millrace.host.knn.intake import PointSpec
 from millrace.host.knn.lanes import MAX_DIMENSIONS, MIN_DIMENSIONS
 from millrace.host.knn.metric import METRICS, Metric, square_limit
+from millrace.host.planner.explanation import Explanation
+from millrace.ingest.arguments import GivenStreamArguments, StreamArguments, parse_stream_arguments
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import FALLBACKS, KNN_HOWS, KNN_OUTPUTS
+from millrace.ingest.durations import parse_window
 from millrace.registry import check_name
 from millrace.registry import device as open_device
 
@@ -76,6 +79,35 @@ class SearchArguments:
             "self_join": self.self_join,
             "output": self.output,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenKnnArguments(GivenStreamArguments):
+    """The arguments of a `KnnJoin` as the user wrote them."""
+
+    k: Any
+    metric: Any = "euclidean"
+    within: Any = None
+    by: Any = None
+    how: Any = "inner"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnnArguments(StreamArguments):
+    """The parsed arguments of a `KnnJoin`."""
+
+    search: SearchArguments
+
+
+def parse_knn_arguments(given: GivenKnnArguments) -> KnnArguments:
+    """All arguments of `KnnJoin`. `window` is s's; r has none."""
+    if isinstance(given.window, tuple | list):
+        raise ArgumentError(f"window={given.window!r}: a KnnJoin has one window, s's; allowed is one value")
+    shared = parse_stream_arguments(given, parse_window(given.window), KNN_OUTPUTS)
+    names = ("on", "k", "metric", "within", "by", "how", "self_join", "output")
+    engine = ("device", "threads", "fallback", "options")
+    search = parse_search(**{name: getattr(given, name) for name in (*names, *engine)})
+    return KnnArguments(search=search, **shared)
 
 
 def parse_search(
@@ -160,3 +192,20 @@ def _check_options(given: Any) -> None:
     for name in given:
         if name not in OPTIONS:
             raise ArgumentError(f"options={given!r}: nearest-neighbour joins do not have the option {name!r}")
+
+
+def explain_knn(search: SearchArguments, more: dict[str, Any]) -> Explanation:
+    """What a nearest-neighbour join does, and why."""
+    named = search.engine.device != "auto"
+    plan = {name: value for name, value in search.describe().items() if name not in more}
+    return Explanation(
+        "knn_join",
+        {"kind": "nearest neighbours", "dimensions": search.spec.dimensions, **plan, **more},
+        {"name": INDEX, "why": "points in blocks along a Hilbert curve, with boxes: it serves every metric"},
+        {
+            "name": "cpu",
+            "why": "the device was named" if named else "no other device searches nearest neighbours",
+            "threads": search.engine.threads,
+            "fallback": search.engine.fallback,
+        },
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from millrace.host.runtime.intrinsics import _broadcast, _define, _element, _flags, codegen
+from millrace.host.runtime.intrinsics import _broadcast, _element, _flags, codegen, define
 from millrace.host.runtime.jit import inline
 
 BLOCK = 32
@@ -91,16 +91,16 @@ def _column(b: Any, first: Any, stride: Any, query: Any, dims: Any, bound: Any, 
 
 
 _W, _D = types.int64, types.float64
-block_squares: Callable[[int, int, int, float, int], int] = _define(
+block_squares: Callable[[int, int, int, float, int], int] = define(
     lambda b, block, query, dims, bound, out: _points(b, block, query, dims, bound, out, BLOCK), _W, _W, _W, _W, _D, _W
 )
 """Store the squared distances of `BLOCK` points at `out`; return a mask of those that are at most `bound`.
 
 `block_squares(block, query, dims, bound, out)`; a block has `BLOCK` doubles for each dimension.
 """
-box_squares: Callable[[int, int, int, float, int], int] = _define(_boxes, _W, _W, _W, _W, _D, _W)
+box_squares: Callable[[int, int, int, float, int], int] = define(_boxes, _W, _W, _W, _W, _D, _W)
 """The same for the boxes of a node, which has `FANOUT` lower and `FANOUT` upper ends for each dimension."""
-column_squares: Callable[[int, int, int, int, float, int], int] = _define(_column, _W, _W, _W, _W, _W, _D, _W)
+column_squares: Callable[[int, int, int, int, float, int], int] = define(_column, _W, _W, _W, _W, _W, _D, _W)
 """The same for 8 points in columns: `column_squares(first, stride, query, dims, bound, out)`."""
 LINE_POINTS = _LANES
 """Points that `column_squares` reads."""

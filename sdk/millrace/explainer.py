@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import SIDES, Side
+from millrace.host.expr.grouped_keys import grouped
 from millrace.host.expr.plan import Plan, bind
 from millrace.host.knn.intake import bind_points
 from millrace.host.planner.explanation import Explanation, explain_index, explain_plan
@@ -62,7 +63,7 @@ def _join(*arguments: Any, **named: Any) -> Explanation:
     tables = {side: given.arguments.pop(side) for side in SIDES}
     parsed = TableArguments.of(**given.arguments)
     schemas: dict[Side, pa.Schema] = {side: _schema(table, side) for side, table in tables.items()}
-    plan = bind(parsed.condition, schemas)
+    plan = grouped(bind(parsed.condition, schemas))
     return _explanation("join", parsed, plan, {"how": parsed.how, "output": parsed.output})
 
 
@@ -78,7 +79,7 @@ def _window_join(*arguments: Any, **named: Any) -> Explanation:
     known: dict[Side, pa.Schema] = {side: as_schema(schemas[side], side) for side in parsed.sides if side in schemas}
     if parsed.self_join and "r" in known:
         known["s"] = known["r"]
-    plan = bind(parsed.condition, known) if len(known) == len(SIDES) else None
+    plan = grouped(bind(parsed.condition, known)) if len(known) == len(SIDES) else None
     return _explanation("window_join", parsed, plan, explain_window(parsed))
 
 

@@ -21,6 +21,7 @@ from millrace.host.base.types import SIDES, Array, Mask, Order, Side, other
 from millrace.host.base.words import all_true, count_true
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
+from millrace.host.expr.grouped_keys import grouped
 from millrace.host.expr.plan import Plan, bind
 from millrace.host.stream.intake import Intake, Reading, make_intake
 from millrace.host.stream.timeline import Clocks, Waiting
@@ -213,7 +214,7 @@ class WindowReader(BatchReader[WindowArguments]):
 
     def bind(self, schemas: out.Schemas) -> Plan:
         """The condition, bound to both schemas."""
-        return bind(self.args.condition, schemas, self.codes)
+        return grouped(bind(self.args.condition, schemas, self.codes))
 
     def output_schema(self, schemas: out.Schemas) -> pa.Schema:
         """The schema of pairs."""

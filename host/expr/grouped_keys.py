@@ -45,7 +45,7 @@ class GroupedKey(Key):
     @property
     def label(self) -> str:
         """The key as text."""
-        groups = ', '.join(one.key.label for one in self.parts[:-1])
+        groups = ", ".join(one.key.label for one in self.parts[:-1])
         return f"{self.parts[-1].key.label} grouped by {groups if len(self.parts) == 2 else f'({groups})'}"
 
     def words(self, columns: Columns, types: Types) -> tuple[Array, Mask | None]:

@@ -1,4 +1,4 @@
-"""Combines the words of several keys into one 64-bit word: equality keys in the high bits, an order key in the low bits.
+"""Combines the words of several keys into one 64-bit word: equality keys in high bits, an order key in the low bits.
 
 A `Slot` maps the words of one key to codes of a few bits, and keeps their order unless it hashes. A `Layout` has a slot
 for each key. So a combination of single words of all keys but the last and a range of the last is one range of combined
@@ -8,7 +8,7 @@ words.
   the words held if that does not fit.
 - `stream_layout` sees the rows of a window, and leaves room for later ones. Codes are exact as long as the words fit.
   Otherwise words of equality keys are hashed, and words of the order key lose their low bits: a search may then find
-  more, and the pairs are checked again. A word outside the layout raises `LayoutOutgrown`: the caller makes a new layout
+  more, and the pairs are checked again. A word outside the layout raises `LayoutOutgrown`: the caller makes a new one
   and builds its index again. A layout is at least four times as wide as the words it was made for, so this is rare.
 """
 
@@ -84,7 +84,7 @@ class Slot:
         return (mixed * _MIX) >> _U64(WORD_BITS - self.bits)
 
     def ranges(self, low: Array, high: Array) -> tuple[Array, Array, Mask]:
-        """Return the codes of the ends of closed ranges of words, and a mask of empty ranges, whose ends are invalid."""
+        """Return the codes of the ends of closed ranges of words, and a mask of empty ranges (without valid ends)."""
         empty: Mask = low > high
         if self.hashed:
             return self._hash(low), self._hash(high), empty
@@ -143,17 +143,21 @@ def _ranks(held: Array, words: Array) -> tuple[Array, Mask]:
 
 
 def table_layout(keys: Sequence[Array]) -> Layout:
-    """Return an exact layout for rows with these words of each key. Limit: 2**32 rows."""
+    """Return an exact layout for rows with these words of each key. Limit: 2**32 rows.
+
+    Words leave room for a row number if that is possible: `mr.join` keeps both in 64 bits (`direct/keyed_rows.py`).
+    """
     slots: list[Slot] = []
-    prefix_bits = 0
+    prefix_bits, number_bits = 0, _bits(len(keys[0]))
+    limit = max(WORD_BITS - number_bits, 2 * number_bits)
     for number, words in enumerate(keys):
         slot = _offset_slot(words)
-        if prefix_bits + slot.bits > WORD_BITS and slot.bits >= prefix_bits:
+        if prefix_bits + slot.bits > limit and slot.bits >= prefix_bits:
             slot = _rank_slot(words)
-        if prefix_bits + slot.bits > WORD_BITS:
+        if prefix_bits + slot.bits > limit:
             held = np.unique(Layout(tuple(slots)).words(keys[:number]))
             slot, prefix_bits = replace(slot, prefix=held), _bits(len(held))
-            if prefix_bits + slot.bits > WORD_BITS:
+            if prefix_bits + slot.bits > limit:
                 slot = replace(_rank_slot(words), prefix=held)
         slots.append(slot)
         prefix_bits += slot.bits

@@ -21,7 +21,7 @@ def pool(dtype: Any, spread: str, rng: np.random.Generator) -> Array:
     if spread == "ends":
         return np.array([0, 1, top // 2, top // 2 + 1, top - 1, top], dtype)
     if spread == "near":
-        return np.arange(7, dtype=dtype) + dtype(top // 3)
+        return np.arange(top // 3, top // 3 + 7, dtype=dtype)
     return rng.integers(0, top, 12, dtype, endpoint=True)
 
 

@@ -72,6 +72,20 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return seen
 
 
+@pytest.fixture
+def layouts(monkeypatch: pytest.MonkeyPatch) -> list[Matcher]:
+    """The matchers that made layouts, one entry each time."""
+    made: list[Matcher] = []
+    lay_out = Matcher._lay_out
+
+    def watch(self: Matcher, windows: Any) -> None:
+        made.append(self)
+        lay_out(self, windows)
+
+    monkeypatch.setattr(Matcher, "_lay_out", watch)
+    return made
+
+
 def only_matches(seen: list[tuple[int, int]]) -> bool:
     return bool(seen) and all(found == matching for found, matching in seen)
 
@@ -160,8 +174,8 @@ def oracle_run(batches: list[tuple[str, pa.Table]], window: int, on: str) -> lis
         for row in rows_of(batch):
             partners = rows["s" if side == "r" else "r"]
             first = max(len(partners) - window, 0)
-            pair = ([row], partners[first:]) if side == "r" else (partners[first:], [row])
-            matching = sorted(oracle.join(*pair, on))
+            r, s = ([row], partners[first:]) if side == "r" else (partners[first:], [row])
+            matching = sorted(oracle.join(r, s, on))
             own = len(rows[side])
             found += [(own, first + k) if side == "r" else (first + i, own) for i, k in matching if k is not None]
             rows[side].append(row)
@@ -186,11 +200,10 @@ def test_streams_with_extreme_keys(group: str, order: str, candidates: list[tupl
 
 
 @pytest.mark.parametrize("output", ["seqs", "count"])
-def test_a_stream_outgrows_its_layouts(output: Any, candidates: list[tuple[int, int]], monkeypatch: Any) -> None:
+def test_a_stream_outgrows_its_layouts(
+    output: Any, candidates: list[tuple[int, int]], layouts: list[Matcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Keys that drift far, groups that become too many, and back: some layouts are exact, some are not."""
-    made = []
-    lay_out = Matcher._lay_out
-    monkeypatch.setattr(Matcher, "_lay_out", lambda self, windows: made.append(1) or lay_out(self, windows))
     monkeypatch.setattr(matcher, "STEP_ROWS", 7)
     rng = np.random.default_rng(5)
     joins = [
@@ -206,7 +219,7 @@ def test_a_stream_outgrows_its_layouts(output: Any, candidates: list[tuple[int, 
         assert first.equals(second)
         total += first.num_rows if output == "seqs" else sum(first["count"].to_pylist())
     assert total == len(oracle_run(batches, 60, "r.g = s.g AND abs(r.x - s.x) <= 3")) > 100
-    assert 2 < len(made) / 2 < 20
+    assert 2 < len(layouts) / 2 < 20
     assert sum(found for found, _ in candidates) < 1.2 * sum(matching for _, matching in candidates)
 
 
@@ -237,25 +250,22 @@ def test_a_probe_holds_either_side(candidates: list[tuple[int, int]]) -> None:
 
 def test_the_direct_strategy_joins_by_a_grouped_key(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(9)
-    tables = [pa.table({"g": rng.integers(0, 40, 9000), "x": rng.random(9000), "n": np.arange(9000)}) for _ in "rs"]
+    r, s = (pa.table({"g": rng.integers(0, 40, 9000), "x": rng.random(9000), "n": np.arange(9000)}) for _ in "rs")
     on = "r.g = s.g AND abs(r.x - s.x) < 0.002"
-    probed = mr.join(*tables, on=on, index="btree")
+    probed = mr.join(r, s, on=on, index="btree")
     monkeypatch.setattr(TableProbe, "blocks_of", None)
-    assert mr.join(*tables, on=on).equals(probed)
+    assert mr.join(r, s, on=on).equals(probed)
     assert probed.num_rows > 1000
     assert direct_join.MIN_ROWS <= 9000
 
 
-def test_tiny_groups_are_searched_by_the_equality_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    laid = []
-    lay_out = Matcher._lay_out
-    monkeypatch.setattr(Matcher, "_lay_out", lambda self, windows: laid.append(1) or lay_out(self, windows))
+def test_tiny_groups_are_searched_by_the_equality_alone(layouts: list[Matcher]) -> None:
     rows = np.arange(3000)
     for size, grouped in ((2, False), (50, True)):
         one = pa.table({"g": rows // size, "x": rows % 7})
-        laid.clear()
+        layouts.clear()
         found = mr.join(one, one, on="r.g = s.g AND r.x < s.x", output="seqs", index="btree")
-        assert bool(laid) == grouped
+        assert bool(layouts) == grouped
         assert found.num_rows == _ordered(rows % 7, rows // size)
 
 

@@ -34,6 +34,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.scalegate",
         "merging 4 sources for 2 readers: compiled threads in batches and one by one, Arrow batches; against NumPy",
     ),
+    "live": Bench(
+        "millrace.bench.live",
+        "index-based window joins tuple by tuple: PIM-Tree, IM-Tree and chained index against a B+-tree",
+    ),
     "structures": Bench(
         "millrace.bench.structures",
         "one subwindow of BI-Sort, RaP-Table and WiB+-Tree: inserting, probing, counting, balance; against NumPy",

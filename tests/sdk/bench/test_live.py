@@ -1,4 +1,4 @@
-"""Bench `live` at tiny sizes: every case runs, contenders agree, and the streams have the shapes that they are named by."""
+"""Bench `live` at tiny sizes: every case runs, contenders agree, and streams have the shapes of their names."""
 
 from __future__ import annotations
 

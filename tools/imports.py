@@ -50,7 +50,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             ("ingest", "registry"),
             ("state", "join_parts", "index_parts"),
         ),
-        *(("index", "window_join", "table_join", "explainer"), ("bench",), ("cli",)),
+        *(
+            ("index", "window_join", "table_join", "knn_table", "knn_stream", "explainer", "scalegate", "live_join"),
+            ("bench",),
+            ("cli",),
+        ),
     ),
     "spark": (("cluster",), ("plan",), ("exec",), ("stream",), ("api",), ("tools",)),
 }

@@ -140,3 +140,18 @@ def columns_of(node: Expression | Comparison) -> Iterator[Column]:
 def sides_of(node: Expression | Comparison) -> frozenset[Side]:
     """Return the sides whose columns a tree uses."""
     return frozenset(c.side for c in columns_of(node))
+
+
+def render(node: Expression) -> str:
+    """Return an expression as text; equal expressions give equal texts, whatever their position."""
+    if isinstance(node, Column):
+        return f"{node.side}.{node.name}"
+    if isinstance(node, Number | Constant | Code):
+        return str(node.value)
+    if isinstance(node, Negate):
+        return f"-({render(node.operand)})"
+    if isinstance(node, Absolute):
+        return f"abs({render(node.operand)})"
+    if isinstance(node, Arithmetic):
+        return f"({render(node.left)} {node.op} {render(node.right)})"
+    return f"{node.ns} ns"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import KeyType, saturating_add, to_words, true_mask, usable_numbers
 from millrace.host.expr import exact
 from millrace.host.expr.bounds import Bound, Ends, round_outwards
-from millrace.host.expr.condition import Column, Expression, columns_of
+from millrace.host.expr.condition import Column, Expression, columns_of, render
 from millrace.host.expr.evaluate import Columns, Types, evaluate
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN, Double, Exact
 from millrace.host.expr.exact_ends import closed_end, double_words, single_words
@@ -32,6 +33,19 @@ class Key:
     expression: Expression
     kind: KeyType
     scale: Fraction
+
+    grouped: ClassVar[bool] = False
+    """Whether the words combine several keys (`grouped_keys.py`)."""
+
+    @property
+    def column(self) -> Column | None:
+        """The column that the words are made of; None for an expression."""
+        return self.expression if isinstance(self.expression, Column) else None
+
+    @property
+    def label(self) -> str:
+        """The key as text."""
+        return render(self.expression)
 
     @property
     def clamped(self) -> bool:

@@ -24,21 +24,7 @@ from millrace.host.base.words import KeyType, from_words
 from millrace.host.expr import evaluate as ev
 from millrace.host.expr.bounds import SolvedComparison, ends, solve
 from millrace.host.expr.code_terms import check_term, term_type, with_codes
-from millrace.host.expr.condition import (
-    Absolute,
-    Arithmetic,
-    Code,
-    Column,
-    CompareOp,
-    Comparison,
-    Condition,
-    Constant,
-    Expression,
-    Negate,
-    Number,
-    columns_of,
-    sides_of,
-)
+from millrace.host.expr.condition import Column, CompareOp, Comparison, Condition, columns_of, render, sides_of
 from millrace.host.expr.evaluate import Columns, Types
 from millrace.host.expr.keys import Key, is_shift, make_key, word_range
 
@@ -54,7 +40,8 @@ Conjunctions = tuple[tuple[Comparison, ...], ...]
 class SearchShape:
     """What a condition allows to search, known before any column type: an index says which shapes it serves.
 
-    `keys` are the shapes of each searched side's keys, most selective first. Both are empty for a residual condition.
+    `keys` are the shapes of each searched side's keys, most selective first; equalities and an order key count as one
+    (`grouped_keys.py`). If a type prevents that, the plan has more keys. Both are empty for a residual condition.
     """
 
     kind: PlanKind
@@ -180,7 +167,7 @@ class Plan:
         """Return one line of text with the kind and the keys."""
         if not self.searchable:
             return f"{self.kind}: no term can be searched, every pair is checked"
-        keys = (f"{s} by {' and '.join(render(one.key.expression) for one in self.searches[s])}" for s in SIDES)
+        keys = (f"{s} by {' and '.join(one.key.label for one in self.searches[s])}" for s in SIDES)
         return f"{self.kind}: {', '.join(keys)}"
 
     def recheck_of(self, searched: Side, keys: int = 1) -> Conjunctions:
@@ -203,9 +190,9 @@ class Plan:
         key, search = own[0].key, searched[0]
         codes = key.kind.domain == search.key.kind.domain == "code"
         alike = codes or (key.kind == search.key.kind and key.kind.domain != "float")
-        if len(search.ranges) > 1 or not alike or not isinstance(key.expression, Column):
+        if len(search.ranges) > 1 or not alike or key.column is None or search.key.grouped:
             return None
-        return search.shifts(key.expression, self.types)
+        return search.shifts(key.column, self.types)
 
     def matches(self, terms: tuple[tuple[Comparison, ...], ...], columns: Columns, rows: int) -> Mask:
         """Return a mask of the pairs that satisfy all comparisons of at least one conjunction."""
@@ -248,8 +235,8 @@ def search_shape(condition: Condition) -> SearchShape:
         return SearchShape("residual", {"r": (), "s": ()})
     if len(bands) > 1:
         return SearchShape("multi-band", {"r": ("ranges",), "s": ("ranges",)})
-    keys = {side: tuple(_shape(group) for group in groups[side]) for side in SIDES}
-    return SearchShape(_kind(bands[0], min(_RANKS[keys[side][0]] for side in SIDES)), keys)
+    keys = {side: _grouped_shapes(groups[side]) for side in SIDES}
+    return SearchShape(_kind(bands[0], min(_RANKS[_shape(groups[side][0])] for side in SIDES)), keys)
 
 
 def _kind(terms: Sequence[Comparison], rank: int) -> PlanKind:
@@ -317,6 +304,17 @@ def _shape(group: list[SolvedComparison]) -> KeyShape:
     return "at most" if above else "ranges"
 
 
+def _grouped_shapes(groups: list[list[SolvedComparison]]) -> tuple[KeyShape, ...]:
+    """Return the shapes of all keys, with those that a grouped key combines as one."""
+    shapes = [_shape(group) for group in groups]
+    points = [any(one.op == "=" and all(step.op != "abs" for step in one.path) for one in group) for group in groups]
+    others = [shape for shape, point in zip(shapes, points, strict=True) if not point]
+    if not any(points) or len(shapes) == 1 or (sum(points) == 1 and others[0] == "ranges"):
+        return tuple(shapes)
+    ordered = [shape for shape in others[:1] if shape != "ranges"]
+    return ("range" if ordered else "equal", *others[len(ordered) :])
+
+
 _RANKS: dict[KeyShape, int] = {"equal": 3, "range": 2, "at most": 1, "at least": 1, "ranges": 0}
 """Selectivity: an equality first, then a range with two ends, then with one end, then `<>`."""
 
@@ -353,18 +351,3 @@ def _multi_band(
     exact = all(one is not None and one.exact and one.op != "<>" for parts in solved for one in parts)
     key = make_key(ranges[0][0][0].key, types)
     return KeySearch(side, key, "ranges", tuple(ranges), tuple(t for band in bands for t in band) if exact else ())
-
-
-def render(node: Expression) -> str:
-    """Return an expression as text; equal expressions give equal texts, whatever their position."""
-    if isinstance(node, Column):
-        return f"{node.side}.{node.name}"
-    if isinstance(node, Number | Constant | Code):
-        return str(node.value)
-    if isinstance(node, Negate):
-        return f"-({render(node.operand)})"
-    if isinstance(node, Absolute):
-        return f"abs({render(node.operand)})"
-    if isinstance(node, Arithmetic):
-        return f"({render(node.left)} {node.op} {render(node.right)})"
-    return f"{node.ns} ns"

@@ -21,7 +21,9 @@ from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.evaluate import Types
+from millrace.host.expr.grouped_keys import is_grouped, laid_out
 from millrace.host.expr.plan import Conjunctions, KeySearch, Plan
+from millrace.host.expr.word_layout import LayoutOutgrown
 from millrace.host.join.contract import IndexContext, JoinIndex, KeyProbe, Matches, OptionValue, ProbeBatch, SideProbes
 from millrace.host.join.registry import load_index
 from millrace.host.runtime.team import Team
@@ -84,18 +86,34 @@ class Matcher:
         self.fallback: str | None = None
         self._spare = spare
         self._index_class = load_index(index)
-        keys = self._index_class.max_keys
-        self._searches = {side: plan.searches[side][:keys] for side in SIDES}
-        self._bands = {side: [plan.band(side, i) for i in range(len(self._searches[other(side)]))] for side in SIDES}
-        self._no_probes = {side: self._empty_probes(side) for side in SIDES}
-        self._rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
-        self._checks_pairs = any(self._rechecks.values())
+        self._use(plan)
+        self._grouped_sides = [side for side in SIDES if is_grouped(plan, side)]
         self._rows, self._static = rows or {}, static
         defaults = {name: option.default for name, option in self._index_class.options.items()}
         self._options = {**defaults, **(options or {})}
         self._max_rows = STATIC_STEP_ROWS if static else STEP_ROWS
         self._index: JoinIndex | None = None
         self._offset: dict[str, int] = {}
+
+    def _use(self, plan: Plan) -> None:
+        """Search by a plan that differs from the first one in the layouts of grouped keys at most."""
+        keys = self._index_class.max_keys
+        self._laid_plan = plan
+        self._searches = {side: plan.searches[side][:keys] for side in SIDES}
+        self._bands = {side: [plan.band(side, i) for i in range(len(self._searches[other(side)]))] for side in SIDES}
+        self._no_probes = {side: self._empty_probes(side) for side in SIDES}
+        self._rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
+        self._checks_pairs = any(self._rechecks.values())
+
+    def _lay_out(self, windows: dict[Side, Window]) -> None:
+        """Make layouts of the grouped keys for all tuples in the windows; an index of other layouts is dropped."""
+        self.discard_index()
+        plan = self.plan
+        for side in self._grouped_sides:
+            live, columns = windows[side].live.view(), windows[side].held_columns()
+            rows = slice(None) if all_true(live) else np.flatnonzero(live)
+            plan = laid_out(plan, side, {(side, name): c[rows] for name, c in columns.items()}, self._static)
+        self._use(plan)
 
     def _empty_probes(self, side: Side) -> SideProbes:
         """The part of a probe batch of a side without new tuples."""
@@ -110,6 +128,8 @@ class Matcher:
 
     def build_index(self, windows: dict[Side, Window]) -> None:
         """Build the index of all tuples held now, so that the next match does not have to."""
+        if self._grouped_sides:
+            self._lay_out(windows)
         self._index = self._build(windows, {side: window.end for side, window in windows.items()})
 
     def discard_index(self) -> None:
@@ -150,6 +170,8 @@ class Matcher:
         `keep(n)` returns the oldest positions (r's, s's) visible to tuples after the n-th. Exhaust the iterator, or
         call `discard_index`: the index has seen the tuples of every block that was returned.
         """
+        if self._grouped_sides and self._laid_plan is self.plan:
+            self._lay_out(windows)
         size = self._first_block(windows)
         old = {side: new[side].first for side in SIDES}
         stop = 0
@@ -158,12 +180,11 @@ class Matcher:
             start, stop = stop, min(stop + size, len(order))
             block = order if stop - start == len(order) else order[start:stop]
             part = _next_part(new, block, taken)
-            batch = ProbeBatch(
-                self._side_probes("r", new["r"], part["r"]),
-                self._side_probes("s", new["s"], part["s"]),
-                block,
-                keep(stop),
-            )
+            try:
+                batch = self._probe_batch(new, part, block, keep(stop))
+            except LayoutOutgrown:
+                self._lay_out(windows)
+                batch = self._probe_batch(new, part, block, keep(stop))
             raw = self._step(windows, old, batch, want_pairs or self._checks_pairs)
             taken = {"r": part["r"].stop, "s": part["s"].stop}
             old = {"r": new["r"].first + taken["r"], "s": new["s"].first + taken["s"]}
@@ -176,6 +197,12 @@ class Matcher:
         if not self._checks_pairs:
             return self._max_rows
         return min(self._max_rows, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
+
+    def _probe_batch(
+        self, new: dict[Side, NewTuples], part: dict[Side, slice], order: Order, keep: tuple[int, int]
+    ) -> ProbeBatch:
+        r, s = (self._side_probes(side, new[side], part[side]) for side in SIDES)
+        return ProbeBatch(r, s, order, keep)
 
     def _side_probes(self, side: Side, new: NewTuples, part: slice) -> SideProbes:
         """Words of the new tuples' own keys, and ranges of the other side's keys, computed for live tuples only."""
@@ -226,7 +253,7 @@ class Matcher:
 
     def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
         index = self._index_class(
-            IndexContext(self.plan, self.device, self.team, self._rows, self._static, self._options)
+            IndexContext(self._laid_plan, self.device, self.team, self._rows, self._static, self._options)
         )
         try:
             for side, window in windows.items():

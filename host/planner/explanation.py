@@ -9,9 +9,16 @@ from typing import Any
 from millrace.host.base.html import html_table
 from millrace.host.base.types import SIDES
 from millrace.host.expr.condition import Comparison, Condition, sides_of
-from millrace.host.expr.plan import Plan, render, search_shape
+from millrace.host.expr.grouped_keys import is_grouped
+from millrace.host.expr.plan import Plan, search_shape
 from millrace.host.join.registry import load_index
 from millrace.host.planner.choice import IndexChoice
+from millrace.host.planner.selectivity import FEW_PARTNERS
+
+_GROUPING = (
+    "equalities and an order key are searched as one key; a join of tables searches the equality alone if rows have up "
+    f"to {FEW_PARTNERS} partners by it"
+)
 
 
 @dataclass(frozen=True)
@@ -73,9 +80,10 @@ def explain_plan(condition: Condition, plan: Plan | None, index: str) -> dict[st
             "filters": filters,
         }
     keys = load_index(index).max_keys
-    searched = {side: [render(one.key.expression) for one in plan.searches[side][:keys]] for side in SIDES}
+    searched = {side: [one.key.label for one in plan.searches[side][:keys]] for side in SIDES}
     rechecked = {_source(condition, term) for side in SIDES for part in plan.recheck_of(side, keys) for term in part}
-    return {**known, "kind": plan.kind, "keys": searched, "rechecked": sorted(rechecked), "filters": filters}
+    known |= {"kind": plan.kind, "keys": searched, "rechecked": sorted(rechecked), "filters": filters}
+    return known | ({"grouping": _GROUPING} if any(is_grouped(plan, side) for side in SIDES) else {})
 
 
 def _filters(condition: Condition) -> dict[str, list[str]]:

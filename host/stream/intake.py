@@ -120,16 +120,17 @@ def make_intake(side: Side, condition: Condition, schema: pa.Schema, time: str |
         check_term(term, types, condition.text)
     filters = tuple(with_code(term, types, codes) for term in filters)
     keys = {c.name for t in condition.comparisons() if len(sides_of(t)) == 2 for c in columns_of(t) if c.side == side}
-    timed = None if time is None else _time(side, time, schema)
+    timed = None if time is None else (time, time_type(side, time, schema))
     return Intake(side, schema, types, filters, frozenset(keys), timed, codes)
 
 
-def _time(side: Side, name: str, schema: pa.Schema) -> tuple[str, KeyType]:
+def time_type(owner: str, name: str, schema: pa.Schema) -> KeyType:
+    """The type of the time column of a side or source; raises a `SchemaError` if it is missing or not a time."""
     if name not in schema.names:
-        raise SchemaError(f"time={name!r}, but {side} has no such column; its columns are {', '.join(schema.names)}")
+        raise SchemaError(f"time={name!r}, but {owner} has no such column; its columns are {', '.join(schema.names)}")
     data_type = schema.field(name).type
     if not (pa.types.is_timestamp(data_type) or pa.types.is_date(data_type) or pa.types.is_integer(data_type)):
         raise SchemaError(
-            f"the time column {side}.{name} is {data_type}; allowed are timestamps, dates and integers: cast it first"
+            f"the time column {owner}.{name} is {data_type}; allowed are timestamps, dates and integers: cast it first"
         )
-    return name, key_type(f"{side}.{name}", data_type)
+    return key_type(f"{owner}.{name}", data_type)

@@ -93,15 +93,20 @@ class WindowBounds:
         return {side: self._new_tuples(side, windows, taken) for side in SIDES}
 
     def _new_tuples(self, side: Side, windows: Windows, taken: TakenTuples) -> NewTuples:
+        tuples = taken.sides[side]
+        begin, end = self.visible(side, windows[other(side)], taken)
+        return NewTuples(tuples, windows[side].end - len(tuples.seq), begin, end)
+
+    def visible(self, side: Side, partners: Window, taken: TakenTuples) -> tuple[Positions, Positions]:
+        """Return the visible intervals of a side's new tuples; the other side's are already in `partners`."""
         partner, tuples = other(side), taken.sides[side]
         n = len(tuples.seq)
-        first = windows[side].end - n
         if n == 0:
-            return NewTuples(tuples, first, _NO_POSITIONS, _NO_POSITIONS)
-        before = windows[partner].end - len(taken.sides[partner].seq)
+            return _NO_POSITIONS, _NO_POSITIONS
+        before = partners.end - len(taken.sides[partner].seq)
         # If the other side has no new tuples, all new tuples share the end of the interval.
         end = before + self._partners_before(taken, side) if taken.only is None else repeated(before, n)
-        return NewTuples(tuples, first, self._begin(windows[partner], self.lengths[partner], end, tuples.time), end)
+        return self._begin(partners, self.lengths[partner], end, tuples.time), end
 
     def _partners_before(self, taken: TakenTuples, side: Side) -> Positions:
         """Return how many tuples of the other side were taken before each tuple, without its own self-join copy."""

@@ -32,18 +32,24 @@ if TYPE_CHECKING:
     from millrace.host.planner.explanation import Explanation
     from millrace.host.planner.tune import TuneResult
     from millrace.index import OrderedIndex
+    from millrace.knn_stream import KnnJoin
+    from millrace.knn_table import knn_join
     from millrace.registry import device, devices
+    from millrace.scalegate import ScaleGate
     from millrace.state.join_state import StateDelta
-    from millrace.stats import IndexStats, JoinStats
+    from millrace.stats import GateStats, IndexStats, JoinStats
     from millrace.table_join import join
     from millrace.window_join import WindowJoin
 
 _LAZY = {
     "DeviceInfo": "millrace.host.device.contract",
     "Explanation": "millrace.host.planner.explanation",
+    "GateStats": "millrace.stats",
     "IndexStats": "millrace.stats",
     "JoinStats": "millrace.stats",
+    "KnnJoin": "millrace.knn_stream",
     "OrderedIndex": "millrace.index",
+    "ScaleGate": "millrace.scalegate",
     "StateDelta": "millrace.state.join_state",
     "TuneResult": "millrace.host.planner.tune",
     "WindowJoin": "millrace.window_join",
@@ -51,6 +57,7 @@ _LAZY = {
     "devices": "millrace.registry",
     "explain": "millrace.explainer",
     "join": "millrace.table_join",
+    "knn_join": "millrace.knn_table",
 }
 
 __all__ = [
@@ -60,12 +67,15 @@ __all__ = [
     "DeviceInfo",
     "DeviceUnavailable",
     "Explanation",
+    "GateStats",
     "IndexStats",
     "JoinStats",
     "KeyTypeError",
+    "KnnJoin",
     "MillraceError",
     "OrderedIndex",
     "PredicateError",
+    "ScaleGate",
     "SchemaError",
     "StateDelta",
     "StateError",
@@ -76,6 +86,7 @@ __all__ = [
     "devices",
     "explain",
     "join",
+    "knn_join",
 ]
 
 

@@ -12,18 +12,23 @@ import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import SIDES, Side
+from millrace.host.expr.grouped_keys import grouped
 from millrace.host.expr.plan import Plan, bind
+from millrace.host.knn.intake import bind_points
 from millrace.host.planner.explanation import Explanation, explain_index, explain_plan
 from millrace.ingest.arguments import GivenWindowArguments, parse_window_arguments
+from millrace.ingest.knn_arguments import GivenKnnArguments, explain_knn, parse_knn_arguments, parse_search
 from millrace.ingest.tables import as_schema, as_table
 from millrace.join_parts.reporting import explain_window
+from millrace.knn_stream import KnnJoin
+from millrace.knn_table import knn_join, knn_tables
 from millrace.registry import planned_device
 from millrace.table_join import TableArguments, join
 from millrace.window_join import WindowJoin
 
 
 def explain(operator: str, *arguments: Any, **named: Any) -> Explanation:
-    """What `mr.join` ("join") or `mr.WindowJoin` ("window_join") would do with these arguments, and why.
+    """What a call would do with these arguments, and why: "join", "window_join", or "knn_join" (tables or streams).
 
     It takes the arguments of that call; `r` and `s` may be schemas in place of tables. An argument that the call would
     refuse is refused here too.
@@ -58,7 +63,7 @@ def _join(*arguments: Any, **named: Any) -> Explanation:
     tables = {side: given.arguments.pop(side) for side in SIDES}
     parsed = TableArguments.of(**given.arguments)
     schemas: dict[Side, pa.Schema] = {side: _schema(table, side) for side, table in tables.items()}
-    plan = bind(parsed.condition, schemas)
+    plan = grouped(bind(parsed.condition, schemas))
     return _explanation("join", parsed, plan, {"how": parsed.how, "output": parsed.output})
 
 
@@ -74,7 +79,7 @@ def _window_join(*arguments: Any, **named: Any) -> Explanation:
     known: dict[Side, pa.Schema] = {side: as_schema(schemas[side], side) for side in parsed.sides if side in schemas}
     if parsed.self_join and "r" in known:
         known["s"] = known["r"]
-    plan = bind(parsed.condition, known) if len(known) == len(SIDES) else None
+    plan = grouped(bind(parsed.condition, known)) if len(known) == len(SIDES) else None
     return _explanation("window_join", parsed, plan, explain_window(parsed))
 
 
@@ -89,4 +94,21 @@ def _explanation(operator: str, parsed: Any, plan: Plan | None, more: dict[str, 
     )
 
 
-_EXPLAIN = {"join": _join, "window_join": _window_join}
+def _knn_join(*arguments: Any, **named: Any) -> Explanation:
+    """`mr.knn_join`, or `mr.KnnJoin` if there is a window."""
+    if "window" in named:
+        given = signature(KnnJoin).bind(*arguments, **named)
+        given.apply_defaults()
+        given.arguments.pop("schemas")
+        streams = parse_knn_arguments(GivenKnnArguments(**given.arguments))
+        return explain_knn(streams.search, explain_window(streams))
+    given = signature(knn_join).bind(*arguments, **named)
+    given.apply_defaults()
+    r, s = (given.arguments.pop(side) for side in SIDES)
+    parsed = parse_search(**given.arguments)
+    schemas = knn_tables(parsed, r, s, _schema)
+    bind_points(parsed.spec, schemas)
+    return explain_knn(parsed, {})
+
+
+_EXPLAIN = {"join": _join, "window_join": _window_join, "knn_join": _knn_join}

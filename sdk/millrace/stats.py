@@ -77,6 +77,25 @@ class JoinStats(Stats):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class GateStats(Stats):
+    """Statistics of a `ScaleGate`."""
+
+    rows: int = 0
+    """Rows added, also those dropped."""
+    late: int = 0
+    null_times: int = 0
+    pending: int = 0
+    """Rows that wait for a source that is behind."""
+    held: int = 0
+    """Rows that the slowest reader has not got yet, pending ones included."""
+    read: tuple[int, ...] = ()
+    """Rows that each reader has got."""
+    open_sources: int = 0
+    slowest_source: int | None = None
+    """The source that all others wait for; None if all are closed."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class IndexStats(Stats):
     """Statistics of an `OrderedIndex`."""
 

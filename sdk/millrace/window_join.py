@@ -1,53 +1,36 @@
 """`mr.WindowJoin`: joins two streams on any order condition within a sliding window.
 
-A call reads its rows (`join_parts/batch_reader.py`), takes those that no source can still precede, and matches them
-(`join_parts/window_engine.py`). Every call is atomic: it works on a copy of the small state, undoes what it appended to
-the windows if anything fails, and replaces the state last.
+Most calls are those of every join of streams (`join_parts/stream_join.py`); tuples are matched by an index
+(`join_parts/window_engine.py`).
 """
 
 from __future__ import annotations
 
-import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from types import TracebackType
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from millrace.host.base.errors import ArgumentError, StateError
-from millrace.host.base.html import html_table
-from millrace.host.base.log import log
-from millrace.host.base.types import SIDES, Order, Side
-from millrace.host.data.tuples import Tuples
-from millrace.host.expr.exact import INT64_MAX, INT64_MIN
+from millrace.host.base.errors import ArgumentError
 from millrace.host.planner.explanation import Explanation
 from millrace.host.planner.tune import TuneResult
-from millrace.host.runtime.fork import ProcessLocal
-from millrace.host.stream.window_bounds import time_order
 from millrace.ingest.arguments import (
     MAX_PENDING,
     GivenWindowArguments,
     WindowArguments,
-    describe_arguments,
     parse_arrival,
     parse_window_arguments,
 )
 from millrace.ingest.checks import positive_number
 from millrace.ingest.choices import Fallback, IndexName, Output
-from millrace.ingest.instants import parse_instant
-from millrace.ingest.tables import as_schema, as_table
-from millrace.join_parts.batch_reader import BatchReader, Progress
-from millrace.join_parts.reporting import describe_join, explain_join, join_stats
-from millrace.join_parts.snapshots import load_snapshot, take_snapshot
+from millrace.ingest.tables import as_table
+from millrace.join_parts.batch_reader import WindowReader
+from millrace.join_parts.reporting import describe_join, explain_join
+from millrace.join_parts.stream_join import StreamJoin
 from millrace.join_parts.window_engine import WindowEngine
-from millrace.state.join_state import StateDelta, StateWriter, read_state
-from millrace.stats import JoinStats
 
 
-class WindowJoin:
+class WindowJoin(StreamJoin):
     """A stream join on an order condition, within a sliding window.
 
     >>> import millrace as mr, pyarrow as pa
@@ -63,6 +46,9 @@ class WindowJoin:
     continue there after a device fault) and `options` (of the index; see docs/joins.md). Calls from
     several threads are serialised.
     """
+
+    _args: WindowArguments
+    _engine: WindowEngine
 
     def __init__(
         self,
@@ -98,54 +84,8 @@ class WindowJoin:
             fallback=fallback,
             options=options,
         )
-        self._args: WindowArguments = parse_window_arguments(given)
-        self._locks = ProcessLocal(threading.RLock)
-        ranks = tuple((side, i) for side in self._args.sides for i in range(self._args.sources[side]))
-        self._reader = BatchReader(self._args, ranks)
-        self._progress = self._reader.initial_progress()
-        self._counters: dict[str, int] = {}
-        self._working = False
-        self._writer = StateWriter()
-        self._engine = WindowEngine(self._args)
-        try:
-            self._given_schemas = self._fix_schemas(schemas)
-        except BaseException:
-            self._engine.close()
-            raise
-
-    def _fix_schemas(self, schemas: Mapping[str, Any] | None) -> dict[Side, pa.Schema]:
-        """Apply the `schemas` argument; return the schemas in Arrow."""
-        if schemas is None:
-            return {}
-        if not isinstance(schemas, Mapping) or not set(schemas) <= set(self._args.sides):
-            raise ArgumentError(
-                f"schemas={schemas!r}: allowed is a mapping from {' or '.join(self._args.sides)} to a schema"
-            )
-        fixed: dict[Side, pa.Schema] = {}
-        for side in self._args.sides:
-            if side in schemas:
-                fixed[side] = as_schema(schemas[side], f"schemas[{side!r}]")
-                progress = self._reader.add_schema(self._progress, side, fixed[side])
-                self._commit(progress, {})
-        return fixed
-
-    # --- public calls ---
-
-    def push(self, side: str, batch: Any, source: int = 0) -> pa.Table:
-        """Add rows of one side; return the pairs that they complete, in order."""
-        with self._lock:
-            known = self._check(side, source)
-            table = self._reader.as_table(self._progress, known, batch)
-            team = self._engine.team
-            team.acquire(table.num_rows)  # early: helper threads wake while the rows are read
-            try:
-                progress, fresh = self._reader.read(self._progress, known, table, source)
-                if self._args.time is None:
-                    return self._commit(progress, {known: fresh})
-                waiting = progress.waiting.push(known, fresh)
-                return self._take(progress.with_waiting(waiting))
-            finally:
-                team.release()
+        args = parse_window_arguments(given)
+        super().__init__(args, WindowReader(args), WindowEngine(args), schemas)
 
     def push_both(self, r_batch: Any, s_batch: Any, arrival: Any) -> pa.Table:
         """Add rows of both sides as one-row pushes, in the order of `arrival` (0: next r row, 1: next s row)."""
@@ -163,83 +103,6 @@ class WindowJoin:
             progress = progress.with_waiting(progress.waiting.push("r", r))
             progress, s = self._reader.read(progress, "s", tables["s"], 0)
             return self._take(progress.with_waiting(progress.waiting.push("s", s)))
-
-    def advance(self, side: str, ts: Any, source: int = 0) -> pa.Table:
-        """Declare that a source pushes nothing older than `ts` minus the lateness; return the pairs completed."""
-        with self._lock:
-            known = self._check(side, source)
-            if self._args.time is None:
-                raise ArgumentError("advance moves a source's clock: it needs a join with time=")
-            value, domain, zoned = parse_instant(ts)
-            scale = self._progress.scale.with_instant(value, domain, zoned, "the timestamp given to advance")
-            progress = self._reader.rescaled(self._progress, scale)
-            self._reader.check_measures(domain == "time", "the timestamp given to advance")
-            at = scale.ticks(value) if domain == "time" else value
-            if not INT64_MIN <= at <= INT64_MAX:
-                raise ArgumentError("the timestamp given to advance is outside the range of 64-bit times")
-            clocks = progress.clocks.moved(self._reader.ranks.index((known, source)), at)
-            return self._take(replace(progress, clocks=clocks))
-
-    def flush(self) -> pa.Table:
-        """Move every clock one tick past the newest timestamp, so that no row waits; return the pairs completed."""
-        with self._lock:
-            self._check("r", 0)
-            return self._take(replace(self._progress, clocks=self._progress.clocks.flush()))
-
-    def close(self) -> pa.Table:
-        """Flush and free the devices; later calls raise a `StateError`."""
-        with self._lock:
-            result = self.flush()
-            self._end()
-            return result
-
-    def run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[pa.Table]:
-        """Push every `(side, batch)` or `(side, batch, source)`; yield the tables of pairs, then those of `close()`.
-
-        Tables without rows are left out. An error, or an iterator that is not exhausted, leaves the join open.
-
-        >>> import millrace as mr, pyarrow as pa
-        >>> j = mr.WindowJoin("r.x = s.x", window="10 rows")
-        >>> batches = [("r", pa.table({"x": [1, 2]})), ("s", pa.table({"x": [2]})), ("s", pa.table({"x": [1]}))]
-        >>> [pairs.to_pydict()["r_seq"] for pairs in j.run(batches)]
-        [[1], [0]]
-        """
-        self._check("r", 0)
-        return self._run(batches)
-
-    def _run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[pa.Table]:
-        for number, item in enumerate(batches):
-            if not isinstance(item, tuple | list) or len(item) not in (2, 3):
-                raise ArgumentError(f"item {number} of batches is {item!r:.80}: must be (side, batch[, source])")
-            pairs = self.push(*item)
-            if pairs.num_rows:
-                yield pairs
-        pairs = self.close()
-        if pairs.num_rows:
-            yield pairs
-
-    def __enter__(self) -> WindowJoin:
-        """Use the join in a `with` statement; its end frees the devices without flushing."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Free the devices; rows that still wait are dropped, with a `ResourceWarning`. Call `close()` to keep them."""
-        with self._lock:
-            waiting = 0 if self._progress.closed else len(self._progress.waiting)
-            if not self._progress.closed:
-                self._end()
-        if waiting:
-            warnings.warn(
-                f"the join was left with {waiting} rows that waited for a source: call close() for the last pairs",
-                ResourceWarning,
-                stacklevel=2,
-            )
-
-    def _end(self) -> None:
-        self._progress = replace(self._progress, closed=True)
-        self._engine.close()
 
     def tune(self, seconds: float = 0.3) -> TuneResult:
         """Measure every index on what the windows hold, and go on with the fastest; output never changes.
@@ -259,133 +122,13 @@ class WindowJoin:
             self._engine.evict(self._progress)
             return self._engine.tune(self._progress, number)
 
-    @property
-    def stats(self) -> JoinStats:
-        """Rows, pairs, dropped, waiting and held rows so far; index, device, plan, fallback; the device's counters.
-
-        Reading it changes nothing and waits for no other call. While a call is at work in another thread, the stats are
-        those before it, and the counters those of the last time that `stats` was read between calls.
-        """
-        if not self._working:
-            self._counters = {"boundaries": 0, **self._engine.counters()}
-        return replace(join_stats(self._args, self._engine, self._progress), counters=self._counters)
-
     def explain(self) -> Explanation:
         """The logical plan, the index and the device in use, and the reasons for them."""
         return explain_join(self._args, self._engine, self._progress)
-
-    def state(self) -> StateDelta:
-        """Return what must be stored so that `restore` can continue from this point: see `StateDelta`."""
-        with self._lock:
-            self._check("r", 0)
-            self._engine.evict(self._progress)
-            described = describe_arguments(self._args, self._given_schemas)
-            snapshot = take_snapshot(described, self._progress, self._engine)
-            waiting, delta = self._writer.delta(snapshot, self._engine.windows, self._progress.waiting)
-            self._progress = replace(self._progress, waiting=waiting)
-            return delta
-
-    @classmethod
-    def restore(cls, manifest: bytes, runs: Mapping[str, bytes], **arguments: Any) -> WindowJoin:
-        """Continue from a stored state; output, clocks and stats are as without a stop.
-
-        The arguments must be the same, except `index`, `device`, `threads`, `fallback` and `options`.
-        """
-        join = cls(**arguments)
-        try:
-            join._load(manifest, runs)
-        except BaseException:
-            join._engine.close()
-            raise
-        return join
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled or copied, and say what to do instead."""
-        raise StateError(
-            "a WindowJoin cannot be pickled or copied: store what state() gives and use WindowJoin.restore"
-        )
 
     def __repr__(self) -> str:
         """Condition, window, index, device and row counts."""
         return describe_join(self._args, self.stats)
 
-    def _repr_html_(self) -> str:
-        return html_table(self.stats.to_dict().items(), caption=f"WindowJoin on {self._args.condition.text}")
-
-    @property
-    def _lock(self) -> threading.RLock:
-        """Serialises calls. A forked child makes its own: a thread of the parent may hold the old one."""
-        return self._locks.get()
-
-    # --- internals ---
-
-    def _check(self, side: Any, source: Any) -> Side:
-        """Check that the join is open, and the `side` and `source` arguments."""
-        if self._progress.closed:
-            raise StateError("the join is closed: make a new one to push more rows")
-        if not isinstance(side, str) or side not in self._args.sides:
-            hint = " (a self-join has one stream, r)" if self._args.self_join else ""
-            raise ArgumentError(f"side={side!r} is unknown; allowed are {', '.join(map(repr, self._args.sides))}{hint}")
-        known: Side = side
-        number = self._args.sources[known]
-        if isinstance(source, bool) or not isinstance(source, int | np.integer) or not 0 <= source < number:
-            raise ArgumentError(f"source={source!r}: side {side} has {number} source(s), numbered from 0")
-        return known
-
-    def _take(self, progress: Progress) -> pa.Table:
-        """Take every waiting row that no source can still precede, and match it."""
-        frontier = progress.clocks.frontier()
-        if frontier is None or self._args.time is None:
-            return self._commit(progress, {})
-        rows, waiting = progress.waiting.take(frontier, self._reader.first_rank())
-        fresh = {side: tuples for side, tuples in rows.items() if tuples is not None}
-        order = time_order(*(fresh[s].time if s in fresh else np.zeros(0, np.int64) for s in SIDES))
-        return self._commit(progress.with_waiting(waiting), fresh, order)
-
-    def _commit(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None = None) -> pa.Table:
-        """Match the taken tuples and adopt the new progress; on any error restore the previous state."""
-        if self._args.time is not None:  # otherwise no row waits
-            self._check_pending(progress)
-        codes = self._reader.codes
-        due = codes.due
-        self._working = True
-        try:
-            self._engine.evict(self._progress, always=due)
-            if due:
-                self._engine.sweep(codes, progress, fresh)
-            return self._match(progress, fresh, order)
-        finally:
-            self._working = False
-
-    def _match(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None) -> pa.Table:
-        marks = self._engine.marks()
-        before = self._progress
-        try:
-            taken = self._engine.extend(progress, before.scale, fresh, order)
-            result, pairs = self._engine.results(progress, taken)
-            totals = progress.totals.plus(pairs=pairs) if pairs else progress.totals
-            extents = None if self._args.time is None else self._engine.extents()
-            self._progress = progress.after_batch(progress.clocks, progress.seqs, totals, extents)
-            if totals.late != before.totals.late:
-                log.info("join: dropped %s late rows in one call", totals.late - before.totals.late)
-        except BaseException:
-            if self._progress is before:  # otherwise the call had succeeded before the interrupt
-                self._engine.undo(marks)
-            raise
-        return result
-
-    def _check_pending(self, progress: Progress) -> None:
-        """Raise a `StateError` if more than `max_pending` rows would wait."""
-        waiting = len(progress.waiting)
-        if waiting > self._args.max_pending:
-            side, source = self._reader.ranks[progress.clocks.slowest_source()]
-            raise StateError(
-                f"{waiting} rows would wait for source {source} of side {side!r}, which is behind all others; "
-                f"max_pending={self._args.max_pending}: push to it, or advance({side!r}, ts, source={source})"
-            )
-
-    def _load(self, manifest: bytes, runs: Mapping[str, bytes]) -> None:
-        """Load a stored state into a new join."""
-        stored = read_state(manifest, runs, describe_arguments(self._args, self._given_schemas))
-        self._progress = load_snapshot(stored, self._reader, self._engine, self._progress)
-        self._writer = StateWriter(stored.names())
+    def _title(self) -> str:
+        return f"WindowJoin on {self._args.condition.text}"

@@ -287,6 +287,18 @@ def conjunction(d: Draft) -> str:
     return d.rng.choice((f"{first} AND {second}", f"{second} AND {first}"))
 
 
+def grouped(d: Draft) -> str:
+    """Equalities that form groups, with one or two order terms in them."""
+    same = "{} = {}".format(*d.either("y"))
+    groups = d.rng.choice((lambda: [code_equality(d)], lambda: [same], lambda: [same, code_equality(d)]))()
+    orders = [d.rng.choice((band, asymmetric, inequality, inequality, between_columns))(d)]
+    if d.rng.random() < 0.5:
+        orders.append(f"{d.column('r', 'y')} {d.rng.choice(('<', '<=', '>', '>=', '<>'))} {d.column('s', 'y')}")
+    parts = groups + orders
+    d.rng.shuffle(parts)
+    return " AND ".join(parts)
+
+
 def code_equality(d: Draft) -> str:
     """An equality of text, binary, booleans or decimals."""
     return "{} = {}".format(*d.either("t"))
@@ -336,6 +348,7 @@ FAMILIES: dict[str, Callable[[Draft], str]] = {
     "sums": sums,
     "product": product,
     "conjunction": conjunction,
+    "grouped": grouped,
     "code equality": code_equality,
     "code difference": code_difference,
     "code conjunction": code_conjunction,
@@ -347,7 +360,7 @@ NO_FILTER = frozenset(
 )  # a term next to an OR is not in the grammar; its bands have their own
 WEIGHTED_FAMILIES: list[str] = [
     *["equality", "band", "asymmetric"] * 3,
-    *["between columns", "multi-band", "inequality", "two inequalities", "linear", "conjunction"] * 2,
+    *["between columns", "multi-band", "inequality", "two inequalities", "linear", "conjunction", "grouped"] * 2,
     *["code equality", "code conjunction"] * 2,
     *["not equal", "sums", "outside", "product", "code difference", "code union"],
 ]

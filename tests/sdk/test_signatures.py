@@ -15,6 +15,7 @@ from millrace.host.join.contract import IndexContext, Option
 from millrace.host.join.registry import INDEXES
 from millrace.ingest import choices
 from millrace.ingest.arguments import GivenWindowArguments
+from millrace.ingest.knn_arguments import GivenKnnArguments
 
 POSITIONAL: dict[Callable[..., Any], list[str]] = {
     mr.WindowJoin: ["on"],
@@ -23,12 +24,21 @@ POSITIONAL: dict[Callable[..., Any], list[str]] = {
     mr.WindowJoin.advance: ["self", "side", "ts", "source"],
     mr.WindowJoin.restore: ["manifest", "runs"],
     mr.join: ["r", "s", "on"],
+    mr.KnnJoin: ["on"],
+    mr.KnnJoin.push: ["self", "side", "batch", "source"],
+    mr.KnnJoin.restore: ["manifest", "runs"],
+    mr.knn_join: ["r", "s", "on"],
     mr.OrderedIndex: ["keys", "values"],
     mr.OrderedIndex.lookup: ["self", "queries"],
     mr.OrderedIndex.range: ["self", "lo", "hi"],
     mr.OrderedIndex.update: ["self"],
     mr.OrderedIndex.save: ["self", "path"],
     mr.OrderedIndex.open: ["path"],
+    mr.ScaleGate: [],
+    mr.ScaleGate.add: ["self", "src", "batch"],
+    mr.ScaleGate.advance: ["self", "src", "ts"],
+    mr.ScaleGate.close: ["self", "src"],
+    mr.ScaleGate.ready: ["self", "reader"],
     mr.device: ["name"],
 }
 
@@ -51,11 +61,15 @@ def test_the_arguments_are_those_of_the_contract() -> None:
     assert sorted(inspect.signature(mr.WindowJoin).parameters) == sorted(window.split())
     table = "r s on how index device threads output fallback options batch_rows"
     assert sorted(inspect.signature(mr.join).parameters) == sorted(table.split())
+    stream = "on k window time lateness sources self_join metric within by how device threads output max_pending"
+    names = sorted([*stream.split(), "schemas", "fallback", "options"])
+    assert sorted(inspect.signature(mr.KnnJoin).parameters) == names
 
 
-def test_given_arguments_have_the_defaults_of_the_call() -> None:
-    made = {name: p.default for name, p in inspect.signature(GivenWindowArguments).parameters.items()}
-    called = {name: p.default for name, p in inspect.signature(mr.WindowJoin).parameters.items()}
+@pytest.mark.parametrize(("given", "call"), [(GivenWindowArguments, mr.WindowJoin), (GivenKnnArguments, mr.KnnJoin)])
+def test_given_arguments_have_the_defaults_of_the_call(given: Any, call: Any) -> None:
+    made = {name: p.default for name, p in inspect.signature(given).parameters.items()}
+    called = {name: p.default for name, p in inspect.signature(call).parameters.items()}
     assert made == {name: default for name, default in called.items() if name != "schemas"}
 
 

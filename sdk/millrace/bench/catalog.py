@@ -30,6 +30,14 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.small",
         "latency of small calls: pushes of 1, 16 and 256 rows, joins of 3 rows, lookups of 2 keys; how auto starts",
     ),
+    "scalegate": Bench(
+        "millrace.bench.scalegate",
+        "merging 4 sources for 2 readers: compiled threads in batches and one by one, Arrow batches; against NumPy",
+    ),
+    "live": Bench(
+        "millrace.bench.live",
+        "index-based window joins tuple by tuple: PIM-Tree, IM-Tree and chained index against a B+-tree",
+    ),
     "structures": Bench(
         "millrace.bench.structures",
         "one subwindow of BI-Sort, RaP-Table and WiB+-Tree: inserting, probing, counting, balance; against NumPy",

@@ -83,7 +83,7 @@ class Workload:
         """The half-width of the band. A uniform key of the window matches with probability 2 eps / DOMAIN."""
         if self.distribution == "uniform":
             return round(self.rate * DOMAIN / (2 * self.window))
-        return _sampled_eps(self)
+        return sampled_eps(self)
 
     @property
     def on(self) -> str:
@@ -169,7 +169,7 @@ _DRAW: dict[Distribution, Callable[[Workload, np.random.Generator, Longs], Longs
 
 
 @cache
-def _sampled_eps(workload: Workload) -> int:
+def sampled_eps(workload: Workload) -> int:
     """The narrowest band with `rate` matches of a new tuple in a full window, counted on samples of both."""
     rng = np.random.default_rng([workload.seed, 2])
     new = np.sort(workload.keys(rng, np.full(SAMPLE, workload.window)))

@@ -77,8 +77,8 @@ class OpenedEngine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenWindowArguments:
-    """The arguments of a `WindowJoin` as the user wrote them; errors quote them."""
+class GivenStreamArguments:
+    """The arguments that all joins of streams have, as the user wrote them; errors quote them."""
 
     on: Any
     window: Any
@@ -86,7 +86,6 @@ class GivenWindowArguments:
     lateness: Any = 0
     sources: Any = None
     self_join: Any = False
-    index: Any = "auto"
     device: Any = "auto"
     threads: Any = None
     output: Any = "pairs"
@@ -95,11 +94,17 @@ class GivenWindowArguments:
     options: Any = None
 
 
-@dataclass(frozen=True)
-class WindowArguments:
-    """The parsed arguments of a `WindowJoin`, and the arguments as written."""
+@dataclass(frozen=True, kw_only=True)
+class GivenWindowArguments(GivenStreamArguments):
+    """The arguments of a `WindowJoin` as the user wrote them."""
 
-    condition: Condition
+    index: Any = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamArguments:
+    """The parsed arguments that all joins of streams have, and the arguments as written."""
+
     window: WindowSpec
     time: dict[Side, str] | None
     lateness: Span
@@ -107,8 +112,7 @@ class WindowArguments:
     self_join: bool
     output: str
     max_pending: int
-    engine: Engine
-    given: GivenWindowArguments
+    given: GivenStreamArguments
 
     @property
     def several(self) -> bool:
@@ -119,6 +123,15 @@ class WindowArguments:
     def sides(self) -> tuple[Side, ...]:
         """The sides that are pushed."""
         return ("r",) if self.self_join else SIDES
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowArguments(StreamArguments):
+    """The parsed arguments of a `WindowJoin`."""
+
+    condition: Condition
+    engine: Engine
+    given: GivenWindowArguments
 
 
 def parse_condition(on: Any) -> Condition:
@@ -174,7 +187,14 @@ def _options(index: str, given: Any) -> dict[str, OptionValue]:
 def parse_window_arguments(given: GivenWindowArguments) -> WindowArguments:
     """All arguments of `WindowJoin`."""
     condition = parse_condition(given.on)
-    window = parse_window(given.window)
+    shared = parse_stream_arguments(given, parse_window(given.window), OUTPUTS)
+    counting = shared["output"] == "count"
+    engine = parse_engine(condition, given.index, given.device, given.threads, given.fallback, counting, given.options)
+    return WindowArguments(condition=condition, engine=engine, **shared)
+
+
+def parse_stream_arguments(given: GivenStreamArguments, window: WindowSpec, outputs: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of `StreamArguments`."""
     check_memory(window, given.window)
     self_join = choice("self_join", given.self_join, (False, True))
     time = _time(given.time, self_join)
@@ -191,21 +211,16 @@ def parse_window_arguments(given: GivenWindowArguments) -> WindowArguments:
         raise ArgumentError(
             f"window={given.window!r} and lateness={given.lateness!r} differ in kind: both need a unit, or none"
         )
-    output = choice("output", given.output, OUTPUTS)
-    counting = output == "count"
-    engine = parse_engine(condition, given.index, given.device, given.threads, given.fallback, counting, given.options)
-    return WindowArguments(
-        condition,
-        window,
-        time,
-        lateness,
-        sources,
-        self_join,
-        output,
-        integer_at_least("max_pending", given.max_pending, 1),
-        engine,
-        given,
-    )
+    return {
+        "window": window,
+        "time": time,
+        "lateness": lateness,
+        "sources": sources,
+        "self_join": self_join,
+        "output": choice("output", given.output, outputs),
+        "max_pending": integer_at_least("max_pending", given.max_pending, 1),
+        "given": given,
+    }
 
 
 def _time(given: Any, self_join: bool) -> dict[Side, str] | None:
@@ -228,7 +243,7 @@ def _sources(given: Any, self_join: bool) -> dict[Side, int]:
     return {side: integer_at_least(f"sources[{side!r}]", given.get(side, 1), 1) for side in sides}
 
 
-def describe_arguments(args: WindowArguments, schemas: dict[Side, Any]) -> dict[str, str]:
+def describe_arguments(args: StreamArguments, schemas: dict[Side, Any]) -> dict[str, str]:
     """The arguments that decide the output, as text, to compare with those of a stored state."""
     return {
         "on": repr(args.given.on),

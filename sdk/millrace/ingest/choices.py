@@ -10,11 +10,15 @@ from typing import Literal, get_args
 IndexName = Literal["auto", "bisort", "rap", "wib", "pim", "im", "chain", "btree", "scan"]
 Output = Literal["pairs", "seqs", "count"]
 How = Literal["inner", "left", "semi", "anti"]
+KnnOutput = Literal["pairs", "seqs"]
+KnnHow = Literal["inner", "left"]
 Fallback = Literal["cpu"]
 Duplicates = Literal["error", "first", "last"]
 Side = Literal["r", "s"]
 
 OUTPUTS: tuple[Output, ...] = get_args(Output)
 HOWS: tuple[How, ...] = get_args(How)
+KNN_OUTPUTS: tuple[KnnOutput, ...] = get_args(KnnOutput)
+KNN_HOWS: tuple[KnnHow, ...] = get_args(KnnHow)
 FALLBACKS: tuple[Fallback | None, ...] = (None, *get_args(Fallback))
 DUPLICATES: tuple[Duplicates, ...] = get_args(Duplicates)

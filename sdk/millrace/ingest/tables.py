@@ -259,8 +259,8 @@ def _arrow(given: Any, label: str) -> pa.Table:
     )
 
 
-def check_schema(table: pa.Table, known: pa.Schema, label: str) -> None:
-    """Raise a `SchemaError` unless a batch has the columns of the first one."""
+def check_schema(table: pa.Table, known: pa.Schema, label: str, owner: str = "a side") -> None:
+    """Raise a `SchemaError` unless a batch has the columns of the first one; `owner`: whose batches must agree."""
     if table.schema.names == known.names and table.schema.types == known.types:
         return
     given = {f.name: f.type for f in table.schema}
@@ -271,9 +271,11 @@ def check_schema(table: pa.Table, known: pa.Schema, label: str) -> None:
     what = "; ".join(parts) or "the columns are in another order"
     advice = ""
     if any(n in given and given[n] != expected[n] for n in expected):
-        advice = f": cast the column, or fix the types from the start with schemas={{{label!r}: ...}}"
+        advice = ": cast the column"
+        if owner == "a side":
+            advice += f", or fix the types from the start with schemas={{{label!r}: ...}}"
     raise SchemaError(
-        f"{label} changed its schema: {what}. Every batch of a side must have the columns of its first{advice}"
+        f"{label} changed its schema: {what}. Every batch of {owner} must have the columns of its first{advice}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads pushed batches into tuples for `mr.WindowJoin`: schemas, sequence numbers, clocks and lateness.
+"""Reads pushed batches into tuples for joins of streams: schemas, sequence numbers, clocks and lateness.
 
 `Progress` is the part of a join's state that a call changes, without the windows. It is immutable: a call computes the
 next `Progress`, and the join adopts it only after the call has succeeded.
@@ -6,28 +6,40 @@ next `Progress`, and the join adopts it only after the call has succeeded.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import SchemaError
-from millrace.host.base.types import SIDES, Array, Mask, Side
+from millrace.host.base.types import SIDES, Array, Mask, Order, Side, other
 from millrace.host.base.words import all_true, count_true
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
+from millrace.host.expr.grouped_keys import grouped
 from millrace.host.expr.plan import Plan, bind
 from millrace.host.stream.intake import Intake, Reading, make_intake
 from millrace.host.stream.timeline import Clocks, Waiting
-from millrace.ingest.arguments import WindowArguments
+from millrace.host.stream.window_bounds import time_order
+from millrace.ingest.arguments import StreamArguments, WindowArguments
 from millrace.ingest.tables import as_table, check_schema, without_empty_chunks
 from millrace.join_parts import output as out
 from millrace.state.join_state import Totals
 
 Extents = dict[Side, tuple[int, int, Array]]
 """For each side of a join with a time column: the first position of its window, its end, and the tuples' times."""
+
+
+class StreamPlan(Protocol):
+    """How a join of two known schemas searches."""
+
+    def describe(self) -> str:
+        """The plan as text."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class Progress:
     clocks: Clocks
     waiting: Waiting = field(default_factory=Waiting)
     intakes: dict[Side, Intake] = field(default_factory=dict)
-    plan: Plan | None = None
+    plan: StreamPlan | None = None
     pair_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     seqs: dict[tuple[Side, int], int] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
@@ -62,15 +74,49 @@ class Progress:
         )
 
 
-@dataclass(frozen=True)
-class BatchReader:
-    """Reads batches for one `mr.WindowJoin`. Methods take a `Progress` and return the next one."""
+A = TypeVar("A", bound=StreamArguments)
 
-    args: WindowArguments
-    ranks: tuple[tuple[Side, int], ...]
-    """All (side, source), in the order in which rows of the same time are taken."""
+
+@dataclass(frozen=True)
+class BatchReader(ABC, Generic[A]):
+    """Reads batches for one join. Methods take a `Progress` and return the next one."""
+
+    args: A
     codes: CodeTable = field(default_factory=CodeTable)
     """The codes of both sides' text, binary, boolean and decimal values. A failed call may leave some unused."""
+
+    first_side: ClassVar[Side] = "r"
+    """The side whose rows are taken first at equal times."""
+
+    @abstractmethod
+    def make_intake(self, side: Side, schema: pa.Schema, time: str | None) -> Intake:
+        """How a side's rows are read."""
+
+    @abstractmethod
+    def bind(self, schemas: out.Schemas) -> StreamPlan:
+        """The plan, once both schemas are known."""
+
+    @abstractmethod
+    def output_schema(self, schemas: out.Schemas) -> pa.Schema:
+        """The schema of the output; a side with an unknown schema has no columns."""
+
+    @cached_property
+    def ranks(self) -> tuple[tuple[Side, int], ...]:
+        """All (side, source), in the order in which rows of the same time are taken."""
+        sides = sorted(self.args.sides, key=lambda side: side != self.first_side)
+        return tuple((side, i) for side in sides for i in range(self.args.sources[side]))
+
+    def first_rank(self) -> dict[Side, int]:
+        """The index in `ranks` of each side's first source."""
+        second = other(self.first_side)
+        return {self.first_side: 0, second: self.args.sources.get(self.first_side, 0)}
+
+    def interleaved(self, fresh: Mapping[Side, Tuples]) -> Order:
+        """How the taken tuples of both sides interleave by time."""
+        times = {side: fresh[side].time if side in fresh else np.zeros(0, np.int64) for side in SIDES}
+        if self.first_side == "r":
+            return time_order(times["r"], times["s"])
+        return 1 - time_order(times["s"], times["r"])
 
     def initial_progress(self) -> Progress:
         """The progress before the first batch."""
@@ -79,8 +125,7 @@ class BatchReader:
             if span.measure == "ns":
                 scale = scale.with_length(span.length)
         clocks = Clocks((None,) * len(self.ranks))
-        schema = out.pair_schema({}, self.args.output, self.args.several)
-        return Progress(scale, clocks, pair_schema=schema, seqs=dict.fromkeys(self.ranks, 0))
+        return Progress(scale, clocks, pair_schema=self.output_schema({}), seqs=dict.fromkeys(self.ranks, 0))
 
     def as_table(self, progress: Progress, side: Side, batch: Any) -> pa.Table:
         """A pushed batch in Arrow. A table with exactly the schema of the batches before needs no further check."""
@@ -125,7 +170,7 @@ class BatchReader:
         intakes, scale = dict(progress.intakes), progress.scale
         for one in sides:
             time = None if self.args.time is None else self.args.time[one]
-            intakes[one] = make_intake(one, self.args.condition, schema, time, self.codes)
+            intakes[one] = self.make_intake(one, schema, time)
             timed = intakes[one].time
             if timed is not None:
                 scale = scale.with_column(timed[1], f"{one}.{timed[0]}")
@@ -133,8 +178,8 @@ class BatchReader:
         if self.args.self_join:
             intakes["r"] = replace(intakes["r"], as_s=intakes["s"])
         schemas = {s: i.schema for s, i in intakes.items()}
-        pairs = out.pair_schema(schemas, self.args.output, self.args.several)
-        plan = bind(self.args.condition, schemas, self.codes) if len(schemas) == 2 else None
+        pairs = self.output_schema(schemas)
+        plan = self.bind(schemas) if len(schemas) == 2 else None
         return replace(self.rescaled(progress, scale), intakes=intakes, plan=plan, pair_schema=pairs)
 
     def check_measures(self, is_time: bool, label: str) -> None:
@@ -159,6 +204,18 @@ class BatchReader:
         waiting = progress.waiting if factor == 1 else progress.waiting.rescaled(factor)
         return replace(progress, scale=scale, clocks=clocks, waiting=waiting)
 
-    def first_rank(self) -> dict[Side, int]:
-        """The index in `ranks` of each side's first source."""
-        return {"r": 0, "s": self.args.sources["r"]}
+
+class WindowReader(BatchReader[WindowArguments]):
+    """Reads batches for one `mr.WindowJoin`."""
+
+    def make_intake(self, side: Side, schema: pa.Schema, time: str | None) -> Intake:
+        """How a side's rows are read: the columns of the condition."""
+        return make_intake(side, self.args.condition, schema, time, self.codes)
+
+    def bind(self, schemas: out.Schemas) -> Plan:
+        """The condition, bound to both schemas."""
+        return grouped(bind(self.args.condition, schemas, self.codes))
+
+    def output_schema(self, schemas: out.Schemas) -> pa.Schema:
+        """The schema of pairs."""
+        return out.pair_schema(schemas, self.args.output, self.args.several)

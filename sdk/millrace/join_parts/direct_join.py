@@ -17,13 +17,13 @@ import pyarrow as pa
 from millrace.host.base.types import SIDES, Array, Side
 from millrace.host.base.words import all_true
 from millrace.host.data.tuples import Tuples
-from millrace.host.expr.condition import Column
 from millrace.host.expr.evaluate import Columns
+from millrace.host.expr.grouped_keys import is_grouped, laid_out
 from millrace.host.expr.plan import Plan
 from millrace.host.join.direct.keyed_join import Chunk, KeyedJoin, Ranges
 from millrace.host.join.direct.keyed_rows import KeyedRows
 from millrace.host.kernels.gathering import plain_values
-from millrace.host.planner.selectivity import most_selective
+from millrace.host.planner.selectivity import table_plan
 from millrace.host.runtime.team import Team
 from millrace.ingest.arguments import OpenedEngine
 
@@ -58,7 +58,9 @@ def direct_blocks(
         return None
     if not all(all_true(tuples[side].live) for side in SIDES):
         return None
-    plan = most_selective(plan, tuples)
+    plan = table_plan(plan, tuples, "s")
+    if is_grouped(plan, "s"):
+        plan = laid_out(plan, "s", {("s", name): c for name, c in tuples["s"].columns.items()}, static=True)
     if not plan.searchable or len(plan.searches["s"][0].ranges) > 1 or plan.recheck_of("s"):
         return None
     return _DirectJoin(plan, tuples, tables, payload, opened.team).blocks()
@@ -98,8 +100,8 @@ class _DirectJoin:
     def _words(self, side: Side) -> tuple[Array, int] | None:
         """A side's key words: a column and the bits to flip in it; None if some row has no key."""
         key, tuples = self.plan.searches[side][0].key, self.tuples[side]
-        if isinstance(key.expression, Column):
-            values = tuples.columns[key.expression.name]
+        if key.column is not None:
+            values = tuples.columns[key.column.name]
             if values.dtype.kind in "iu" and values.dtype.itemsize == key.kind.word.itemsize:
                 flip = 1 << (8 * values.itemsize - 1) if values.dtype.kind == "i" else 0
                 return np.ascontiguousarray(values), flip

@@ -31,16 +31,17 @@ def pair_schema(schemas: Schemas, output: str, several: bool) -> pa.Schema:
     if output == "pairs":
         for side in SIDES:
             fields += [f.with_name(f"{side}_{f.name}").with_nullable(True) for f in schemas.get(side, ())]
-    return _distinct(fields)
+    return distinct_schema(fields, "r_seq, s_seq, r_source and s_source")
 
 
-def _distinct(fields: list[pa.Field]) -> pa.Schema:
+def distinct_schema(fields: list[pa.Field], taken: str) -> pa.Schema:
+    """A schema of these fields; a `SchemaError` if names clash. `taken`: the names that are not payload."""
     names = [f.name for f in fields]
     clash = sorted(name for name, count in Counter(names).items() if count > 1)
     if clash:
         raise SchemaError(
             f"the output would have several columns named {', '.join(clash)}: rename the input's columns "
-            f"{', '.join(f'{n[0]}.{n[2:]}' for n in clash)} (r_seq, s_seq, r_source and s_source are taken)"
+            f"{', '.join(f'{n[0]}.{n[2:]}' for n in clash)} ({taken} are taken)"
         )
     return pa.schema(fields)
 

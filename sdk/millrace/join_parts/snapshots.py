@@ -1,4 +1,4 @@
-"""Takes the snapshot of a `mr.WindowJoin` that `state()` stores, and loads one into a new join.
+"""Takes the snapshot of a join of streams that `state()` stores, and loads one into a new join.
 
 The format of the bytes is in `state/join_state.py`.
 """
@@ -6,15 +6,16 @@ The format of the bytes is in `state/join_state.py`.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from millrace.host.base.types import SIDES
 from millrace.host.stream.timeline import Waiting
 from millrace.join_parts.batch_reader import BatchReader, Progress
-from millrace.join_parts.window_engine import WindowEngine
+from millrace.join_parts.held_windows import HeldWindows
 from millrace.state.join_state import Snapshot, StoredState
 
 
-def take_snapshot(arguments: dict[str, str], progress: Progress, engine: WindowEngine) -> Snapshot:
+def take_snapshot(arguments: dict[str, str], progress: Progress, engine: HeldWindows) -> Snapshot:
     """The state of a join without its rows."""
     return Snapshot(
         arguments=arguments,
@@ -29,7 +30,7 @@ def take_snapshot(arguments: dict[str, str], progress: Progress, engine: WindowE
     )
 
 
-def load_snapshot(stored: StoredState, reader: BatchReader, engine: WindowEngine, progress: Progress) -> Progress:
+def load_snapshot(stored: StoredState, reader: BatchReader[Any], engine: HeldWindows, progress: Progress) -> Progress:
     """Give a new join's engine its windows; return the progress to go on with."""
     snapshot = stored.snapshot
     for side in reader.args.sides:
@@ -37,7 +38,11 @@ def load_snapshot(stored: StoredState, reader: BatchReader, engine: WindowEngine
             progress = reader.add_schema(progress, side, snapshot.schemas[side])
     seqs = {(side, source): snapshot.seqs[f"{side}{source}"] for side, source in reader.ranks}
     progress = replace(progress, scale=snapshot.scale, clocks=snapshot.clocks, seqs=seqs, totals=snapshot.totals)
-    windows = {side: stored.window(side, intake, snapshot.scale) for side, intake in progress.intakes.items()}
+    windows = {
+        side: stored.window(side, intake, snapshot.scale)
+        for side, intake in progress.intakes.items()
+        if side in engine.held
+    }
     frontier = progress.clocks.frontier()
     first_rank = reader.first_rank()
     waiting = {side: stored.waiting(side, progress.intakes.get(side), frontier, first_rank[side]) for side in SIDES}

@@ -19,7 +19,7 @@ from millrace.host.base.words import count_true
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.join.matcher import Matcher, PairBlock
-from millrace.host.planner.selectivity import most_selective
+from millrace.host.planner.selectivity import table_plan
 from millrace.host.stream.intake import Reading
 from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arrival_order
 from millrace.ingest.arguments import Engine, OpenedEngine, parse_condition, parse_engine
@@ -137,7 +137,7 @@ class TableProbe:
         if self._matcher is None:
             sides = {self._side: self._held, other(self._side): tuples}
             rows = {one: len(sides[one]) for one in SIDES}
-            plan, opened = most_selective(self._bound.plan, sides), self._opened
+            plan, opened = table_plan(self._bound.plan, sides, self._side), self._opened
             self._matcher = Matcher(
                 plan, opened.index, opened.device, opened.spare, opened.team, rows, static=True, options=opened.options
             )

@@ -1,23 +1,17 @@
 """The engine behind `mr.WindowJoin`: the windows, the device, and the matching of new tuples.
 
-It appends new tuples to the windows, has the index find their partners, and builds the output. `undo` removes what a
-failed call appended. `evict` drops the tuples that no later tuple can match.
+It has the index find the partners of new tuples, and builds the output. The windows are those of `held_windows.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import DeviceUnavailable, StateError
-from millrace.host.base.types import SIDES, Longs, Order, Side
-from millrace.host.data.sliding import LazySlidingArray, SlidingArray
-from millrace.host.data.timescale import TimeScale
-from millrace.host.data.tuples import NO_TUPLES, Tuples
+from millrace.host.base.types import SIDES, Side
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan, search_shape
@@ -26,29 +20,26 @@ from millrace.host.join.pair_order import counts_in_order, pair_positions
 from millrace.host.planner.rule import RecentSteps
 from millrace.host.planner.tune import Arrival, HeldStream, TuneResult, candidates, measure
 from millrace.host.runtime.fork import ProcessMark
-from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arrival_order
+from millrace.host.stream.window_bounds import TakenTuples
 from millrace.ingest.arguments import WindowArguments
 from millrace.ingest.memory_limits import check_device_memory
 from millrace.join_parts import output as out
-from millrace.join_parts.batch_reader import Extents, Progress
+from millrace.join_parts.batch_reader import Progress
+from millrace.join_parts.held_windows import HeldWindows
 from millrace.state.join_state import Snapshot
 
-WindowMarks = dict[Side, tuple[Window, int, SlidingArray | LazySlidingArray]]
-"""For each side the window, its end and its time column, as `WindowEngine.undo` restores them."""
 
-
-class WindowEngine:
+class WindowEngine(HeldWindows):
     """The two windows of a `mr.WindowJoin`, and the device and index that match new tuples against them."""
 
     def __init__(self, args: WindowArguments) -> None:
         """Open the device; there are no windows yet."""
-        self._args = args
-        self.windows: dict[Side, Window] = {}
+        super().__init__(args, SIDES)
+        self._args: WindowArguments = args
         self._past_counters: dict[str, int] = {}
         self._past_fallback: str | None = None
         self._past_strategy = ""
         self._empty_table: tuple[pa.Schema, pa.Table] | None = None
-        self._cached_bounds: tuple[TimeScale, WindowBounds] | None = None
         self._tuned: str | None = None
         self._recent = RecentSteps()
         self._mixed = False
@@ -87,6 +78,11 @@ class WindowEngine:
         self.team.close()
         self.device, self.matcher = used, None
 
+    def discard_index(self) -> None:
+        """Drop the index after an undo: the next match builds it from the windows."""
+        if self.matcher is not None:
+            self.matcher.discard_index()
+
     def _save_stats(self) -> None:
         """Keep the stats of the current matcher, which is about to be dropped."""
         self._past_counters, self._past_fallback = self.counters(), self.fallback()
@@ -111,85 +107,6 @@ class WindowEngine:
         """Counters of device and index, including those before a restore or a fork."""
         return dict(self._past_counters) if self.matcher is None else self.matcher.counters()
 
-    # --- windows ---
-
-    def evict(self, progress: Progress, always: bool = True) -> None:
-        """Drop tuples that no later tuple can match. Runs before a change: a failure must not damage a finished one.
-
-        Unless `always`, a window is left alone until enough was appended that the work pays.
-        """
-        due = [side for side, window in self.windows.items() if always or window.eviction_due]
-        if due:
-            frontier = progress.clocks.frontier()
-            bounds = self._bounds(progress)
-            for side in due:
-                window = self.windows[side]
-                window.evict(bounds.oldest_needed_position(side, window, None if frontier is None else frontier[0]))
-
-    def sweep(self, codes: CodeTable, progress: Progress, fresh: Mapping[Side, Tuples]) -> None:
-        """Drop codes of values that no row has any more: neither in a window, nor waiting, nor `fresh` from a batch."""
-        held: list[Longs] = []
-        for side, intake in progress.intakes.items():
-            rows = [run.rows for run in progress.waiting.runs[side]]
-            rows += [fresh[side]] if side in fresh else []
-            held += [one.columns[name] for one in rows for name in intake.code_columns]
-            if side in self.windows:
-                columns = self.windows[side].columns
-                held += [column.view() for name, column in columns.items() if name in intake.code_columns]
-        codes.sweep(held)
-
-    def marks(self) -> WindowMarks:
-        """What `undo` needs to remove everything appended after this call."""
-        return {side: (w, w.end, w.time) for side, w in self.windows.items()}
-
-    def extents(self) -> Extents:
-        """The first position of each window, its end and its times now; later changes do not alter them."""
-        return {side: (w.first, w.end, w.time.view()) for side, w in self.windows.items()}
-
-    def extend(
-        self, progress: Progress, old_scale: TimeScale, fresh: dict[Side, Tuples], order: Order | None
-    ) -> TakenTuples | None:
-        """Append taken tuples to the windows; create a side's window once its columns are known."""
-        factor = progress.scale.factor_from(old_scale)
-        for side, intake in progress.intakes.items():
-            if side not in self.windows:
-                self.windows[side] = Window({name: t.dtype for (_, name), t in intake.types.items()})
-            elif factor != 1:
-                self.windows[side].rescale(factor)
-        if self._args.self_join and "r" in fresh:
-            r = fresh["r"]
-            fresh, order = {"r": r, "s": r.as_s()}, np.tile(np.array([0, 1], np.uint8), len(r))
-        for side, tuples in fresh.items():
-            self.windows[side].append(tuples)
-        r, s = fresh.get("r", NO_TUPLES), fresh.get("s", NO_TUPLES)
-        if not len(r.seq) and not len(s.seq):
-            return None
-        if order is None:
-            order = arrival_order(len(r.seq), len(s.seq))
-        return TakenTuples({"r": r, "s": s}, order, self._args.self_join)
-
-    def undo(self, marks: WindowMarks) -> None:
-        """Restore the windows as they were at `marks`."""
-        self.windows = {side: window for side, (window, _, _) in marks.items()}
-        for window, end, time in marks.values():
-            window.time = time
-            window.truncate(end)
-        if self.matcher is not None:
-            self.matcher.discard_index()
-
-    def _bounds(self, progress: Progress) -> WindowBounds:
-        """The window lengths, in rows or in ticks of the current time scale."""
-        if self._cached_bounds is not None and self._cached_bounds[0] is progress.scale:
-            return self._cached_bounds[1]
-        spans = {"r": self._args.window.r, "s": self._args.window.s}
-        lengths: dict[Side, int] = {}
-        for side in SIDES:
-            span = spans[side]
-            lengths[side] = progress.scale.ticks(span.length) if span.measure == "ns" else span.length
-        bounds = WindowBounds(self._args.window.counts, lengths)
-        self._cached_bounds = progress.scale, bounds
-        return bounds
-
     # --- matching ---
 
     def results(self, progress: Progress, taken: TakenTuples | None) -> tuple[pa.Table, int]:
@@ -203,10 +120,10 @@ class WindowEngine:
             return (out.counts_table(taken, counts) if counting else schema.empty_table()), 0
         self._recent.add_batch(min(len(taken.order), STEP_ROWS))
         self._mixed = taken.only is None
-        bounds = self._bounds(progress)
+        bounds = self.bounds(progress)
         new = bounds.new_tuples(self.windows, taken)
         keep = bounds.oldest_needed_after(self.windows, taken)
-        matcher = self._matcher_for(progress.plan)
+        matcher = self._matcher_for(_plan_of(progress))
         team = self.team
         team.acquire(len(taken.order))
         try:
@@ -249,17 +166,17 @@ class WindowEngine:
     def tune(self, progress: Progress, seconds: float) -> TuneResult:
         """Measure every index that can run this join on its device, and go on with the fastest."""
         self._check_tunable(progress)
-        assert progress.plan is not None
-        matcher = self._matcher_for(progress.plan)
+        plan = _plan_of(progress)
+        matcher = self._matcher_for(plan)
         device, spare = matcher.device, None if matcher.fallback else self._spare
         counters = matcher.counters()
         rows = max(len(window) for window in self.windows.values())
         names = candidates(search_shape(self._args.condition), device, self.index, rows)
         stream = self._held_stream(progress)
-        new_matcher = partial(self._new_matcher, progress.plan, device=device, spare=None)
+        new_matcher = partial(self._new_matcher, plan, device=device, spare=None)
         try:
             result = measure(stream, names, new_matcher, self._args.output == "count", seconds)
-            chosen = self._new_matcher(progress.plan, result.index, device, spare)
+            chosen = self._new_matcher(plan, result.index, device, spare)
             chosen.build_index(self.windows)
         except BaseException:
             matcher.start_counters(counters)
@@ -278,7 +195,7 @@ class WindowEngine:
             arrival, batch = "self-join", batch + batch % 2  # each tuple is taken twice
         elif timed:
             arrival = "by time"
-        return HeldStream(self.windows, self._bounds(progress), arrival, timed, batch)
+        return HeldStream(self.windows, self.bounds(progress), arrival, timed, batch)
 
     def _check_tunable(self, progress: Progress) -> None:
         empty = [side for side in SIDES if side not in self.windows or not len(self.windows[side])]
@@ -289,3 +206,8 @@ class WindowEngine:
             )
         if not self._recent.steps:
             raise StateError("tune() replays batches of the recent size, but none was pushed yet: push a batch first")
+
+
+def _plan_of(progress: Progress) -> Plan:
+    assert isinstance(progress.plan, Plan)
+    return progress.plan

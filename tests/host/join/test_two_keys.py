@@ -19,11 +19,10 @@ CONDITIONS = {
     "r.a < s.a AND r.b > s.b": (("at most", "at least"), ("at least", "at most")),
     "r.a <= s.a AND r.b <= s.b": (("at most", "at most"), ("at least", "at least")),
     "abs(r.a - s.a) < 3 AND abs(r.b - s.b) <= 4": (("range", "range"), ("range", "range")),
-    "r.a = s.a AND r.b >= s.b": (("equal", "at least"), ("equal", "at most")),
     "r.b > s.b AND abs(r.a - s.a) <= 2": (("range", "at least"), ("range", "at most")),
     "r.a <> s.a AND r.b < s.b": (("at most", "ranges"), ("at least", "ranges")),
     "s.a BETWEEN r.a AND r.b": (("at most", "at least"), ("range",)),
-    "r.a < s.a AND r.b > s.b AND r.c = s.c": (("equal", "at most"), ("equal", "at least")),
+    "abs(r.a - s.a) < 3 AND r.b > s.b AND r.c < s.c": (("range", "at least"), ("range", "at most")),
 }
 """The keys probed in r and in s, most selective first."""
 TWO_KEYS: Any = "two-keys"

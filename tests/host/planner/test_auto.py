@@ -77,7 +77,7 @@ def test_small_pushes_after_a_large_one_soon_get_another_structure(
         for index in ("auto", "scan")
     ]
     chosen = []
-    for number, rows in enumerate([20_000] * 2 + [50] * 40 + [9000] * 6 + [50] * 40):
+    for number, rows in enumerate([20_000] * 2 + [60] * 40 + [9000] * 6 + [60] * 40):
         keys = pa.array(rng.integers(0, 50_000, rows), mask=rng.random(rows) < 0.1)
         ours, theirs = (join.push("rs"[number % 2], pa.table({"x": keys})) for join in joins)
         assert ours.equals(theirs)

@@ -10,7 +10,7 @@ import millrace as mr
 from millrace.host.base.codes import CodeTable
 from millrace.host.base.types import SIDES, Side
 from millrace.host.data.timescale import TimeScale
-from millrace.host.expr.plan import bind, render
+from millrace.host.expr.plan import bind
 from millrace.host.planner.selectivity import most_selective
 from millrace.host.stream.intake import make_intake
 from millrace.predicate import parse
@@ -38,7 +38,7 @@ def driver(on: str, rows: int = 3000) -> str:
     }
     plan = most_selective(bind(condition, schemas), sides)
     assert plan.searchable
-    return render(plan.searches["s"][0].key.expression)
+    return plan.searches["s"][0].key.label
 
 
 @pytest.mark.parametrize("on", [f"{WIDE} AND {NARROW}", f"{NARROW} AND {WIDE}"])

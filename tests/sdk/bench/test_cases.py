@@ -344,6 +344,9 @@ def test_every_target_matches_cases_of_a_full_run() -> None:
 def _pairs() -> Iterator[tuple[str, str, str]]:
     yield "bisort", "bound", "rtl:w4,n2,m4,ideal"
     yield "bisort", "bar", "hls:w4"
+    yield "gate", "bar", "cpu"
+    for index, peer in (("pim", "btree on cpu"), ("im", "btree on cpu"), ("pim", "pim on cpu, 2 threads, steady")):
+        yield index, peer, "cpu"
     peers = [
         "best fixed index",
         "500 calls",

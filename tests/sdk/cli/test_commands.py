@@ -282,7 +282,18 @@ def test_doctor_looks_at_what_pyproject_names() -> None:
 
 def test_bench_lists_and_refuses(tmp_path: Path) -> None:
     names = [
-        *("window_join", "join", "small", "structures", "lookup", "update", "pipeline", "hardware"),
+        *(
+            "window_join",
+            "join",
+            "small",
+            "scalegate",
+            "live",
+            "structures",
+            "lookup",
+            "update",
+            "pipeline",
+            "hardware",
+        ),
         *("spark", "spark_stream"),
     ]
     shown = millrace("bench", "--list", cwd=tmp_path).stdout

@@ -1,0 +1,210 @@
+"""Combines the words of several keys into one 64-bit word: equality keys in high bits, an order key in the low bits.
+
+A `Slot` maps the words of one key to codes of a few bits, and keeps their order unless it hashes. A `Layout` has a slot
+for each key. So a combination of single words of all keys but the last and a range of the last is one range of combined
+words.
+
+- `table_layout` sees all rows that are searched. Its codes are exact: a word minus the least word, or its rank among
+  the words held if that does not fit.
+- `stream_layout` sees the rows of a window, and leaves room for later ones. Codes are exact as long as the words fit.
+  Otherwise words of equality keys are hashed, and words of the order key lose their low bits: a search may then find
+  more, and the pairs are checked again. A word outside the layout raises `LayoutOutgrown`: the caller makes a new one
+  and builds its index again. A layout is at least four times as wide as the words it was made for, so this is rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from millrace.host.base.types import Array, Mask
+
+WORD_BITS = 64
+HASH_BITS = 24
+"""Bits for all equality keys together, if not all words fit."""
+ROOM = 2
+"""Minimum of bits beyond those of the words that a layout of a stream was made for."""
+_U64 = np.uint64
+_MIX = _U64(0x9E3779B97F4A7C15)
+
+
+class LayoutOutgrown(Exception):
+    """A word is outside the layout."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Maps the words of one key to codes of `bits` bits: `(word - base) >> shift`, unless `held` or `hashed` is set."""
+
+    bits: int
+    base: int = 0
+    shift: int = 0
+    held: Array | None = None
+    """Sorted distinct words of the rows searched: a code is a rank among them."""
+    hashed: bool = False
+    prefix: Array | None = None
+    """Sorted distinct combinations of the codes of all slots before: these are replaced by their ranks."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether distinct words have distinct codes."""
+        return self.shift == 0 and not self.hashed
+
+    @property
+    def top(self) -> int:
+        """The largest word inside."""
+        return min(self.base + (1 << (self.bits + self.shift)), 1 << WORD_BITS) - 1
+
+    def codes(self, words: Array) -> Array:
+        """Return the codes of words that rows have."""
+        if self.hashed:
+            return self._hash(words)
+        if self.held is not None:
+            return np.searchsorted(self.held, words).astype(_U64)
+        if len(words) and not self._covers(words):
+            raise LayoutOutgrown
+        return self._shifted(words)
+
+    def _covers(self, words: Array) -> bool:
+        lowest, highest = 0, int(np.iinfo(words.dtype).max)
+        return (self.base <= lowest or self.base <= int(words.min())) and (
+            self.top >= highest or int(words.max()) <= self.top
+        )
+
+    def _shifted(self, words: Array) -> Array:
+        codes = words.astype(_U64, copy=False)
+        codes = codes - _U64(self.base) if self.base else codes
+        return codes >> _U64(self.shift) if self.shift else codes
+
+    def _hash(self, words: Array) -> Array:
+        mixed = words.astype(_U64) * _MIX
+        mixed ^= mixed >> _U64(32)
+        return (mixed * _MIX) >> _U64(WORD_BITS - self.bits)
+
+    def ranges(self, low: Array, high: Array) -> tuple[Array, Array, Mask]:
+        """Return the codes of the ends of closed ranges of words, and a mask of empty ranges (without valid ends)."""
+        empty: Mask = low > high
+        if self.hashed:
+            return self._hash(low), self._hash(high), empty
+        if self.held is not None:
+            first, last = np.searchsorted(self.held, low), np.searchsorted(self.held, high, "right") - 1
+            empty |= first > last
+            return first.astype(_U64), last.astype(_U64), empty
+        top = int(np.iinfo(low.dtype).max)
+        if self.base:
+            base = low.dtype.type(self.base)
+            empty |= high < base
+            low = np.maximum(low, base)
+        if self.top < top:
+            limit = low.dtype.type(self.top)
+            empty |= low > limit
+            high = np.minimum(high, limit)
+        return self._shifted(low), self._shifted(high), empty
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The slots of the keys, the highest bits first."""
+
+    slots: tuple[Slot, ...]
+
+    def words(self, keys: Sequence[Array]) -> Array:
+        """Return the combined words of rows; may be the array given, if there is one."""
+        words = self.slots[0].codes(keys[0])
+        for slot, key in zip(self.slots[1:], keys[1:], strict=True):
+            if slot.prefix is not None:
+                words = np.searchsorted(slot.prefix, words).astype(_U64)
+            words = words << _U64(slot.bits) | slot.codes(key)
+        return words
+
+    def ranges(self, keys: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
+        """Return ranges of combined words. Of each key but the last, a range has one word or none."""
+        low, high, empty = self.slots[0].ranges(*(pairs := list(keys))[0])
+        for slot, pair in zip(self.slots[1:], pairs[1:], strict=True):
+            if slot.prefix is not None:
+                low, absent = _ranks(slot.prefix, low)
+                empty |= absent
+            lowest, highest, none = slot.ranges(*pair)
+            group = low << _U64(slot.bits)
+            low, high = group | lowest, group | highest
+            empty |= none
+        if empty.any():
+            low, high = np.where(empty, _U64(1), low), np.where(empty, _U64(0), high)
+        return low, high
+
+
+def _ranks(held: Array, words: Array) -> tuple[Array, Mask]:
+    """Return the ranks of words among those held, and a mask of words that are not among them."""
+    ranks = np.searchsorted(held, words)
+    absent = np.ones(len(words), np.bool_) if not len(held) else held[np.minimum(ranks, len(held) - 1)] != words
+    return ranks.astype(_U64), absent
+
+
+def table_layout(keys: Sequence[Array]) -> Layout:
+    """Return an exact layout for rows with these words of each key. Limit: 2**32 rows.
+
+    Words leave room for a row number if that is possible: `mr.join` keeps both in 64 bits (`direct/keyed_rows.py`).
+    """
+    slots: list[Slot] = []
+    prefix_bits, number_bits = 0, _bits(len(keys[0]))
+    limit = max(WORD_BITS - number_bits, 2 * number_bits)
+    for number, words in enumerate(keys):
+        slot = _offset_slot(words)
+        if prefix_bits + slot.bits > limit and slot.bits >= prefix_bits:
+            slot = _rank_slot(words)
+        if prefix_bits + slot.bits > limit:
+            held = np.unique(Layout(tuple(slots)).words(keys[:number]))
+            slot, prefix_bits = replace(slot, prefix=held), _bits(len(held))
+            if prefix_bits + slot.bits > limit:
+                slot = replace(_rank_slot(words), prefix=held)
+        slots.append(slot)
+        prefix_bits += slot.bits
+    return Layout(tuple(slots))
+
+
+def _bits(number: int) -> int:
+    """Return the bits of the numbers from 0 to `number`, at least one."""
+    return max(number.bit_length(), 1)
+
+
+def _offset_slot(words: Array) -> Slot:
+    if not len(words):
+        return Slot(1)
+    low, high = int(words.min()), int(words.max())
+    return Slot(_bits(high - low), low)
+
+
+def _rank_slot(words: Array) -> Slot:
+    held = np.unique(words)
+    return Slot(_bits(len(held)), held=held)
+
+
+def stream_layout(keys: Sequence[Array]) -> Layout:
+    """Return a layout for a stream whose window has these words of each key; the last key is the order key."""
+    widths = [8 * words.itemsize for words in keys]
+    if sum(widths) <= WORD_BITS:
+        return Layout(tuple(Slot(width) for width in widths))
+    ends = [(int(words.min()), int(words.max())) if len(words) else (0, 0) for words in keys]
+    needs = [_bits(high - low) for low, high in ends]
+    spare = WORD_BITS - sum(min(need + ROOM, width) for need, width in zip(needs, widths, strict=True))
+    if spare >= 0:
+        room = ROOM + spare // len(keys)
+        return Layout(tuple(_centred(*one, room) for one in zip(needs, widths, ends, strict=True)))
+    share = HASH_BITS // (len(keys) - 1)
+    slots = [
+        _centred(need, width, end, share - need) if need + ROOM <= share else Slot(share, hashed=True)
+        for need, width, end in zip(needs[:-1], widths[:-1], ends[:-1], strict=True)
+    ]
+    left = WORD_BITS - sum(slot.bits for slot in slots)
+    last = _centred(needs[-1], widths[-1], ends[-1], ROOM)
+    shift = max(last.bits - left, 0)
+    return Layout((*slots, replace(last, bits=last.bits - shift, shift=shift)))
+
+
+def _centred(need: int, width: int, ends: tuple[int, int], room: int) -> Slot:
+    """Return a slot with `room` more bits than the words need, and the words in its middle."""
+    bits = min(need + room, width)
+    spare = (1 << bits) - (ends[1] - ends[0] + 1)
+    return Slot(bits, min(max(ends[0] - spare // 2, 0), (1 << width) - (1 << bits)))

@@ -1,0 +1,113 @@
+"""Bench `live`: index-based window joins tuple by tuple; the experiments of the PIM-Tree paper, section 5.
+
+Both sides are interleaved tuple by tuple; two matches per tuple unless the case says otherwise; pairs emitted. One
+thread, except in the cases `threads-…` and `drift-…`.
+
+- `tuples-…`: `btree`, `im`, `pim` and `chain` in windows of 2^16 to 2^23 (Figure 10a).
+- `chain-…` chain length and variant (8b), `merge-…` merge ratio (9c, 9d), `subindexes-…` (8c), `task-…` task (10c),
+  `matches-…` match rate (10b), `asymmetric-…` windows (11c), `rates-…` skewed and fluctuating rates (11b), `self-…`
+  self-join (12c), `keys-…` distributions (12b), `drift-…` shifting Gaussian (13b), `threads-…` two threads (12a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import log2
+
+from millrace.bench.harness import Case, Contender
+from millrace.bench.live_workload import Engine, Keys, LiveSession, LiveWorkload
+from millrace.bench.options import Options
+from millrace.bench.stream import Stream
+
+WINDOWS = tuple(1 << power for power in range(16, 24))
+MIDDLE = 1 << 20
+"""The window of the cases that vary something else."""
+MERGE_WINDOWS = (1 << 17, 1 << 20)
+BATCH = 1 << 16
+QUICK_WINDOWS, QUICK_MIDDLE, QUICK_BATCH = (1 << 10, 1 << 12), 1 << 12, 1 << 12
+MERGE_RATIOS = tuple(2.0**-power for power in range(7))
+SUBINDEXES = (1, 16, 256, 1024, 4096, 1 << 16)
+LENGTHS = (2, 4, 8, 16)
+TASKS = (1, 2, 4, 8, 16, 64)
+RATES = (1 / 16, 1.0, 16.0, 128.0, 1024.0)
+SHARES = (0.5, 0.75, 0.9, 0.99)
+DRIFTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+SHAPES: tuple[Keys, ...] = ("uniform", "gaussian", "gamma-3-3", "gamma-1-5")
+SLICE_SHARE = 0.4
+BTREE, IM, PIM, CHAIN = Engine("btree"), Engine("im"), Engine("pim"), Engine("chain")
+TWO = Engine("pim", "2 threads", threads=2)
+
+
+def cases(options: Options) -> Iterator[Case]:
+    """All cases; those of `tuples` first."""
+    windows, middle, batch = (QUICK_WINDOWS, QUICK_MIDDLE, QUICK_BATCH) if options.quick else (WINDOWS, MIDDLE, BATCH)
+    for window in windows:
+        yield _case(f"tuples-{_power(window)}", LiveWorkload(window, batch, "tuples"), (BTREE, IM, PIM, CHAIN))
+    base = LiveWorkload(middle, batch, "tuples")
+    yield _case(f"chain-{_power(middle)}", base, (BTREE, *_chains()))
+    for window in (middle,) if options.quick else MERGE_WINDOWS:
+        yield _case(f"merge-{_power(window)}", LiveWorkload(window, batch, "tuples"), (BTREE, *_ratios()))
+    subs = [Engine("pim", f"subindexes {count}", {"subindexes": count}) for count in SUBINDEXES]
+    yield _case(f"subindexes-{_power(middle)}", base, (BTREE, *subs))
+    tasks = [Engine("pim", f"task {rows}", {"task_rows": rows}) for rows in TASKS]
+    yield _case(f"task-{_power(middle)}", base, (BTREE, *tasks))
+    yield from _variations(middle, batch)
+
+
+def _variations(window: int, batch: int) -> Iterator[Case]:
+    """The cases that vary the streams."""
+    size, engines = _power(window), (BTREE, IM, PIM)
+    for rate in RATES:
+        work = LiveWorkload(window, batch // (16 if rate > 100 else 1), "tuples", rate=rate)
+        yield _case(f"matches-{size}-{rate:g}", work, engines)
+    for power in (2, 4, 6):
+        other = window >> power
+        yield _case(
+            f"asymmetric-{size}-{_power(other)}", LiveWorkload(window, batch, "tuples", s_window=other), engines
+        )
+    for share in SHARES:
+        yield _case(f"rates-{size}-{share:g}", LiveWorkload(window, batch, "tuples", r_share=share), engines)
+    for burst in (64, batch // 4):
+        yield _case(f"rates-{size}-bursts{burst}", LiveWorkload(window, batch, "tuples", burst=burst), engines)
+    yield _case(f"self-{size}", LiveWorkload(window, batch, "tuples", self_join=True), engines)
+    for shape in SHAPES:
+        yield _case(f"keys-{size}-{shape}", LiveWorkload(window, batch, "tuples", shape=shape), engines)
+    steady = LiveWorkload(window, batch, "tuples", shape="gaussian")
+    for drift in DRIFTS:
+        work = LiveWorkload(window, batch, "tuples", shape="gaussian", drift=drift)
+        yardsticks = [_contender(one, steady, f"{one.name}, steady") for one in (PIM, TWO)] if drift else []
+        yield _case(f"drift-{size}-{drift:g}", work, (PIM, TWO), yardsticks)
+
+
+def _chains() -> list[Engine]:
+    kinds = [(variant, length) for variant in ("b", "ib") for length in LENGTHS]
+    return [Engine("chain", f"{kind}, length {n}", {"variant": kind, "length": n}) for kind, n in kinds]
+
+
+def _ratios() -> list[Engine]:
+    kinds = [("im", ratio) for ratio in MERGE_RATIOS] + [("pim", ratio) for ratio in MERGE_RATIOS]
+    return [
+        Engine("im" if name == "im" else "pim", f"ratio {ratio:g}", {"merge_ratio": ratio}) for name, ratio in kinds
+    ]
+
+
+def _case(name: str, work: LiveWorkload, engines: Sequence[Engine], peers: Sequence[Contender] = ()) -> Case:
+    ours = [_contender(one, work) for one in engines]
+    return Case(name, "tuples/s", [*ours, *peers], work.facts, rivals=frozenset({"btree"}), slice_share=SLICE_SHARE)
+
+
+def _contender(engine: Engine, work: LiveWorkload, yardstick: str | None = None) -> Contender:
+    """An engine on a stream; as a yardstick, it runs another stream than the case's."""
+    start = partial(_start, work, engine)
+    if yardstick is not None:
+        return Contender(yardstick, start, answers=False)
+    return Contender(engine.name, start, engine.index, "cpu", "cpu")
+
+
+def _start(work: LiveWorkload, engine: Engine) -> Stream:
+    return Stream(LiveSession(work, engine), work, ordered=True)
+
+
+def _power(window: int) -> str:
+    return f"2^{round(log2(window))}"

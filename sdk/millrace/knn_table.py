@@ -1,0 +1,145 @@
+"""`mr.knn_join`: the nearest rows of one table for each row of another.
+
+s is indexed once (`host/knn/index.py`), and r's rows are searched in blocks. The output is ordered by r's row number,
+then by rank. (The module is not called `knn_join`, so that `mr.knn_join` is always the function.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.errors import ArgumentError
+from millrace.host.base.types import SIDES, Side
+from millrace.host.base.words import repeated
+from millrace.host.data.timescale import TimeScale
+from millrace.host.data.tuples import Tuples
+from millrace.host.kernels.gathering import Gatherer
+from millrace.host.knn.index import PointIndex, PointQueries
+from millrace.host.knn.intake import bind_points
+from millrace.host.knn.metric import Metric
+from millrace.host.knn.neighbour_rows import NeighbourRows, neighbour_rows
+from millrace.host.runtime.pool import cores
+from millrace.host.runtime.team import Team
+from millrace.ingest.choices import Fallback, KnnHow, KnnOutput
+from millrace.ingest.knn_arguments import SearchArguments, parse_search
+from millrace.ingest.tables import as_table
+from millrace.join_parts.knn_output import Columns, knn_schema, leading_columns
+
+MAX_BLOCK_PAIRS = 1 << 24
+"""Neighbours of a block of r rows, about: bounds the scratch memory."""
+_NO_TIME = TimeScale(unit=1)
+
+
+def knn_join(
+    r: Any,
+    s: Any = None,
+    on: Any = None,
+    *,
+    k: int,
+    metric: Metric = "euclidean",
+    within: float | None = None,
+    by: Any = None,
+    how: KnnHow = "inner",
+    self_join: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+    output: KnnOutput = "pairs",
+    fallback: Fallback | None = None,
+    options: Mapping[str, int | float | str] | None = None,
+) -> pa.Table:
+    """For each row of r its k nearest rows of s, ordered by `r_seq`, then `rank` (from 0).
+
+    >>> import millrace as mr, pyarrow as pa
+    >>> r = pa.table({"x": [0.0, 9.0], "y": [0.0, 9.0]})
+    >>> s = pa.table({"x": [3.0, 1.0, 9.0], "y": [4.0, 0.0, 8.0]})
+    >>> mr.knn_join(r, s, on=("x", "y"), k=2, output="seqs").to_pydict()
+    {'r_seq': [0, 0, 1, 1], 'rank': [0, 1, 0, 1], 's_seq': [1, 0, 2, 0], 'distance': [1.0, 5.0, 1.0, 7.810249675906654]}
+
+    `on` names 2 to 8 numeric columns (or a pair of tuples: r's, s's). `metric`: `"euclidean"`, or `"haversine"` for
+    longitude and latitude in degrees, with distances in metres. `within`: the largest distance. `by`: only rows that
+    are equal in these columns are neighbours. `how="left"` keeps r rows without a neighbour. `self_join=True` searches
+    one table for the neighbours of its own rows; leave `s` out. Equal distances are ordered by `s_seq`.
+    """
+    args = parse_search(
+        on=on,
+        k=k,
+        metric=metric,
+        within=within,
+        by=by,
+        how=how,
+        self_join=self_join,
+        output=output,
+        device=device,
+        threads=threads,
+        fallback=fallback,
+        options=options,
+    )
+    tables = knn_tables(args, r, s, as_table)
+    schema = knn_schema({side: tables[side].schema for side in SIDES}, output)
+    sides = _read(args, tables)
+    opened = args.engine.open()
+    team = opened.team or Team(args.engine.threads or cores())
+    team.acquire(max(table.num_rows for table in tables.values()))
+    try:
+        blocks = _blocks(args, tables, sides, schema, team)
+    finally:
+        team.release()
+        opened.close()
+    return pa.concat_tables(blocks) if blocks else schema.empty_table()
+
+
+def knn_tables(args: SearchArguments, r: Any, s: Any, convert: Any) -> dict[Side, Any]:
+    """Both sides, converted; in a self-join the same table plays both."""
+    if args.self_join:
+        if s is not None and s is not r:
+            raise ArgumentError("self_join=True searches one table: leave s out, or pass r again")
+        table = convert(r, "r")
+        return {"r": table, "s": table}
+    if s is None:
+        raise ArgumentError("s=None: pass the table that is searched, or self_join=True to search r itself")
+    return {"r": convert(r, "r"), "s": convert(s, "s")}
+
+
+def _read(args: SearchArguments, tables: dict[Side, pa.Table]) -> dict[Side, Tuples]:
+    """The rows of both sides as tuples: their points and groups."""
+    intakes = bind_points(args.spec, {side: tables[side].schema for side in SIDES})
+    same = args.self_join and args.spec.on["r"] == args.spec.on["s"] and args.spec.by["r"] == args.spec.by["s"]
+    read: dict[Side, Tuples] = {}
+    for side in SIDES:
+        rows = repeated(0, tables[side].num_rows)
+        read[side] = read["r"] if same and read else intakes[side].read(tables[side], rows, 0, _NO_TIME).tuples
+    return read
+
+
+def _blocks(
+    args: SearchArguments, tables: dict[Side, pa.Table], sides: dict[Side, Tuples], schema: pa.Schema, team: Team
+) -> list[pa.Table]:
+    """The output in blocks of r rows."""
+    spec, s, r = args.spec, sides["s"], sides["r"]
+    index = PointIndex(spec.dimensions, team, grouped=bool(spec.by["s"]))
+    index.insert(spec.points_of("s", s.columns, s.live), spec.groups_of("s", s.columns))
+    points, groups = spec.points_of("r", r.columns, r.live), spec.groups_of("r", r.columns)
+    gatherers = [Gatherer(tables[side], team, scattered=side == "s") for side in SIDES]
+    step = max(MAX_BLOCK_PAIRS // min(args.k, max(len(s), 1)), 1)
+    blocks = []
+    for first in range(0, len(r), step):
+        part = slice(first, min(first + step, len(r)))
+        own = np.arange(part.start, part.stop) if args.self_join else None
+        queries = PointQueries([one[part] for one in points], own=own, groups=None if groups is None else groups[part])
+        found = neighbour_rows(index.query(queries, args.k, args.limit), spec.metric, args.left, team)
+        blocks.append(pa.Table.from_arrays(_columns(found, first, gatherers, args.output), schema=schema))
+    return blocks
+
+
+def _columns(found: NeighbourRows, first: int, gatherers: list[Gatherer], output: str) -> Columns:
+    """The columns of a block whose first r row is `first`."""
+    rows = found.queries + first if first else found.queries
+    columns = leading_columns(found, rows, found.positions)
+    if output == "pairs":
+        columns += gatherers[0].gather(pa.array(rows))
+        columns += gatherers[1].gather(pa.array(found.positions, mask=found.missing))
+    return columns

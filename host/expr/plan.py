@@ -319,6 +319,11 @@ _RANKS: dict[KeyShape, int] = {"equal": 3, "range": 2, "at most": 1, "at least":
 """Selectivity: an equality first, then a range with two ends, then with one end, then `<>`."""
 
 
+def key_rank(shape: KeyShape) -> int:
+    """Return how selective a search of this shape usually is; higher is more selective."""
+    return _RANKS[shape]
+
+
 def check_bands(condition: Condition) -> None:
     """Raise a `PredicateError` unless every part of an OR is a band; needs no types."""
     if len(condition.bands) == 1:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from millrace.host.expr.plan import PlanKind, SearchShape
+from millrace.host.base.types import SIDES
+from millrace.host.expr.plan import PlanKind, SearchShape, key_rank
 from millrace.host.join.registry import load_index, serving
 from millrace.host.planner import calibration
 from millrace.host.planner.calibration import CPU
 
+SPO = "spo"
 SELECTIVE: tuple[PlanKind, ...] = ("equality", "band", "multi-band")
 """Kinds of condition with few partners per tuple, usually."""
 
@@ -38,15 +40,20 @@ class IndexChoice:
 def choose_index(shape: SearchShape, counting: bool, named: str = "auto") -> IndexChoice:
     """The choice for conditions of a shape; `named` is the user's index.
 
+    Two order keys of the same rank, such as two bands or two inequalities, are searched together; of a band and an
+    inequality, the band alone is searched. A join of tables reviews that by a sample (`selectivity.py`).
     If a tuple matches much of its window and all pairs are wanted, a vectorised scan is faster than any index. If only
     counts are wanted, BI-Sort does not read the tuples that it counts.
     """
     able = tuple(serving(shape))
     if named != "auto":
         return IndexChoice((named,), able, "the index was named")
+    if SPO in able and len({key_rank(shape.keys[side][i]) for side in SIDES for i in range(2)}) == 1:
+        spo_first = tuple(sorted(able, key=lambda name: name != SPO))
+        return IndexChoice(spo_first, able, f"two keys of the kind {shape.keys['s'][0]!r} are searched together")
     if shape.kind in SELECTIVE:
         return IndexChoice(able, able, f"a condition of the kind {shape.kind!r} has few partners per tuple")
-    if counting and shape.kind != "two inequalities":  # one is checked on the pairs, so they are needed
+    if counting and shape.kind != "two inequalities":  # one may be checked on the pairs, so they are needed
         return IndexChoice(able, able, "only counts are wanted, which take no reading of the partners")
     scan_first = tuple(sorted(able, key=lambda name: name != "scan"))
     why = f"with the kind {shape.kind!r} a tuple has many partners: comparing all of them is fastest"

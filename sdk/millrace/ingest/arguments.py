@@ -52,7 +52,8 @@ class Engine:
                 device.close()
                 raise
         team = device.team or (spare.team if spare is not None else None)
-        return OpenedEngine(index, device, spare, team or Team(self.threads or cores()), self.options)
+        team = team or Team(self.threads or cores())
+        return OpenedEngine(index, device, spare, team, self.options, self.choice.candidates)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class OpenedEngine:
     spare: Device | None
     team: Team
     options: Mapping[str, OptionValue] = field(default_factory=dict)
+    candidates: tuple[str, ...] = ()
+    """The indexes that the join may use, best first."""
 
     def close(self) -> None:
         """Close the devices and the team."""

@@ -19,7 +19,8 @@ from millrace.host.base.words import count_true
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.join.matcher import Matcher, PairBlock
-from millrace.host.planner.selectivity import table_plan
+from millrace.host.join.registry import load_index
+from millrace.host.planner.selectivity import table_index, table_plan
 from millrace.host.stream.intake import Reading
 from millrace.host.stream.window_bounds import TakenTuples, WindowBounds, arrival_order
 from millrace.ingest.arguments import Engine, OpenedEngine, parse_condition, parse_engine
@@ -137,9 +138,12 @@ class TableProbe:
         if self._matcher is None:
             sides = {self._side: self._held, other(self._side): tuples}
             rows = {one: len(sides[one]) for one in SIDES}
-            plan, opened = table_plan(self._bound.plan, sides, self._side), self._opened
+            opened, index = self._opened, self._opened.index
+            if opened.device.shares_host_memory:
+                index = table_index(opened.candidates, self._bound.plan, sides, self._side)
+            plan = table_plan(self._bound.plan, sides, self._side, load_index(index).max_keys)
             self._matcher = Matcher(
-                plan, opened.index, opened.device, opened.spare, opened.team, rows, static=True, options=opened.options
+                plan, index, opened.device, opened.spare, opened.team, rows, static=True, options=opened.options
             )
         return self._matcher
 
@@ -158,7 +162,7 @@ class TableProbe:
             "pairs": self._pairs,
             "null_keys": dict(self._null_keys),
             "device": device.name,
-            "index": self._opened.index,
+            "index": self._opened.index if self._matcher is None else self._matcher.index_name,
             "fallback": self.fallback,
             **({} if self._matcher is None else self._matcher.counters()),
         }

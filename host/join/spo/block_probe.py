@@ -14,7 +14,7 @@ from enum import IntEnum, auto
 import numpy as np
 
 from millrace.host.base.types import Array, Positions
-from millrace.host.join.contract import Matches, SideProbes
+from millrace.host.join.contract import KeyProbe, Matches, SideProbes
 from millrace.host.join.spo.block_search import (
     BITMAP_WORDS,
     BlockArgs,
@@ -30,6 +30,7 @@ from millrace.host.join.spo.block_search import (
     write_visible,
 )
 from millrace.host.join.spo.block_window import BlockWindow
+from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import (
     WIDE_LANES,
@@ -49,6 +50,8 @@ from millrace.host.runtime.team import Team
 
 SLICE = 1 << 10
 """About how many queries a part handles."""
+MIN_ORDERED = 1 << 9
+"""From so many queries on, sorting them pays."""
 _FEW = 32
 """A scan in order of position costs as much as one in order of a key, and marking one id per this many ranks."""
 _U64, _I32 = np.uint64, np.int32
@@ -87,11 +90,11 @@ class ProbeArgs(KernelArgs):
     END = auto()
     STEP = auto()
     FOUND = auto()
-    STARTS = auto()
+    COUNTS = auto()
     NEXT = auto()
     OUT = auto()
+    TUPLES = auto()
     OWN = auto()
-    FIRST = auto()
     WAYS = auto()
 
 
@@ -240,17 +243,17 @@ def _write_block(given: int, block: int, q: int, found: int, out: int, bitmap: i
 def _write_part(given: int, part: int, parts: int) -> None:
     """Write the partners of a slice of queries, block by block, and the positions of the queries' own tuples."""
     queries, units = load(given, ProbeArgs.QUERIES), load(given, ProbeArgs.UNITS)
-    found, starts, out = load(given, ProbeArgs.FOUND), load(given, ProbeArgs.STARTS), load(given, ProbeArgs.OUT)
-    own, first, following = load(given, ProbeArgs.OWN), load(given, ProbeArgs.FIRST), load(given, ProbeArgs.NEXT)
+    found, counts, out = load(given, ProbeArgs.FOUND), load(given, ProbeArgs.COUNTS), load(given, ProbeArgs.OUT)
+    own, tuples, following = load(given, ProbeArgs.OWN), load(given, ProbeArgs.TUPLES), load(given, ProbeArgs.NEXT)
     ways = load(given, ProbeArgs.WAYS) + 8 * _WAYS * part
     start, stop = queries * part // parts, queries * (part + 1) // parts
     bitmap = stack_words(BITMAP_WORDS)
     for i in range(BITMAP_WORDS):
         store(bitmap, i, 0)
     for q in range(start, stop):
-        store(following, q, load(starts, q))
-        for i in range(load(starts, q), load(starts, q + 1)):
-            store(own, i, first + q)
+        at, position = own + 8 * load(following, q), load(tuples, q)
+        for i in range(load(counts, q)):
+            store(at, i, position)
     for unit in range(units):
         block = load(load(given, ProbeArgs.BLOCKS), unit)
         for q in range(start, stop):
@@ -276,28 +279,33 @@ def _sum_counts(found: int, units: int, queries: int, counts: int) -> None:
 
 
 class Probe:
-    """The new tuples of one side as queries on the other side's window."""
+    """The new tuples of one side as queries on the other side's window.
+
+    Many queries are put in order of their bound of key A, so that neighbours search the same part of a block.
+    """
 
     def __init__(self, window: BlockWindow, part: SideProbes, team: Team) -> None:
         """Prepare the queries; `part` has at least one tuple."""
-        self._team, self._n = team, len(part)
+        self._team, self._n, self._first = team, len(part), part.first
         blocks = [block for block in window.blocks if block.first < part.end[-1] and part.begin[0] < block.end]
-        units = [address(block.given) for block in blocks] + [0] * (window.tail_size > 0)
-        self.units = len(units)
+        units = np.array([address(block.given) for block in blocks] + [0] * (window.tail_size > 0), np.int64)
+        self._units = len(units)
         self._slices = max(1, self._n // SLICE)
+        self._order = _query_order(part.probes[0], team) if self._n >= MIN_ORDERED and len(blocks) else None
         step = int(part.begin.strides != (0,) or part.end.strides != (0,))
-        begin, end = (np.ascontiguousarray(one if step else one[:1]) for one in (part.begin, part.end))
+        begin, end = (self._ordered(one) if step else np.ascontiguousarray(one[:1]) for one in (part.begin, part.end))
         bounds = allocate(4 * self._n, np.uint64).reshape(4, self._n)
         for key, probe in enumerate(part.probes):
-            bounds[2 * key], bounds[2 * key + 1] = probe.low[0], probe.high[0]
-        self._found = allocate(max(self.units * self._n, 1), np.int32)
-        live, addresses = np.ascontiguousarray(part.live), np.array(units, np.int64)
-        self._ways = np.zeros(max(self.units * self._slices, 1) * _WAYS, np.int64)
-        self._kept: list[Array] = [begin, end, bounds, live, addresses]
+            for line, words in ((2 * key, probe.low[0]), (2 * key + 1, probe.high[0])):
+                bounds[line] = words if self._order is None else words[self._order]
+        self._found = allocate(max(self._units * self._n, 1), np.int32)
+        live = self._ordered(part.live)
+        self._ways = np.zeros(max(self._units * self._slices, 1) * _WAYS, np.int64)
+        self._kept: list[Array] = [begin, end, bounds, live, units]
         row = 8 * self._n
         self._given = ProbeArgs.partly(
-            BLOCKS=addresses,
-            UNITS=self.units,
+            BLOCKS=units,
+            UNITS=self._units,
             TAIL=window.tail_given,
             QUERIES=self._n,
             SLICES=self._slices,
@@ -312,37 +320,38 @@ class Probe:
             END=end,
             STEP=step,
             FOUND=self._found,
-            FIRST=part.first,
             WAYS=self._ways,
         )
 
-    def count(self) -> Positions:
-        """The number of partners of each tuple."""
-        if self.units:
-            self._team.run(_count_part, self._given, self.units * self._slices)
-        counts = np.empty(self._n, np.int64)
-        _sum_counts(address(self._found), self.units, self._n, address(counts))
-        return counts
+    def _ordered(self, values: Array) -> Array:
+        """The values of all tuples, in order of the queries."""
+        return np.ascontiguousarray(values) if self._order is None else values[self._order]
 
     def matches(self, want_positions: bool) -> Matches:
         """The partners of each tuple, or only their number."""
-        counts = self.count()
-        if not want_positions:
-            return Matches(counts, None)
-        starts = np.zeros(self._n + 1, np.int64)
-        np.cumsum(counts, out=starts[1:])
-        total = int(starts[-1])
-        out, own, following = (
-            result_array(total, np.int64),
-            result_array(total, np.int64),
-            allocate(self._n, np.int64),
-        )
-        self._kept.append(following)
+        if self._units:
+            self._team.run(_count_part, self._given, self._units * self._slices)
+        found = np.empty(self._n, np.int64)
+        _sum_counts(address(self._found), self._units, self._n, address(found))
+        counts = found
+        if self._order is not None:
+            counts = np.empty(self._n, np.int64)
+            counts[self._order] = found
+        return self._write(found, counts) if want_positions else Matches(counts, None)
+
+    def _write(self, found: Positions, counts: Positions) -> Matches:
+        """Write the partners; `found` are the counts in order of the queries."""
+        ends = np.cumsum(counts)
+        total = int(ends[-1])
+        out, own = result_array(total, np.int64), result_array(total, np.int64)
         if total:
+            following = self._ordered(ends - counts)
+            tuples = self._ordered(np.arange(self._first, self._first + self._n))
             given = self._given
-            given[ProbeArgs.STARTS], given[ProbeArgs.NEXT] = address(starts), address(following)
+            given[ProbeArgs.COUNTS], given[ProbeArgs.NEXT] = address(found), address(following)
             given[ProbeArgs.OUT], given[ProbeArgs.OWN] = address(out), address(own)
-            self._team.run(_write_part, given, min(self._slices, len(self._ways) // _WAYS))
+            given[ProbeArgs.TUPLES] = address(tuples)
+            self._team.run(_write_part, given, self._slices)
         return Matches(counts, out, own)
 
     def ways(self) -> Sequence[int]:
@@ -354,3 +363,10 @@ class Probe:
         """Return scratch memory to the allocator."""
         for array in (*self._kept, self._found):
             free(array)
+
+
+def _query_order(probe: KeyProbe, team: Team) -> Array:
+    """The order of queries by the bound that tells them apart best."""
+    words, order = sort_words(probe.high[0] if probe.shape == "at most" else probe.low[0], team)
+    free(words)
+    return order

@@ -32,6 +32,8 @@ BITMAP_WORDS = 1024 + 16
 """The 64-bit words of a bitmap: a bit for each id of a cell, and a bit for each of those words."""
 NARROW = 512
 """Rectangles with at most this many ranks of one key are counted by a scan."""
+COUNT_COST = 2048
+"""Counting by the table costs about as much as a scan of so many ranks."""
 _U16, _U32, _U64 = np.uint16, np.uint32, np.uint64
 
 
@@ -155,19 +157,31 @@ def _both(x: int, x0: int, x1: int, y: int, y0: int, y1: int, i: int, stop: int)
 @inline
 def count_visible(block: int, a0: int, a1: int, b0: int, b1: int, v0: int, v1: int) -> int:
     """How many tuples with an id from v0 to v1 are in a rectangle; no range is empty."""
-    found, a, b, v = 0, a1 - a0, b1 - b0, v1 - v0
-    if (v <= a) & (v <= b):
-        x, y = visible_ranks(block)
-        for i in range(v0, v1, RANK_LANES):
-            found += ones(_both(x, a0, a1, y, b0, b1, i, v1))
-    elif a <= b:
-        x, y = load(block, BlockArgs.B_IN_A), load(block, BlockArgs.IDS_A)
-        for i in range(a0, a1, RANK_LANES):
-            found += ones(_both(x, b0, b1, y, v0, v1, i, a1))
-    else:
-        x, y = load(block, BlockArgs.A_IN_B), load(block, BlockArgs.IDS_B)
-        for i in range(b0, b1, RANK_LANES):
-            found += ones(_both(x, a0, a1, y, v0, v1, i, b1))
+    a, b, v = a1 - a0, b1 - b0, v1 - v0
+    begin, end = load(block, BlockArgs.BEGIN), load(block, BlockArgs.END)
+    if end - begin - v + COUNT_COST < min(a, b, v):
+        hidden = _count_positions(block, a0, a1, b0, b1, begin, v0) + _count_positions(block, a0, a1, b0, b1, v1, end)
+        return count_all(block, a0, a1, b0, b1) - hidden
+    if v <= min(a, b):
+        return _count_positions(block, a0, a1, b0, b1, v0, v1)
+    if a <= b:
+        return _count_two(load(block, BlockArgs.B_IN_A), b0, b1, load(block, BlockArgs.IDS_A), v0, v1, a0, a1)
+    return _count_two(load(block, BlockArgs.A_IN_B), a0, a1, load(block, BlockArgs.IDS_B), v0, v1, b0, b1)
+
+
+@inline
+def _count_positions(block: int, a0: int, a1: int, b0: int, b1: int, start: int, stop: int) -> int:
+    """How many tuples with an id from `start` to `stop` are in a rectangle."""
+    x, y = visible_ranks(block)
+    return _count_two(x, a0, a1, y, b0, b1, start, stop)
+
+
+@inline
+def _count_two(x: int, x0: int, x1: int, y: int, y0: int, y1: int, start: int, stop: int) -> int:
+    """How many entries from `start` to `stop` have both values in their ranges."""
+    found = 0
+    for i in range(start, stop, RANK_LANES):
+        found += ones(_both(x, x0, x1, y, y0, y1, i, stop))
     return found
 
 

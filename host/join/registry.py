@@ -13,6 +13,7 @@ INDEXES: dict[str, str] = {
     "bisort": "millrace.host.join.panjoin.index:BisortIndex",
     "rap": "millrace.host.join.panjoin.index:RapIndex",
     "wib": "millrace.host.join.panjoin.index:WibIndex",
+    "spo": "millrace.host.join.spo.index:SpoIndex",
     "pim": "millrace.host.join.pimtree.index:PimIndex",
     "im": "millrace.host.join.pimtree.index:ImIndex",
     "chain": "millrace.host.join.pimtree.index:ChainIndex",

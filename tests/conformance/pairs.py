@@ -10,7 +10,7 @@ from tests.conformance.suite import Pair
 
 EXPECTED: frozenset[Pair] = frozenset(
     {
-        *((index, "cpu") for index in ("auto", "bisort", "rap", "wib", "pim", "im", "chain", "btree", "scan")),
+        *((index, "cpu") for index in ("auto", "bisort", "rap", "wib", "spo", "pim", "im", "chain", "btree", "scan")),
         *(("bisort", device) for device in ("opencl:0", "hls", "rtl", "cuda-emulated:0")),
     }
 )

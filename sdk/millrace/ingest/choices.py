@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-IndexName = Literal["auto", "bisort", "rap", "wib", "pim", "im", "chain", "btree", "scan"]
+IndexName = Literal["auto", "bisort", "rap", "wib", "spo", "pim", "im", "chain", "btree", "scan"]
 Output = Literal["pairs", "seqs", "count"]
 How = Literal["inner", "left", "semi", "anti"]
 KnnOutput = Literal["pairs", "seqs"]

@@ -16,7 +16,7 @@ from millrace.host.runtime.intrinsics import (
     WIDE_LANES,
     _before,
     _broadcast,
-    _define,
+    define,
     _flags,
     _vector,
     _vector_bits,
@@ -55,9 +55,9 @@ def _ranks_below(b: Any, where: Any, index: Any, count: Any, bound: Any) -> Any:
 
 group_below: Callable[[int, Any], int] = _before(">=", WIDE_LANES)
 """Count the leading words of `WIDE_LANES` that are below a bound."""
-ranks_within: Callable[[int, int, int, int], int] = _define(_ranks_within, _W, _W, _W, _W, _W)
+ranks_within: Callable[[int, int, int, int], int] = define(_ranks_within, _W, _W, _W, _W, _W)
 """Return a bit mask of which of the `RANK_LANES` ranks from `where[index]` on are in the range `low .. low + span`."""
-ranks_below: Callable[[int, int, int, int], int] = _define(_ranks_below, _W, _W, _W, _W, _W)
+ranks_below: Callable[[int, int, int, int], int] = define(_ranks_below, _W, _W, _W, _W, _W)
 """Count which of `count` ranks from `where[index]` on are below a bound: `ranks_below(where, index, count, bound)`.
 
 The count is at most `RANK_SPAN`; so many are read in any case.

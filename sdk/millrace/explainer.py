@@ -46,7 +46,7 @@ def explain(operator: str, *arguments: Any, **named: Any) -> Explanation:
       plan output      pairs
       index            auto
       index why        a condition of the kind 'band' has few partners per tuple
-      index serving    auto, bisort, rap, wib, pim, im, chain, btree, scan
+      index serving    auto, bisort, rap, wib, spo, pim, im, chain, btree, scan
       device           cpu
       device why       the device was named
       device threads   -

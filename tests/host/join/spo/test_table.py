@@ -31,9 +31,9 @@ def text(column: str, term: str, width: int) -> str:
 
 
 def holds(term: str, r: Longs, s: Longs, width: int) -> npt.NDArray[np.bool_]:
-    if term == "band":
-        return np.abs(r[:, None] - s[None, :]) <= width
-    return OPERATORS[term](r[:, None], s[None, :])
+    found: npt.NDArray[np.bool_]
+    found = np.abs(r[:, None] - s) <= width if term == "band" else OPERATORS[term](r[:, None], s)
+    return found
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)

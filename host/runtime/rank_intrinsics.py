@@ -16,11 +16,11 @@ from millrace.host.runtime.intrinsics import (
     WIDE_LANES,
     _before,
     _broadcast,
-    define,
     _flags,
     _vector,
     _vector_bits,
     codegen,
+    define,
 )
 from millrace.host.runtime.jit import inline
 

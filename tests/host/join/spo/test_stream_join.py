@@ -16,7 +16,6 @@ CONDITIONS = [
     "abs(r.a - s.a) < 3 AND abs(r.b - s.b) <= 2",
     "r.a - s.a BETWEEN -1 AND 4 AND r.b > s.b",
     "s.a BETWEEN r.a AND r.a + r.c AND r.b >= s.b",
-    "r.a = s.a AND r.b < s.b",
     "r.a + r.c < 2 * s.a AND s.b <= r.b",
     "r.a < s.a AND r.b > s.b AND r.c <> s.c",
     "r.a < s.a AND r.b > s.b AND r.c > 2",

@@ -100,6 +100,11 @@ class Allocator:
         with self._lock:
             return sum(size * len(blocks) for size, blocks in self._free.items())
 
+    @property
+    def in_use(self) -> int:
+        """The bytes of all blocks in use, for measurements."""
+        return sum(len(lease.block) for lease in list(self._leases.values()))
+
     def allocate(self, size: int, dtype: np.dtype[Any] | type) -> Array:
         """Return an uninitialised array of `size` elements."""
         kind = np.dtype(dtype)
@@ -167,6 +172,11 @@ class Allocator:
 _allocator = Allocator()
 allocate = _allocator.allocate
 free = _allocator.free
+
+
+def bytes_in_use() -> int:
+    """Return the bytes of all arrays that are in use."""
+    return _allocator.in_use
 
 
 def result_array(size: int, dtype: np.dtype[Any] | type) -> Array:

@@ -26,6 +26,10 @@ BENCHES: dict[str, Bench] = {
         "band join of two streams in count windows, against NumPy, DuckDB, Polars and a C++ std::multimap",
     ),
     "join": Bench("millrace.bench.join", "band join of two tables, against DuckDB, Polars and sorted NumPy"),
+    "inequality_join": Bench(
+        "millrace.bench.inequality_join",
+        "joins on two inequalities: tables against DuckDB and Polars, streams against the nested loop and btree",
+    ),
     "small": Bench(
         "millrace.bench.small",
         "latency of small calls: pushes of 1, 16 and 256 rows, joins of 3 rows, lookups of 2 keys; how auto starts",

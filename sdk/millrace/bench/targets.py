@@ -55,6 +55,7 @@ class Verdict:
 
 _W, _SMALL, _BTREE = "window_join", r"small-2\^16-batch", "btree on cpu"
 _BUCKETS, _STREAM = "spark-buckets", "spark_stream"
+_I, _PEERS = "inequality_join", "duckdb|polars"
 _L, _UNIFORM = "lookup", r"lookup-2\^(23|26)-uniform"
 TARGETS = (
     Target("bisort 20x NumPy at 2^20", 20, _W, r"batches-2\^20-seqs", "bisort", "numpy"),
@@ -84,6 +85,17 @@ TARGETS = (
     Target("pim 2.5x btree at 2^23", 2.5, "live", r"tuples-2\^23", "pim", _BTREE),
     Target("im 1.5x btree", 1.5, "live", "tuples-.*", "im", _BTREE),
     Target("pim at the fastest drift 0.5 of steady", 0.5, "live", "drift-.*-1", "pim", "pim .*, steady"),
+    Target("spo count 4x at 1M matches", 4, _I, "count-100K-1M", "spo", _PEERS),
+    Target("spo count 50x at 100M matches", 50, _I, "count-100K-100M", "spo", _PEERS),
+    Target("spo count within 1.5x up to 2.5G matches", 1 / 1.5, _I, "count-100K-.*", "spo", "spo at 1M matches"),
+    Target("spo pairs 3x at 1M matches", 3, _I, "seqs-100K-1M", "spo", _PEERS),
+    Target("spo pairs 5x at 100M matches", 5, _I, "seqs-100K-100M", "spo", _PEERS),
+    Target("spo 5x with 1,000 groups in front", 5, _I, ".*-groups1000", "spo", _PEERS),
+    Target("spo 3x at 1M rows, 10M matches", 3, _I, ".*-1M-10M", "spo", _PEERS),
+    Target("spo stream 200 K tuples/s", 1, _I, "stream-1M-.*", "spo", "200,000 tuples/s"),
+    Target("spo stream 50x the nested loop", 50, _I, "stream-1M-.*", "spo", "scan on cpu"),
+    Target("spo slowest push 3 medians", 1, _I, "slowest-1M-.*", "spo", "3 medians"),
+    Target("spo 40 bytes per tuple and predicate", 1, _I, "memory-1M", "spo", "80 bytes"),
     Target("lookup 30x NumPy", 30, _L, _UNIFORM, "implicit", "numpy"),
     Target("lookup 5x sorted NumPy", 5, _L, _UNIFORM, "implicit", "numpy-sorted"),
     Target("0.45 lookups a line at 2^26", 0.45, _L, r"lookup-2\^26-uniform", "implicit", "random-reads"),

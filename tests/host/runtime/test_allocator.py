@@ -160,6 +160,15 @@ def test_a_reference_dropped_while_the_lock_is_held_returns_its_block_later(memo
     assert memory.kept > 0
 
 
+def test_bytes_in_use_are_those_of_live_arrays(memory: Allocator) -> None:
+    first, second = memory.allocate(1 << 12, np.uint8), memory.allocate(1 << 20, np.uint8)
+    assert memory.in_use == (1 << 12) + (1 << 20)
+    memory.free(first)
+    assert memory.in_use == 1 << 20
+    del second
+    assert memory.in_use == 0
+
+
 def test_threads_never_share_a_block(memory: Allocator) -> None:
     def work(number: int) -> bool:
         good = True

@@ -285,6 +285,7 @@ def test_bench_lists_and_refuses(tmp_path: Path) -> None:
         *(
             "window_join",
             "join",
+            "inequality_join",
             "small",
             "scalegate",
             "live",

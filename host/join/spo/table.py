@@ -165,6 +165,8 @@ class _TableSearch:
         elif probe_b.shape != "at most":
             b_low = points.b.bounds(probe_b, False, self._team).ranks
         empty = ~self._part.live | (a_low >= a_high) | (b_low >= b_high)
+        for probe in (probe_a, probe_b):  # an empty range may have a high word that points have
+            empty |= probe.low[0] > probe.high[0]
         if empty.any():
             b_low, b_high = np.where(empty, np.uint32(0), b_low), np.where(empty, np.uint32(0), b_high)
         return Rectangles(a_low, a_high, b_low, b_high, tuple(sweeps))

@@ -71,6 +71,13 @@ def test_rows_with_a_null_key_match_nothing(on: str) -> None:
     assert anti[0].equals(anti[1])
 
 
+def test_a_range_below_the_least_value_is_empty() -> None:
+    r = pa.table({"a": pa.array([0, 1, 2, 3], pa.uint32()), "b": [0, 0, 0, 0]})
+    s = pa.table({"a": pa.array([0, 0, 1], pa.uint32()), "b": [1, 1, 1]})
+    counts = mr.join(r, s, "r.a > s.a + 1.5 AND r.b < s.b", index="spo", output="count")
+    assert counts["count"].to_pylist() == [0, 0, 2, 3]
+
+
 def test_rows_are_found_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     r, s = (pa.table({name: rng.integers(0, 1 << 40, 5000) for name in "ab"}) for _ in range(2))

@@ -109,7 +109,7 @@ def measure(unit: str, word_bits: int, barrier: bool, card: str) -> Needs:
 def variants() -> Iterator[tuple[str, int, bool]]:
     """Every combination of unit, word width and voting method."""
     for unit in driver.UNITS.values():
-        for word_bits in (32, 64):
+        for word_bits in (32, 64) if any(slot.words for slot in unit.slots) else (32,):
             for barrier in (False, True) if unit.teams else (False,):
                 yield unit.name, word_bits, barrier
 

@@ -33,6 +33,7 @@ UNITS: dict[str, str] = {
     for folder, units in {
         "join.baseline": ("scan_prober",),
         "join.panjoin": ("bisort_merger", "bisort_indexer", "bisort_prober", "bisort_trimmer"),
+        "join.spo": ("spo_bits",),
         "hbtree": ("hb_search_implicit", "hb_search_regular", "hb_lookup"),
     }.items()
     for unit in units

@@ -6,7 +6,7 @@ Words are uint32 or uint64, the same type in all buffers of a launch; all other 
 except those in `WORDS`. Limits: a sorted run (also the result of a merge) or a tree has at most 2**31 rows, so that
 positions fit in 32 bits. The contents of tree nodes are not checked: a damaged node, or a start node that is not in its
 level, may read any memory. BI-Sort's units: PanJoin, III-D, III-E and IV. HB+-Tree's: thesis, appendix A, 5.2 and 5.3;
-`hbtree/layout.py` describes the memory layout of a tree.
+`hbtree/layout.py` describes the memory layout of a tree. SPO-Join's: section 3.4.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ LINE_BITS = 512
 """Bits of a tree line: 64 bytes."""
 MAX_ROWS = 1 << 31
 """The maximum number of rows of a sorted run, and of keys of a tree."""
+BLOCK_ROWS = 1 << 16
+"""The maximum number of positions of a block of `spo_bits`, whose ranks have 16 bits."""
+TILE_ROWS = 1 << 10
+"""`spo_bits` counts the matches of so many positions together."""
 WORDS = frozenset({"below", "above", "least", "most"})
 """Names of the scalars that are words."""
 
@@ -89,6 +93,20 @@ def _regular(scalars: Scalars) -> int:
     """Return the minimum size of a regular tree: the upper levels, then one node without its child lines."""
     per_line = scalars["per_line"]
     return scalars["last"] + per_line * (1 + per_line) if scalars["levels"] else 0
+
+
+def _boxes(scalars: Scalars) -> int:
+    """Return six bounds per query."""
+    return 6 * scalars["m"]
+
+
+def _bits(scalars: Scalars) -> int:
+    return -(-scalars["n"] // 32) * scalars["m"] if scalars["want"] else 0
+
+
+def _tiles(scalars: Scalars) -> int:
+    """Return the number of (tile, query) combinations of a block."""
+    return -(-scalars["n"] // TILE_ROWS) * scalars["m"]
 
 
 _A, _B, _N, _M, _LEVELS = (_count(name) for name in ("a_n", "b_n", "n", "m", "levels"))
@@ -173,6 +191,17 @@ _TABLE = (
         ("m", "levels", "n"),
         _M,
     ),
+    Unit(
+        "spo_bits",
+        (
+            Slot("ranks", False, _N),
+            Slot("boxes", False, _boxes),
+            Slot("bits", False, _bits, written=True),
+            Slot("counts", False, _tiles, written=True),
+        ),
+        ("n", "m", "want"),
+        _tiles,
+    ),
 )
 UNITS: dict[str, Unit] = {unit.name: unit for unit in _TABLE}
 
@@ -202,6 +231,8 @@ def _check_scalars(unit: Unit, values: Scalars) -> None:
             raise DeviceFault(f"{unit.name}: {name}={value}, allowed are {least} to {MAX_ROWS}")
     if values.get("from", 0) > values.get("levels", 0):
         raise DeviceFault(f"{unit.name}: from={values['from']}, but there are {values['levels']} levels to walk")
+    if unit.name == "spo_bits" and values["n"] > BLOCK_ROWS:
+        raise DeviceFault(f"spo_bits: n={values['n']}, a block has at most {BLOCK_ROWS} positions: cut the block")
     if unit.rows(values) > MAX_ROWS:
         raise DeviceFault(f"{unit.name}: {unit.rows(values)} rows, at most {MAX_ROWS} are allowed: cut the runs")
 

@@ -27,6 +27,7 @@ SEED = int(os.environ.get("MILLRACE_CONFORMANCE_SEED", "0"))
 MIN_SHARES = {"pairs": 0.60, "boundaries": 0.25, "late": 0.15, "edge": 0.15}
 """The share of cases that must yield pairs, cross a structural boundary, have late rows, tie at the edge."""
 SHRINK_SECONDS = 40
+SPARE_CASES = 8
 ENFORCED_FROM = 200  # cases of a shard; with fewer the shares are not significant
 
 Pair = tuple[str, str]
@@ -79,7 +80,7 @@ class Tally:
     cases: int = 0
     covered: Counter[str] = field(default_factory=Counter)
     served: Counter[Pair] = field(default_factory=Counter)
-    families: dict[Pair, set[str]] = field(default_factory=lambda: defaultdict(set))
+    families: dict[Pair, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def run(self, shape: Shape, pairs: Iterable[Pair], check: Check) -> None:
         """Runs one case: the oracle once, then each pair with its own number of threads and splits."""
@@ -91,7 +92,7 @@ class Tally:
             outcome = check(case, expected, *pair, rng.choice((1, 1, 2, 3)), rng.randrange(2**32))
             if outcome.served:
                 self.served[pair] += 1
-                self.families[pair].add(shape.family)
+                self.families[pair][shape.family] += 1
                 boundaries += outcome.boundaries
         self.cases += 1
         coverage = expected.coverage | {"boundaries": boundaries > 0}
@@ -104,21 +105,25 @@ class Tally:
 
 
 def run_shard(seed: int, quota: int, pairs: Sequence[Pair], check: Check) -> Tally:
-    """Runs at least `quota` cases for every pair. A pair that supports few families gets more cases of these."""
+    """Runs at least `quota` cases for every pair. An index that supports few families gets more cases of these."""
     tally = Tally()
     draw_cases(seed, quota, lambda shape: tally.run(shape, pairs, check))
     for pair in pairs:
         for attempt in range(1, 5):
             if 0 < tally.served[pair] < quota:
-                _top_up(tally, seed + attempt, quota, pair, check)
+                alike = [one for one in pairs if one[0] == pair[0] and tally.served[one] < quota]
+                _top_up(tally, seed + attempt, quota, alike, check)
     return tally
 
 
-def _top_up(tally: Tally, seed: int, quota: int, pair: Pair, check: Check) -> None:
-    """Runs more cases for one pair, which do not count as coverage of the shard."""
+def _top_up(tally: Tally, seed: int, quota: int, pairs: Sequence[Pair], check: Check) -> None:
+    """Runs more cases for the pairs of one index, which do not count as coverage of the shard.
+
+    Families are drawn as often as the index has supported a case of them, and a few cases more than are missing.
+    """
     more = Tally(served=tally.served, families=tally.families)
-    families = sorted(tally.families[pair])
-    draw_cases(seed, quota - tally.served[pair], lambda shape: more.run(shape, [pair], check), families)
+    families, missing = sorted(tally.families[pairs[0]].elements()), quota - tally.served[pairs[0]]
+    draw_cases(seed, missing + SPARE_CASES, lambda shape: more.run(shape, pairs, check), families)
 
 
 def shortfalls(tally: Tally, quota: int, pairs: Sequence[Pair]) -> list[str]:

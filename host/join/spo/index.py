@@ -1,7 +1,8 @@
 """`index="spo"`: joins on two order keys (SPO-Join), as rectangle queries over the ranks of both keys.
 
 The plan gives closed ranges of words per key, so strict and non-strict comparisons, bands and ties are the same case: a
-tuple matches if both of its words are in the ranges. Whole tables are joined by `table.py`, streams by `stream.py`.
+tuple matches if both of its words are in the ranges. Whole tables are joined by `table.py`, streams by `stream.py`, and
+both by `device.py` on a device with memory of its own.
 Limit: both sides need two keys that the plan can search; further terms are checked on the pairs found.
 """
 
@@ -13,6 +14,7 @@ from typing import ClassVar, Protocol
 from millrace.host.base.types import SIDES, Array, Mask, Side
 from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, Option, ProbeBatch
+from millrace.host.join.spo.device import UNIT, DeviceEngine
 from millrace.host.join.spo.stream import StreamEngine
 from millrace.host.join.spo.table import TableEngine
 
@@ -42,12 +44,13 @@ class SpoIndex(JoinIndex):
     """Two order keys of each side, searched together."""
 
     max_keys = 2
+    needs = frozenset({UNIT})
     options: ClassVar[Mapping[str, Option]] = {"merge_rows": Option(1 << 16, 1 << 10, MAX_MERGE_ROWS)}
 
     def __init__(self, context: IndexContext) -> None:
         """An empty index."""
         super().__init__(context)
-        self._engine: Engine = TableEngine(context) if context.static else StreamEngine(context)
+        self._engine: Engine = _engine(context)
 
     @staticmethod
     def serves(shape: SearchShape) -> bool:
@@ -73,3 +76,9 @@ class SpoIndex(JoinIndex):
     def counters(self) -> dict[str, int]:
         """Counters of the engine."""
         return self._engine.counters()
+
+
+def _engine(context: IndexContext) -> Engine:
+    if not context.device.shares_host_memory:
+        return DeviceEngine(context)
+    return TableEngine(context) if context.static else StreamEngine(context)

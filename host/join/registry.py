@@ -17,7 +17,6 @@ INDEXES: dict[str, str] = {
     "pim": "millrace.host.join.pimtree.index:PimIndex",
     "im": "millrace.host.join.pimtree.index:ImIndex",
     "chain": "millrace.host.join.pimtree.index:ChainIndex",
-    "spo": "millrace.host.join.spo.index:SpoIndex",
     "btree": "millrace.host.join.baseline.btree:BTreeIndex",
     "scan": "millrace.host.join.baseline.scan:ScanIndex",
 }

@@ -287,7 +287,6 @@ def conjunction(d: Draft) -> str:
     return d.rng.choice((f"{first} AND {second}", f"{second} AND {first}"))
 
 
-<<<<<<< HEAD
 def grouped(d: Draft) -> str:
     """Equalities that form groups, with one or two order terms in them."""
     same = "{} = {}".format(*d.either("y"))
@@ -298,7 +297,8 @@ def grouped(d: Draft) -> str:
     parts = groups + orders
     d.rng.shuffle(parts)
     return " AND ".join(parts)
-=======
+
+
 def two_orders(d: Draft) -> str:
     """Two terms that bound two columns of each side: any mixture of inequalities and bands."""
     first = d.rng.choice((band, asymmetric, inequality))(d)
@@ -306,7 +306,6 @@ def two_orders(d: Draft) -> str:
     distance, op = d.distance(d.axes["y"].span // 2, "y"), d.rng.choice(("<", "<=", ">", ">="))
     second = d.rng.choice((f"{ry} {op} {sy}", f"{sy} - {ry} {op} {distance}", f"abs({ry} - {sy}) < {distance}"))
     return d.rng.choice((f"{first} AND {second}", f"{second} AND {first}"))
->>>>>>> 50f35b8 (spo: the bit-array phase as a device unit (OpenCL, CUDA, CPU), and an engine that uses it for tables and streams)
 
 
 def code_equality(d: Draft) -> str:
@@ -358,11 +357,8 @@ FAMILIES: dict[str, Callable[[Draft], str]] = {
     "sums": sums,
     "product": product,
     "conjunction": conjunction,
-<<<<<<< HEAD
     "grouped": grouped,
-=======
     "two orders": two_orders,
->>>>>>> 50f35b8 (spo: the bit-array phase as a device unit (OpenCL, CUDA, CPU), and an engine that uses it for tables and streams)
     "code equality": code_equality,
     "code difference": code_difference,
     "code conjunction": code_conjunction,
@@ -374,12 +370,8 @@ NO_FILTER = frozenset(
 )  # a term next to an OR is not in the grammar; its bands have their own
 WEIGHTED_FAMILIES: list[str] = [
     *["equality", "band", "asymmetric"] * 3,
-<<<<<<< HEAD
     *["between columns", "multi-band", "inequality", "two inequalities", "linear", "conjunction", "grouped"] * 2,
-=======
-    *["between columns", "multi-band", "inequality", "two inequalities", "linear", "conjunction"] * 2,
     *["two orders"] * 2,
->>>>>>> 50f35b8 (spo: the bit-array phase as a device unit (OpenCL, CUDA, CPU), and an engine that uses it for tables and streams)
     *["code equality", "code conjunction"] * 2,
     *["not equal", "sums", "outside", "product", "code difference", "code union"],
 ]

@@ -10,11 +10,7 @@ from tests.conformance.suite import Pair
 
 EXPECTED: frozenset[Pair] = frozenset(
     {
-<<<<<<< HEAD
         *((index, "cpu") for index in ("auto", "bisort", "rap", "wib", "spo", "pim", "im", "chain", "btree", "scan")),
-=======
-        *((index, "cpu") for index in ("auto", "bisort", "rap", "wib", "pim", "im", "chain", "spo", "btree", "scan")),
->>>>>>> 50f35b8 (spo: the bit-array phase as a device unit (OpenCL, CUDA, CPU), and an engine that uses it for tables and streams)
         *(("bisort", device) for device in ("opencl:0", "hls", "rtl", "cuda-emulated:0")),
         *(("spo", device) for device in ("opencl:0", "cuda-emulated:0")),
     }

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-<<<<<<< HEAD
 IndexName = Literal["auto", "bisort", "rap", "wib", "spo", "pim", "im", "chain", "btree", "scan"]
-=======
-IndexName = Literal["auto", "bisort", "rap", "wib", "pim", "im", "chain", "spo", "btree", "scan"]
->>>>>>> 50f35b8 (spo: the bit-array phase as a device unit (OpenCL, CUDA, CPU), and an engine that uses it for tables and streams)
 Output = Literal["pairs", "seqs", "count"]
 How = Literal["inner", "left", "semi", "anti"]
 KnnOutput = Literal["pairs", "seqs"]

@@ -102,14 +102,16 @@ def tuned(monkeypatch: pytest.MonkeyPatch) -> Any:
     return "tuned"
 
 
-TABLE = pa.table({"x": [1, 2]})
+TABLE = pa.table({"x": [1, 2], "y": [2, 1]})
+TWO_KEYS = "r.x < s.x AND r.y > s.y"
+"""A condition that every index serves."""
 
 
 @pytest.mark.parametrize("index", INDEXES)
 def test_an_unknown_option_is_an_error_that_lists_the_names(index: Any) -> None:
     for call in (
-        lambda: mr.WindowJoin("r.x = s.x", window="5 rows", index=index, options={"speed": 1}),
-        lambda: mr.join(TABLE, TABLE, "r.x = s.x", index=index, options={"speed": 1}),
+        lambda: mr.WindowJoin(TWO_KEYS, window="5 rows", index=index, options={"speed": 1}),
+        lambda: mr.join(TABLE, TABLE, TWO_KEYS, index=index, options={"speed": 1}),
     ):
         with pytest.raises(mr.ArgumentError, match=r"options=\{'speed': 1\}.*'speed'; (it has no|its) options"):
             call()

@@ -138,7 +138,7 @@ def test_a_fault_is_raised_or_the_cpu_goes_on(call: str, number: int, monkeypatc
 
 
 @pytest.mark.parametrize("output", ["seqs", "count"])
-def test_a_device_that_finds_too_much_is_a_fault(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_finds_too_much_is_a_fault(output: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bits beyond the block, and counts beyond the tile, are not believed."""
     monkeypatch.setitem(registry.BACKENDS, "faulty", faults.MODULE)
 

@@ -96,3 +96,15 @@ def test_a_result_larger_than_memory_is_refused_with_the_arithmetic(monkeypatch:
     assert mr.join(r, s, on, index="spo", output="count")["count"].to_pylist() == [4000] * 4000
     parts = mr.join(r, s, on, index="spo", output="seqs", batch_rows=4_000_000)
     assert [part.num_rows for part in parts] == [4_000_000] * 4
+
+
+@pytest.mark.parametrize("first", ["r.a >= s.a + 1", "r.a <= s.a - 1"])
+@pytest.mark.parametrize("second", ["r.b > s.b", "r.b < s.b"])
+def test_no_value_is_beyond_the_least_and_the_largest(first: str, second: str) -> None:
+    """The range beyond the least or largest word is empty: a row there has no partner, not those of the next word."""
+    ends = np.array([-(2**31), -(2**31) + 1, 2**31 - 2, 2**31 - 1])
+    a, b = (one.ravel() for one in np.meshgrid(ends, ends))
+    rows = pa.table({"a": a.astype(np.int32), "b": b.astype(np.int32)})
+    found = OPERATORS[">" if ">" in first else "<"](a[:, None], a) & OPERATORS[second[4]](b[:, None], b)
+    counts = mr.join(rows, rows, f"{first} AND {second}", index="spo", output="count")
+    assert np.array_equal(counts["count"].to_numpy(), found.sum(axis=1))

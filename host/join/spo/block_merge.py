@@ -7,7 +7,7 @@ that arrive meanwhile (section 3.4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
@@ -77,13 +77,12 @@ class BlockMerge:
         """All arrays that tasks read or write."""
         return [*(block.memory for block in self.blocks), self.result.memory, *self._scratch]
 
-    def free_scratch(self) -> None:
-        """Free what only the merge needs."""
-        for array in self._scratch:
-            free(array)
-        self._scratch = []
+    def stop(self) -> None:
+        """Drop what only the merge needs."""
+        self._phases.close()
+        self._tasks, self._scratch = [], []
 
-    def _make_phases(self) -> Iterator[list[Array]]:
+    def _make_phases(self) -> Generator[list[Array], None, None]:
         runs = [[self._run(block, key) for block in self.blocks] for key in range(2)]
         while len(runs[0]) > 1:
             tasks: list[Array] = []

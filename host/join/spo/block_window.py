@@ -19,7 +19,7 @@ from millrace.host.base.words import all_true
 from millrace.host.join.spo.block import Block
 from millrace.host.join.spo.block_merge import BlockMerge, sorted_block
 from millrace.host.join.spo.block_search import TailArgs
-from millrace.host.runtime.allocator import allocate, free
+from millrace.host.runtime.allocator import allocate
 from millrace.host.runtime.team import Team
 
 TAIL_ROWS = 1 << 11
@@ -111,7 +111,7 @@ class BlockWindow:
         return self.merge
 
     def _end_merge(self, merge: BlockMerge) -> Block:
-        merge.free_scratch()
+        merge.stop()
         self.merge = None
         return merge.result
 
@@ -147,11 +147,8 @@ class BlockWindow:
         return level
 
     def close(self) -> None:
-        """Free everything."""
+        """Drop everything. Memory that a posted merge still uses is freed when that ends."""
         if self.merge is not None:
-            self._end_merge(self.merge).free()
-        for block in self.blocks:
-            block.free()
-        for array in self._tail:
-            free(array)
-        self.blocks, self.tail_size = [], 0
+            self.merge.stop()
+        self.merge, self.blocks, self._tail = None, [], []
+        self._set_tail(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -52,3 +54,18 @@ def test_wide_ranges_with_few_matches(r: tuple[str, str], s: tuple[str, str]) ->
         stream.step(0, size, size == 200)
     assert stream.engine.counters()["spo_chunks"] > 0
     stream.engine.close()
+
+
+def test_close_frees_all_memory() -> None:
+    stream = Stream(3, {"r": WORDS[0][0], "s": WORDS[0][1]}, 1 << 16, {"r": 90_000, "s": 90_000}, 1)
+    for _ in range(3):
+        stream.step(9_000, 9_000, want=False)
+    blocks = [block for window in stream.engine._windows.values() for block in window.blocks]
+    memory = [weakref.ref(block.memory) for block in blocks]
+    assert memory
+    assert sum(block.memory.nbytes for block in blocks) < 40 * sum(len(block) for block in blocks) + 10_000 * len(
+        blocks
+    )
+    stream.engine.close()
+    del blocks
+    assert [one() for one in memory] == [None] * len(memory)

@@ -113,6 +113,8 @@ class PointIndex:
     def query(self, queries: PointQueries, k: int, limit: float = np.inf) -> Neighbours:
         """Return the k nearest points of each query whose squared distance is at most `limit`.
 
+        With `own`, one more is searched and the point at that position is left out.
+
         The intervals of visible positions never move back from one query to the next. A query with a NaN coordinate
         finds nothing. The caller has acquired the team.
         """
@@ -122,9 +124,8 @@ class PointIndex:
         counts = result_array(n, np.int64)
         squares, positions = result_array(n * k, np.float64), result_array(n * k, np.int64)
         if n and end > first:
-            scanned = self._scanned(queries, end)
-            runs = sorted((run for run in self._runs if scanned > run.first and run.end > first), key=len, reverse=True)
-            self._run(queries, runs, (max(first, scanned), end), k, limit, (counts, squares, positions))
+            runs, scanned = self._parts_for(queries, first, end)
+            self._run(queries, runs, (scanned, end), k, limit, (counts, squares, positions))
         else:
             counts[:] = 0
         return Neighbours(counts, positions.reshape(n, k), squares.reshape(n, k))
@@ -137,15 +138,19 @@ class PointIndex:
             return self.end, self.end
         return max(int(queries.begin[0]), self.first), min(int(queries.end[-1]), self.end)
 
-    def _scanned(self, queries: PointQueries, end: int) -> int:
-        """Return the position from which on points are compared one by one; those before it are in runs."""
+    def _parts_for(self, queries: PointQueries, first: int, end: int) -> tuple[list[PointRun], int]:
+        """Return the runs to search, the largest first, and the position from which on points are compared.
+
+        If every query sees few points, all are compared.
+        """
         if queries.begin is not None and queries.end is not None:
             longest = int((queries.end - np.maximum(queries.begin, self.first)).max())
             if longest <= TAIL_ROWS:
-                return max(int(queries.begin[0]), self.first)
+                return [], first
         if end - self._indexed > TAIL_ROWS:
             self._add_run(end)
-        return self._indexed
+        runs = sorted((run for run in self._runs if run.end > first), key=len, reverse=True)
+        return runs, max(first, self._indexed)
 
     def _add_run(self, end: int) -> None:
         """Index the points up to `end`, together with the last runs if those are not much larger."""
@@ -191,7 +196,8 @@ class PointIndex:
         columns = np.ascontiguousarray(np.stack(queries.columns))
         order = self._order(queries, columns, runs)
         parts = max(min(n // QUERIES_PER_PART, MAX_SEARCH_PARTS), 1)
-        scratch = allocate(parts * LISTS * k, np.int64)
+        searched = k if queries.own is None else k + 1
+        scratch = allocate(parts * LISTS * searched, np.int64)
         held = self._tail(*tail)
         intervals = [None if a is None else np.ascontiguousarray(a) for a in (queries.begin, queries.end)]
         words = [word for run in runs for word in self._words(run, queries)]
@@ -206,12 +212,13 @@ class PointIndex:
             END=_or_zero(intervals[1]),
             OWN=_or_zero(queries.own),
             GROUPS=_or_zero(queries.groups),
-            K=k,
+            K=searched,
             LIMIT=int(np.float64(limit).view(np.int64)),
             SCRATCH=scratch,
             OUT_COUNTS=out[0],
             OUT_SQUARES=out[1],
             OUT_POSITIONS=out[2],
+            OUT_K=k,
             **held,
             RUNS=len(runs),
         )
@@ -226,7 +233,7 @@ class PointIndex:
 
     def _words(self, run: PointRun, queries: PointQueries) -> list[int | Array]:
         """Return the arguments of a run."""
-        checked = queries.own is not None or queries.groups is not None
+        checked = queries.groups is not None
         if queries.begin is not None and queries.end is not None:
             checked |= int(queries.begin[-1]) > run.first or int(queries.end[0]) < run.end
         levels: list[int | Array] = [*run.levels, *([0] * (MAX_LEVELS - len(run.levels)))]
@@ -240,6 +247,7 @@ class PointIndex:
         part = slice(start - self.first, end - self.first)
         count = max(end - start, 0)
         columns = np.full((len(self._columns), count + LINE_POINTS), np.nan)
+        positions = np.arange(start, start + count)
         for to, column in zip(columns, self._columns, strict=True):
             to[:count] = column.view()[part]
         return {
@@ -247,7 +255,8 @@ class PointIndex:
             "TAIL_COUNT": count,
             "TAIL_STRIDE": count + LINE_POINTS,
             "TAIL_COLUMNS": columns,
-            "TAIL_TIES": 0 if self._ties is None else np.ascontiguousarray(self._ties.view()[part]),
+            "TAIL_POSITIONS": positions,
+            "TAIL_TIES": positions if self._ties is None else np.ascontiguousarray(self._ties.view()[part]),
             "TAIL_GROUPS": 0 if self._groups is None else np.ascontiguousarray(self._groups.view()[part]),
         }
 

@@ -7,6 +7,7 @@ order, never exceeds the distance to a point in it. Empty lanes hold NaN, which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,7 @@ def _points(b: Any, block: Any, query: Any, dims: Any, bound: Any, out: Any, lan
     return _store_and_compare(b, _sum_of_squares(b, dims, lanes // _LANES, gap), out, bound)
 
 
-def _boxes(b: Any, node: Any, query: Any, dims: Any, bound: Any, out: Any) -> Any:
+def _nearest(b: Any, node: Any, query: Any, dims: Any, bound: Any, allowed: Any, out: Any) -> Any:
     def gap(dimension: Any, line: int) -> Any:
         low = b.add(b.mul(dimension, _WORD(2 * FANOUT)), _WORD(_LANES * line))
         here = _value(b, query, dimension)
@@ -79,7 +80,24 @@ def _boxes(b: Any, node: Any, query: Any, dims: Any, bound: Any, out: Any) -> An
         larger = b.select(b.fcmp_ordered(">", below, above), below, above)
         return b.select(b.fcmp_ordered("<", larger, _ZERO), _ZERO, larger)
 
-    return _store_and_compare(b, _sum_of_squares(b, dims, FANOUT // _LANES, gap), out, bound)
+    sums = _sum_of_squares(b, dims, FANOUT // _LANES, gap)
+    found = b.and_(_store_and_compare(b, sums, out, bound), allowed)
+    bits = ir.VectorType(ir.IntType(1), _LANES)
+    far = ir.Constant(_VECTOR, [math.inf] * _LANES)
+    least = far
+    for i, total in enumerate(sums):
+        wanted = b.bitcast(b.trunc(b.lshr(found, _WORD(_LANES * i)), ir.IntType(_LANES)), bits)
+        one = b.select(wanted, total, far)
+        least = b.select(b.fcmp_ordered("<", one, least), one, least)
+    for distance in (4, 2, 1):
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [(i + distance) % _LANES for i in range(_LANES)])
+        turned = b.shuffle_vector(least, least, lanes)
+        least = b.select(b.fcmp_ordered("<", turned, least), turned, least)
+    same = _WORD(0)
+    for i, total in enumerate(sums):
+        same = b.or_(same, b.shl(_flags(b, b.fcmp_ordered("==", total, least)), _WORD(_LANES * i)))
+    child = b.cttz(b.or_(b.and_(same, found), _WORD(1 << FANOUT)), ir.IntType(1)(1))
+    return b.or_(found, b.shl(child, _WORD(FANOUT)))
 
 
 def _column(b: Any, first: Any, stride: Any, query: Any, dims: Any, bound: Any, out: Any) -> Any:
@@ -98,8 +116,11 @@ block_squares: Callable[[int, int, int, float, int], int] = define(
 
 `block_squares(block, query, dims, bound, out)`; a block has `BLOCK` doubles for each dimension.
 """
-box_squares: Callable[[int, int, int, float, int], int] = define(_boxes, _W, _W, _W, _W, _D, _W)
-"""The same for the boxes of a node, which has `FANOUT` lower and `FANOUT` upper ends for each dimension."""
+nearest_box: Callable[[int, int, int, float, int, int], int] = define(_nearest, _W, _W, _W, _W, _D, _W, _W)
+"""The same for the boxes of a node among those in the mask `allowed`; the nearest one is in the bits from `FANOUT` on.
+
+`nearest_box(node, query, dims, bound, allowed, out)`; a node has `FANOUT` lower and upper ends for each dimension.
+"""
 column_squares: Callable[[int, int, int, int, float, int], int] = define(_column, _W, _W, _W, _W, _W, _D, _W)
 """The same for 8 points in columns: `column_squares(first, stride, query, dims, bound, out)`."""
 LINE_POINTS = _LANES

@@ -1,35 +1,59 @@
 """Searches runs of points, and points in columns, for the nearest neighbours of many queries.
 
-A query keeps its k best candidates over all runs. In a run it descends from the root to the nearest boxes first and
-skips every box that is farther than the worst of the k best. A box at the same distance is skipped only if its least
-tie key is larger, so that ties are exact and a thousand equal points cost no more than one block. Queries run in the
-order of the curve: neighbours read the same blocks. The points that are in no run yet are compared one by one.
+A query keeps its k best candidates over all runs. In a run it descends from the root to the nearest box first and skips
+every box that is farther than the worst of the k best. Up to `MAX_LANES` neighbours it searches by squared distance
+alone, with the candidates in SIMD registers (`best_lanes.py`). If two candidates are equally far, or k is larger, it
+searches with exact ties (`best.py`): then a box at the distance of the worst candidate is skipped only if its least tie
+key is larger, so that a million equal points cost no more than some blocks. Queries run in the order of the curve:
+neighbours read the same blocks. The points that are in no run yet are compared one by one.
 """
 
 from __future__ import annotations
 
+import math
 from enum import auto
 
 import numpy as np
 
 from millrace.host.knn.best import offer, sort_best, worst_at
+from millrace.host.knn.best_lanes import MAX_LANES, clear_best, copy_best, insert_candidates
 from millrace.host.knn.lanes import (
     BLOCK,
     FANOUT,
     LINE_POINTS,
     block_squares,
-    box_squares,
     column_squares,
+    nearest_box,
     node_words,
 )
-from millrace.host.runtime.intrinsics import load, load_as, load_id, lowest_bit, stack_words, store, store_as
+from millrace.host.runtime.intrinsics import (
+    load,
+    load_as,
+    load_id,
+    lowest_bit,
+    ones,
+    prefetch,
+    stack_words,
+    store,
+    store_as,
+)
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
 
 MAX_LEVELS = 8
 """Levels of a run: 16^8 blocks are more than memory holds."""
-_STACK = 3 * MAX_LEVELS * FANOUT
-"""Words of the stack: distance, level and number of each box that is not visited yet."""
+_AHEAD = 8
+"""Prefetch distance in queries."""
+_ROUNDING, _UNDERFLOW = 1e-9, 1e-300
+_ALL = (1 << FANOUT) - 1
+"""The mask of all children."""
+_PATH_WORDS = 2 * MAX_LEVELS
+"""For each level the number of the node on the path, and the mask of its children that are not visited yet."""
+
+
+_LANES_WORDS = 2 * MAX_LANES
+_MANY_TIES, _ALWAYS_TIES, _RETRY = 8, 1 << 30, 16
+"""If most of the last queries had ties, the next ones are searched exactly at once, but for one in `_RETRY`."""
 
 
 class SearchArgs(KernelArgs):
@@ -42,19 +66,21 @@ class SearchArgs(KernelArgs):
     QUERIES = auto()  # the first column
     BEGIN = auto()  # the visible interval of each query, or 0: all positions
     END = auto()
-    OWN = auto()  # the position that a query must not find, or 0
+    OWN = auto()  # the position that is no neighbour of a query, or 0
     GROUPS = auto()  # the group of each query, or 0
-    K = auto()
+    K = auto()  # neighbours that are searched: one more than are wanted if each query has a position of its own
     LIMIT = auto()  # the largest squared distance, as bits
     SCRATCH = auto()  # per part: the best candidates
     OUT_COUNTS = auto()
     OUT_SQUARES = auto()
     OUT_POSITIONS = auto()
+    OUT_K = auto()  # neighbours that are wanted
     TAIL_FIRST = auto()  # the points in columns: their first position, number, and the words between columns
     TAIL_COUNT = auto()
     TAIL_STRIDE = auto()
     TAIL_COLUMNS = auto()
-    TAIL_TIES = auto()  # 0: the positions
+    TAIL_POSITIONS = auto()
+    TAIL_TIES = auto()
     TAIL_GROUPS = auto()
     RUNS = auto()
     RUN = auto()  # then per run: the words of `RunArgs`
@@ -80,16 +106,20 @@ class QueryState(KernelArgs):
 
     BEGIN = auto()
     END = auto()
-    OWN = auto()
     GROUP = auto()
     GROUPED = auto()
     BEST = auto()
-    STRIDE = auto()
     K = auto()
-    POINT = auto()  # the coordinates follow
+    LIMIT = auto()
+    SQUARES = auto()  # scratch for the squared distances of a block or node
+    PATH = auto()
+    POINT = auto()  # the coordinates follow; before a query is read, those of the query before
 
 
-_STATE_WORDS = int(QueryState.POINT) + 8
+_COORDINATES = 8
+_STATE_WORDS = int(QueryState.POINT) + _COORDINATES
+_EQUAL = -1
+"""Instead of a number of candidates: two of them are equally far, and exact ties are needed."""
 
 
 @inline
@@ -97,178 +127,235 @@ def _is_candidate(state: int, position: int, group: int) -> bool:
     """Return whether a query may find a point."""
     visible = (position >= load(state, QueryState.BEGIN)) & (position < load(state, QueryState.END))
     same = (load(state, QueryState.GROUPED) == 0) | (group == load(state, QueryState.GROUP))
-    return visible & same & (position != load(state, QueryState.OWN))
+    return visible & same
 
 
 @inline
-def _scan_block(state: int, run: int, block: int, dims: int, count: int, bound: float, squares: int) -> int:
-    """Offer the points of a block; return how many candidates there are."""
-    best, stride, k = load(state, QueryState.BEST), load(state, QueryState.STRIDE), load(state, QueryState.K)
-    positions, ties, groups = load(run, RunArgs.POSITIONS), load(run, RunArgs.TIES), load(run, RunArgs.GROUPS)
-    checked = load(run, RunArgs.CHECKED)
-    points = load(run, RunArgs.BLOCKS) + 8 * BLOCK * dims * block
-    mask = block_squares(points, state + 8 * QueryState.POINT, dims, bound, squares)
+def _candidates(state: int, mask: int, positions: int, groups: int) -> int:
+    """Return the lanes of a mask whose points the query may find."""
+    found, left = 0, mask
+    while left != 0:
+        lane = lowest_bit(left)
+        left &= left - 1
+        keep = _is_candidate(state, load(positions, lane), load(groups, lane) if groups != 0 else 0)
+        found |= (1 if keep else 0) << lane
+    return found
+
+
+@inline
+def _offer_lanes(state: int, mask: int, positions: int, ties: int, count: int, exact: bool) -> int:
+    """Offer the points of some lanes; return how many candidates there are, or `_EQUAL`."""
+    best, k, squares = load(state, QueryState.BEST), load(state, QueryState.K), load(state, QueryState.SQUARES)
+    if not exact:
+        met = insert_candidates(mask, squares, positions, best, k)
+        return count + ones(mask) if met == 0 else _EQUAL
     while mask != 0:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        at = BLOCK * block + lane
-        position = load(positions, at)
-        if checked != 0 and not _is_candidate(state, position, load(groups, at) if groups != 0 else 0):
-            continue
-        count = offer(best, stride, count, k, load_as(squares, lane, 0.0), load(ties, at), position)
+        count = offer(best, k, count, k, load_as(squares, lane, 0.0), load(ties, lane), load(positions, lane))
     return count
 
 
 @inline
-def _bound(state: int, count: int, limit: float) -> float:
+def _bound(state: int, count: int, exact: bool) -> float:
     """Return the largest squared distance that a candidate may have."""
     k = load(state, QueryState.K)
-    return load_as(load(state, QueryState.BEST), worst_at(k), 0.0) if count == k else limit
+    at = worst_at(k) if exact else k - 1
+    bound: float = load_as(state, QueryState.LIMIT, 0.0)
+    if count >= k:
+        bound = load_as(load(state, QueryState.BEST), at, 0.0)
+    return bound
 
 
 @inline
-def _hidden(state: int, facts: int, child: int) -> bool:
-    """Return whether a query may find no point of a child."""
-    late, early = (
-        load(facts, child) >= load(state, QueryState.END),
-        load(facts, FANOUT + child) < load(state, QueryState.BEGIN),
-    )
-    group = load(state, QueryState.GROUP)
-    other = (load(facts, 3 * FANOUT + child) > group) | (load(facts, 4 * FANOUT + child) < group)
-    return late | early | ((load(state, QueryState.GROUPED) != 0) & other)
+def _scan_block(state: int, run: int, block: int, dims: int, count: int, bound: float, exact: bool) -> int:
+    """Offer the points of a block; return how many candidates there are, or `_EQUAL`."""
+    positions, ties, groups = load(run, RunArgs.POSITIONS), load(run, RunArgs.TIES), load(run, RunArgs.GROUPS)
+    points, at = load(run, RunArgs.BLOCKS) + 8 * BLOCK * dims * block, 8 * BLOCK * block
+    mask = block_squares(points, state + 8 * QueryState.POINT, dims, bound, load(state, QueryState.SQUARES))
+    if load(run, RunArgs.CHECKED) != 0:
+        mask = _candidates(state, mask, positions + at, groups + at if groups != 0 else 0)
+    return _offer_lanes(state, mask, positions + at, ties + at, count, exact)
 
 
 @inline
-def _push_children(
-    state: int,
-    run: int,
-    node: int,
-    level: int,
-    number: int,
-    dims: int,
-    bound: float,
-    squares: int,
-    stack: int,
-    top: int,
-) -> int:
-    """Push the children of a node that may hold a candidate, the nearest last; return the new top of the stack."""
-    facts = node + 16 * FANOUT * dims
-    checked = load(run, RunArgs.CHECKED)
-    mask = box_squares(node, state + 8 * QueryState.POINT, dims, bound, squares)
-    first = top
-    while mask != 0:
-        child = lowest_bit(mask)
-        mask &= mask - 1
-        if checked != 0 and _hidden(state, facts, child):
-            continue
-        square = load_as(squares, child, 0.0)
-        at = top
-        while at > first and load_as(stack, 3 * at - 3, 0.0) <= square:
-            store(stack, 3 * at, load(stack, 3 * at - 3))
-            store(stack, 3 * at + 1, load(stack, 3 * at - 2))
-            store(stack, 3 * at + 2, load(stack, 3 * at - 1))
-            at -= 1
-        store_as(stack, 3 * at, square)
-        store(stack, 3 * at + 1, load(facts, 2 * FANOUT + child))
-        store(stack, 3 * at + 2, ((FANOUT * number + child) << 4) | level)
-        top += 1
-    return top
+def _visible_children(state: int, facts: int, mask: int) -> int:
+    """Return the children of a mask in which the query may find a point."""
+    begin, end = load(state, QueryState.BEGIN), load(state, QueryState.END)
+    grouped, group = load(state, QueryState.GROUPED) != 0, load(state, QueryState.GROUP)
+    found, left = 0, mask
+    while left != 0:
+        child = lowest_bit(left)
+        left &= left - 1
+        visible = (load(facts, child) < end) & (load(facts, FANOUT + child) >= begin)
+        same = (load(facts, 3 * FANOUT + child) <= group) & (load(facts, 4 * FANOUT + child) >= group)
+        found |= (1 if visible & (same | (not grouped)) else 0) << child
+    return found
 
 
 @inline
-def _search_run(state: int, run: int, dims: int, count: int, limit: float, stack: int, squares: int) -> int:
-    """Search a run; return how many candidates there are."""
-    levels = load(run, RunArgs.LEVELS)
-    best, stride, k = load(state, QueryState.BEST), load(state, QueryState.STRIDE), load(state, QueryState.K)
-    words = 8 * node_words(dims)
-    bound = _bound(state, count, limit)
-    top = _push_children(
-        state, run, load(run, RunArgs.LEVEL + levels - 1), levels - 1, 0, dims, bound, squares, stack, 0
-    )
-    while top > 0:
-        top -= 1
-        square = load_as(stack, 3 * top, 0.0)
-        if square > bound:
+def _only_later_ties(state: int, facts: int, child: int, count: int, bound: float) -> bool:
+    """Return whether a child has no candidate that comes before the worst one."""
+    k, square = load(state, QueryState.K), load_as(load(state, QueryState.SQUARES), child, 0.0)
+    worst = load(state, QueryState.BEST) + 8 * (k + worst_at(k))
+    return (square == bound) & (count == k) and load(facts, 2 * FANOUT + child) > load(worst, 0)
+
+
+@inline
+def _search_run(state: int, run: int, dims: int, count: int, exact: bool) -> int:
+    """Search a run; return how many candidates there are, or `_EQUAL`."""
+    path, words, top = load(state, QueryState.PATH), 8 * node_words(dims), load(run, RunArgs.LEVELS) - 1
+    checked, level, bound = load(run, RunArgs.CHECKED) != 0, top, _bound(state, count, exact)
+    store(path, top, 0)
+    store(path, MAX_LEVELS + top, _ALL)
+    while level <= top:
+        number, allowed = load(path, level), load(path, MAX_LEVELS + level)
+        if allowed == 0:
+            level += 1
             continue
-        if square == bound and count == k and load(stack, 3 * top + 1) > load(best, stride + worst_at(k)):
+        node = load(run, RunArgs.LEVEL + level) + words * number
+        facts = node + 16 * FANOUT * dims
+        squares = load(state, QueryState.SQUARES)
+        found = nearest_box(node, state + 8 * QueryState.POINT, dims, bound, allowed, squares)
+        mask, child = found & _ALL, found >> FANOUT
+        if checked:
+            mask = _visible_children(state, facts, mask)
+        if mask == 0:
+            level += 1
             continue
-        packed = load(stack, 3 * top + 2)
-        level, number = packed & 15, packed >> 4
-        if level == 0:
-            count = _scan_block(state, run, number, dims, count, bound, squares)
-            bound = _bound(state, count, limit)
-        else:
-            node = load(run, RunArgs.LEVEL + level - 1) + words * number
-            top = _push_children(state, run, node, level - 1, number, dims, bound, squares, stack, top)
+        store(path, MAX_LEVELS + level, mask & ~(1 << child))
+        if (mask >> child) & 1 == 0 or (exact and _only_later_ties(state, facts, child, count, bound)):
+            continue
+        if level > 0:
+            level -= 1
+            store(path, level, FANOUT * number + child)
+            store(path, MAX_LEVELS + level, _ALL)
+            continue
+        count = _scan_block(state, run, FANOUT * number + child, dims, count, bound, exact)
+        if count == _EQUAL:
+            return count
+        bound = _bound(state, count, exact)
     return count
 
 
 @inline
-def _scan_tail(given: int, state: int, dims: int, count: int, limit: float, squares: int) -> int:
-    """Offer the visible points that are in columns, in the order of their positions."""
-    best, stride, k = load(state, QueryState.BEST), load(state, QueryState.STRIDE), load(state, QueryState.K)
+def _scan_tail(given: int, state: int, dims: int, count: int, exact: bool) -> int:
+    """Offer the visible points that are in columns; return how many candidates there are, or `_EQUAL`."""
     first, step = load(given, SearchArgs.TAIL_FIRST), load(given, SearchArgs.TAIL_STRIDE)
     columns, ties = load(given, SearchArgs.TAIL_COLUMNS), load(given, SearchArgs.TAIL_TIES)
-    groups = load(given, SearchArgs.TAIL_GROUPS)
+    groups, positions = load(given, SearchArgs.TAIL_GROUPS), load(given, SearchArgs.TAIL_POSITIONS)
     start = max(load(state, QueryState.BEGIN) - first, 0)
     stop = min(load(state, QueryState.END) - first, load(given, SearchArgs.TAIL_COUNT))
+    squares = load(state, QueryState.SQUARES)
     for at in range(start, stop, LINE_POINTS):
-        bound = _bound(state, count, limit)
+        bound = _bound(state, count, exact)
         mask = column_squares(columns + 8 * at, step, state + 8 * QueryState.POINT, dims, bound, squares)
         if stop - at < LINE_POINTS:
             mask &= (1 << (stop - at)) - 1
-        while mask != 0:
-            lane = lowest_bit(mask)
-            mask &= mask - 1
-            row = at + lane
-            if _is_candidate(state, first + row, load(groups, row) if groups != 0 else 0):
-                tie = load(ties, row) if ties != 0 else first + row
-                count = offer(best, stride, count, k, load_as(squares, lane, 0.0), tie, first + row)
+        if mask != 0:
+            mask = _candidates(state, mask, positions + 8 * at, groups + 8 * at if groups != 0 else 0)
+            count = _offer_lanes(state, mask, positions + 8 * at, ties + 8 * at, count, exact)
+            if count == _EQUAL:
+                return count
     return count
 
 
 @inline
-def _read_query(given: int, state: int, query: int, dims: int) -> bool:
-    """Load a query into `state`; return whether it may find anything: all its coordinates are numbers."""
-    usable = True
+def _search_all(given: int, state: int, dims: int, exact: bool) -> int:
+    """Search all runs, then the points in columns; return how many candidates there are, or `_EQUAL`."""
+    count = 0
+    for j in range(load(given, SearchArgs.RUNS)):
+        count = _search_run(state, given + 8 * (SearchArgs.RUN + RUN_WORDS * j), dims, count, exact)
+        if count == _EQUAL:
+            return count
+    return _scan_tail(given, state, dims, count, exact)
+
+
+@inline
+def _read_query(given: int, state: int, query: int, dims: int, worst: float) -> bool:
+    """Load a query into `state`, with a limit from the query before; return whether it may find anything.
+
+    `worst` is the squared distance of the last neighbour of the query before, or infinity. What that query found is as
+    near to this one as that distance and the way between the two queries together, if this query may find it too.
+    """
+    usable, way, limit = True, 0.0, load_as(given, SearchArgs.LIMIT, 0.0)
     for i in range(dims):
         value = load_as(load(given, SearchArgs.QUERIES), load(given, SearchArgs.STRIDE) * i + query, 0.0)
+        gap = value - load_as(state, QueryState.POINT + i, 0.0)
+        way += gap * gap
         store_as(state, QueryState.POINT + i, value)
         usable &= value == value
     if load(given, SearchArgs.BEGIN) != 0:
-        store(state, QueryState.BEGIN, load(load(given, SearchArgs.BEGIN), query))
-        store(state, QueryState.END, load(load(given, SearchArgs.END), query))
-    if load(given, SearchArgs.OWN) != 0:
-        store(state, QueryState.OWN, load(load(given, SearchArgs.OWN), query))
+        begin, end = load(load(given, SearchArgs.BEGIN), query), load(load(given, SearchArgs.END), query)
+        if load(state, QueryState.BEGIN) < begin or load(state, QueryState.END) > end:
+            worst = np.inf
+        store(state, QueryState.BEGIN, begin)
+        store(state, QueryState.END, end)
     if load(given, SearchArgs.GROUPS) != 0:
-        store(state, QueryState.GROUP, load(load(given, SearchArgs.GROUPS), query))
+        group = load(load(given, SearchArgs.GROUPS), query)
+        if load(state, QueryState.GROUP) != group:
+            worst = np.inf
+        store(state, QueryState.GROUP, group)
+    near = math.sqrt(worst) + math.sqrt(way)
+    # Slightly more than the sum's square: far more than what rounding and underflow can lose.
+    near = near * near * (1 + _ROUNDING) + _UNDERFLOW
+    store_as(state, QueryState.LIMIT, near if near < limit else limit)
     return usable
+
+
+@inline
+def _write_result(given: int, query: int, count: int, squares: int, positions: int) -> None:
+    """Write the neighbours of a query, without its own position."""
+    k, to = load(given, SearchArgs.OUT_K), 0
+    if load(given, SearchArgs.OWN) == 0:
+        copy_best(squares, load(given, SearchArgs.OUT_SQUARES) + 8 * k * query, count)
+        copy_best(positions, load(given, SearchArgs.OUT_POSITIONS) + 8 * k * query, count)
+        store(load(given, SearchArgs.OUT_COUNTS), query, count)
+        return
+    own = load(load(given, SearchArgs.OWN), query)
+    for j in range(count):
+        if to < k and load(positions, j) != own:
+            store(load(given, SearchArgs.OUT_SQUARES), k * query + to, load(squares, j))
+            store(load(given, SearchArgs.OUT_POSITIONS), k * query + to, load(positions, j))
+            to += 1
+    store(load(given, SearchArgs.OUT_COUNTS), query, to)
 
 
 @share
 def search(given: int, part: int, parts: int) -> None:
     """Find the nearest neighbours of a part of the queries."""
     n, dims, k = load(given, SearchArgs.COUNT), load(given, SearchArgs.DIMS), load(given, SearchArgs.K)
-    limit, runs = load_as(given, SearchArgs.LIMIT, 0.0), load(given, SearchArgs.RUNS)
-    state, stack, squares = stack_words(_STATE_WORDS), stack_words(_STACK), stack_words(BLOCK)
+    state, lanes = stack_words(_STATE_WORDS), stack_words(_LANES_WORDS)
     best = load(given, SearchArgs.SCRATCH) + 8 * 3 * k * part
     store(state, QueryState.BEGIN, np.iinfo(np.int64).min)
     store(state, QueryState.END, np.iinfo(np.int64).max)
-    store(state, QueryState.OWN, -1)
     store(state, QueryState.GROUPED, load(given, SearchArgs.GROUPS) != 0)
-    store(state, QueryState.BEST, best)
-    store(state, QueryState.STRIDE, k)
     store(state, QueryState.K, k)
-    for i in range(n * part // parts, n * (part + 1) // parts):
+    store(state, QueryState.SQUARES, stack_words(BLOCK))
+    store(state, QueryState.PATH, stack_words(_PATH_WORDS))
+    ties, worst = 0 if k <= MAX_LANES else _ALWAYS_TIES, np.inf
+    stop = n * (part + 1) // parts
+    for i in range(n * part // parts, stop):
         query = load_id(load(given, SearchArgs.ORDER), i)
-        count = 0
-        if _read_query(given, state, query, dims):
-            for j in range(runs):
-                run = given + 8 * (SearchArgs.RUN + RUN_WORDS * j)
-                count = _search_run(state, run, dims, count, limit, stack, squares)
-            count = _scan_tail(given, state, dims, count, limit, squares)
+        later = load_id(load(given, SearchArgs.ORDER), min(i + _AHEAD, stop - 1))
+        for j in range(dims):
+            prefetch(load(given, SearchArgs.QUERIES) + 8 * (load(given, SearchArgs.STRIDE) * j + later))
+        if not _read_query(given, state, query, dims, worst):
+            store(load(given, SearchArgs.OUT_COUNTS), query, 0)
+            worst = np.inf
+            continue
+        if ties < _MANY_TIES or (ties < _ALWAYS_TIES and i % _RETRY == 0):
+            store(state, QueryState.BEST, lanes)
+            clear_best(lanes, k)
+            count = _search_all(given, state, dims, False)
+            if count != _EQUAL:
+                ties = max(ties - 1, 0)
+                worst = load_as(lanes, k - 1, 0.0) if count >= k else np.inf
+                _write_result(given, query, min(count, k), lanes, lanes + 8 * MAX_LANES)
+                continue
+            ties = min(ties + 2, 2 * _MANY_TIES)
+        store(state, QueryState.BEST, best)
+        count = _search_all(given, state, dims, True)
         sort_best(best, k, count, k)
-        store(load(given, SearchArgs.OUT_COUNTS), query, count)
-        for j in range(count):
-            store(load(given, SearchArgs.OUT_SQUARES), k * query + j, load(best, j))
-            store(load(given, SearchArgs.OUT_POSITIONS), k * query + j, load(best, 2 * k + j))
+        worst = load_as(best, k - 1, 0.0) if count == k else np.inf
+        _write_result(given, query, count, best, best + 16 * k)

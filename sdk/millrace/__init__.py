@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from millrace.index import OrderedIndex
     from millrace.knn_stream import KnnJoin
     from millrace.knn_table import knn_join
+    from millrace.live_join import LiveJoin
     from millrace.registry import device, devices
     from millrace.scalegate import ScaleGate
     from millrace.state.join_state import StateDelta
-    from millrace.stats import GateStats, IndexStats, JoinStats
+    from millrace.stats import GateStats, IndexStats, JoinStats, LiveStats
     from millrace.table_join import join
     from millrace.window_join import WindowJoin
 
@@ -48,6 +49,8 @@ _LAZY = {
     "IndexStats": "millrace.stats",
     "JoinStats": "millrace.stats",
     "KnnJoin": "millrace.knn_stream",
+    "LiveJoin": "millrace.live_join",
+    "LiveStats": "millrace.stats",
     "OrderedIndex": "millrace.index",
     "ScaleGate": "millrace.scalegate",
     "StateDelta": "millrace.state.join_state",
@@ -72,6 +75,8 @@ __all__ = [
     "JoinStats",
     "KeyTypeError",
     "KnnJoin",
+    "LiveJoin",
+    "LiveStats",
     "MillraceError",
     "OrderedIndex",
     "PredicateError",

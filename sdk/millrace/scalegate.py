@@ -58,8 +58,8 @@ class ScaleGate:
 
     def __init__(self, *, sources: int, readers: int, time: str, capacity: int = MAX_PENDING) -> None:
         """An empty gate; the first batch fixes the columns of all sources."""
-        self._sources = _count_of("sources", sources)
-        self._readers = _count_of("readers", readers)
+        self._sources = integer_at_least("sources", sources, 1, MAX_MEMBERS)
+        self._readers = integer_at_least("readers", readers, 1, MAX_MEMBERS)
         self._capacity = integer_at_least("capacity", capacity, 1)
         if not isinstance(time, str):
             raise ArgumentError(f"time={time!r}: must be the name of the time column")
@@ -241,13 +241,6 @@ class ScaleGate:
             f"call ready({self._read.index(slowest)}) more often, advance or close the source that is behind, or give "
             f"a larger capacity"
         )
-
-
-def _count_of(name: str, given: Any) -> int:
-    number = integer_at_least(name, given, 1)
-    if number > MAX_MEMBERS:
-        raise ArgumentError(f"{name}={given!r}: at most {MAX_MEMBERS}")
-    return number
 
 
 def _in_ticks(instant: Instant, kind: KeyType) -> int:

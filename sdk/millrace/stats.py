@@ -77,6 +77,21 @@ class JoinStats(Stats):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class LiveStats(JoinStats):
+    """Statistics of a `LiveJoin`: those of its join, as of the last finished step, and of its queue."""
+
+    arrived: int = 0
+    """Rows put so far, over both sides."""
+    queued: int = 0
+    """Rows put that are not matched yet; in a join with `time`, they then may be `pending`."""
+    unpolled: int = 0
+    """Rows of results that were not polled yet."""
+    capacity: int = 0
+    latency: Mapping[str, float] = field(default_factory=dict)
+    """Percentiles of the microseconds from `put` to the results, over the latest puts: p50, p90, p99, p999, max."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GateStats(Stats):
     """Statistics of a `ScaleGate`."""
 

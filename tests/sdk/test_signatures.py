@@ -23,6 +23,11 @@ POSITIONAL: dict[Callable[..., Any], list[str]] = {
     mr.WindowJoin.push_both: ["self", "r_batch", "s_batch", "arrival"],
     mr.WindowJoin.advance: ["self", "side", "ts", "source"],
     mr.WindowJoin.restore: ["manifest", "runs"],
+    mr.LiveJoin: ["on"],
+    mr.LiveJoin.put: ["self", "side", "batch", "source"],
+    mr.LiveJoin.poll: ["self", "timeout"],
+    mr.LiveJoin.advance: ["self", "side", "ts", "source"],
+    mr.LiveJoin.restore: ["manifest", "runs"],
     mr.join: ["r", "s", "on"],
     mr.KnnJoin: ["on"],
     mr.KnnJoin.push: ["self", "side", "batch", "source"],
@@ -59,6 +64,7 @@ def test_the_arguments_are_those_of_the_contract() -> None:
         "on window time lateness sources self_join index device threads output max_pending schemas fallback options"
     )
     assert sorted(inspect.signature(mr.WindowJoin).parameters) == sorted(window.split())
+    assert sorted(inspect.signature(mr.LiveJoin).parameters) == sorted([*window.split(), "capacity"])
     table = "r s on how index device threads output fallback options batch_rows"
     assert sorted(inspect.signature(mr.join).parameters) == sorted(table.split())
     stream = "on k window time lateness sources self_join metric within by how device threads output max_pending"

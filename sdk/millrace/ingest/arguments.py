@@ -28,6 +28,7 @@ from millrace.registry import check_name, device_for
 from millrace.registry import device as open_device
 
 MAX_PENDING = 16 * 2**20
+MAX_THREADS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def parse_engine(
     if not (isinstance(device, str) and device == "auto"):
         check_name(device)
     if threads is not None:
-        threads = integer_at_least("threads", threads, 1)
+        threads = integer_at_least("threads", threads, 1, MAX_THREADS)
     choice("fallback", fallback, FALLBACKS)
     return Engine(choose_index(shape, counting, index), device, threads, fallback, _options(index, options))
 

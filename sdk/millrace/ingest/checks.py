@@ -18,14 +18,15 @@ def choice(name: str, given: Any, allowed: tuple[Any, ...]) -> Any:
     return given
 
 
-def integer_at_least(name: str, given: Any, minimum: int) -> int:
-    """Check that `given` is an integer (Python's or NumPy's) of at least `minimum`."""
+def integer_at_least(name: str, given: Any, minimum: int, maximum: int | None = None) -> int:
+    """Check that `given` is an integer (Python's or NumPy's) of at least `minimum`, and at most `maximum`, if any."""
     try:
         number = None if isinstance(given, bool) else operator.index(given)
     except TypeError:
         number = None
-    if number is None or number < minimum:
-        raise ArgumentError(f"{name}={given!r}: must be a whole number of at least {minimum}")
+    if number is None or number < minimum or (maximum is not None and number > maximum):
+        most = "" if maximum is None else f" and at most {maximum}"
+        raise ArgumentError(f"{name}={given!r}: must be a whole number of at least {minimum}{most}")
     return number
 
 

@@ -102,18 +102,7 @@ class StreamJoin(ABC):
     def advance(self, side: str, ts: Any, source: int = 0) -> pa.Table:
         """Declare that a source pushes nothing older than `ts` minus the lateness; return the pairs completed."""
         with self._lock:
-            known = self._check(side, source)
-            if self._args.time is None:
-                raise ArgumentError("advance moves a source's clock: it needs a join with time=")
-            value, domain, zoned = parse_instant(ts)
-            scale = self._progress.scale.with_instant(value, domain, zoned, "the timestamp given to advance")
-            progress = self._reader.rescaled(self._progress, scale)
-            self._reader.check_measures(domain == "time", "the timestamp given to advance")
-            at = scale.ticks(value) if domain == "time" else value
-            if not INT64_MIN <= at <= INT64_MAX:
-                raise ArgumentError("the timestamp given to advance is outside the range of 64-bit times")
-            clocks = progress.clocks.moved(self._reader.ranks.index((known, source)), at)
-            return self._take(replace(progress, clocks=clocks))
+            return self._take(self._advanced(self._check(side, source), ts, source))
 
     def flush(self) -> pa.Table:
         """Move every clock one tick past the newest timestamp, so that no row waits; return the pairs completed."""
@@ -244,6 +233,19 @@ class StreamJoin(ABC):
         if isinstance(source, bool) or not isinstance(source, int | np.integer) or not 0 <= source < number:
             raise ArgumentError(f"source={source!r}: side {side} has {number} source(s), numbered from 0")
         return known
+
+    def _advanced(self, side: Side, ts: Any, source: int) -> Progress:
+        """The progress after `advance`."""
+        if self._args.time is None:
+            raise ArgumentError("advance moves a source's clock: it needs a join with time=")
+        value, domain, zoned = parse_instant(ts)
+        scale = self._progress.scale.with_instant(value, domain, zoned, "the timestamp given to advance")
+        progress = self._reader.rescaled(self._progress, scale)
+        self._reader.check_measures(domain == "time", "the timestamp given to advance")
+        at = scale.ticks(value) if domain == "time" else value
+        if not INT64_MIN <= at <= INT64_MAX:
+            raise ArgumentError("the timestamp given to advance is outside the range of 64-bit times")
+        return replace(progress, clocks=progress.clocks.moved(self._reader.ranks.index((side, source)), at))
 
     def _take(self, progress: Progress) -> pa.Table:
         """Take every waiting row that no source can still precede, and match it."""

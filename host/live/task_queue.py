@@ -1,0 +1,275 @@
+"""The queue between the callers of a live join and its worker thread: tasks in order of arrival, and their results.
+
+Callers put rows, which are numbered over all of them, or calls (flush, state, …), which the worker runs in their turn.
+A task stays at the head of the queue until it is done: a failure loses nothing. Rows beyond `capacity` make `put` wait.
+The worker waits while `capacity` result rows are not polled, except if an urgent call is in the queue.
+
+Errors: a refusal (`MillraceError`) of one task of rows drops that task, as a join that refuses a batch does not change;
+any other error keeps the task. Either way the next call of any thread raises it, and only then the worker goes on.
+
+Interrupts: a signal handler may raise between any two steps of a caller. Each change is one step: a task is in the
+queue or it is not, and all counts of rows follow from the queue.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from millrace.host.base.errors import MillraceError, StateError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+LATENCIES = 1 << 14
+"""The latest tasks whose latency is kept."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a call in the queue has returned or raised, once it is done."""
+
+    done: list[Any] = field(default_factory=list)
+    """The result, once known."""
+    errors: list[BaseException] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Generic[Item]):
+    """Rows numbered from `first` on, or a call without rows."""
+
+    first: int
+    rows: int
+    item: Item | None
+    call: Callable[[], Any] | None = None
+    reply: Reply | None = None
+    urgent: bool = False
+    closing: bool = False
+    since: float = 0.0
+
+    @property
+    def end(self) -> int:
+        """The number of the next row."""
+        return self.first + self.rows
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the task cannot be processed together with others."""
+        return self.call is not None or self.reply is not None
+
+
+class TaskQueue(Generic[Item, Result]):
+    """Tasks that wait, and results that were not polled."""
+
+    def __init__(self, capacity: int, first: int = 0) -> None:
+        """An empty queue; `first` is the number of the next row."""
+        self.capacity = capacity
+        self._changed = threading.Condition()
+        self._tasks: deque[Task[Item]] = deque()
+        self._done_end = first
+        self._results: deque[Result] = deque()
+        self.unpolled = 0
+        """Result rows that were not polled."""
+        self._error: BaseException | None = None
+        self._single = 0
+        """Tasks to be taken one by one, after several at once have failed."""
+        self._closed = ""
+        self._stopped = False
+        self.latencies: deque[float] = deque(maxlen=LATENCIES)
+        """Seconds from `put` to the result, of the latest tasks."""
+
+    # --- callers ---
+
+    @property
+    def end(self) -> int:
+        """The number of the next row."""
+        return self._tasks[-1].end if self._tasks else self._done_end
+
+    @property
+    def waiting(self) -> int:
+        """Rows that the worker has not finished."""
+        return self.end - self._done_end
+
+    def put(self, item: Item, rows: int, timeout: float | None, confirmed: bool = False) -> int:
+        """Append rows; return the number of the first. Waits while the queue is full; raises after `timeout` seconds.
+
+        Rows that are more than the capacity are taken when the queue is empty. With `confirmed`, waits until they are
+        processed, and raises what the worker raises for them: then they were not taken.
+        """
+        reply = Reply() if confirmed else None
+        with self._changed:
+            self._check()
+            self._wait(lambda: bool(not self.waiting or self.waiting + rows <= self.capacity), timeout)
+            if self.waiting and self.waiting + rows > self.capacity:
+                raise StateError(
+                    f"{self.waiting} rows wait and {rows} more exceed capacity={self.capacity}: poll() results, which "
+                    f"frees room, wait longer, or give a larger capacity. Nothing was put"
+                )
+            task = Task(self.end, rows, item, reply=reply, since=time.perf_counter())
+            self._tasks.append(task)
+            self._changed.notify_all()
+            if reply is not None:
+                self._await(task, reply)
+            return task.first
+
+    def call(self, work: Callable[[], Any], urgent: bool, wait: bool = True, closing: str = "") -> Any:
+        """Run a call after all earlier tasks, in the worker; return its result, unless the caller does not `wait`.
+
+        With `closing`, later calls raise a `StateError` with this text, unless the call fails.
+        """
+        reply = Reply()
+        with self._changed:
+            self._check()
+            task: Task[Item] = Task(self.end, 0, None, work, reply if wait else None, urgent, bool(closing))
+            self._closed = closing
+            self._tasks.append(task)
+            self._changed.notify_all()
+            if not wait:
+                return None
+            return self._await(task, reply)
+
+    def _await(self, task: Task[Item], reply: Reply) -> Any:
+        """Wait until the worker has finished a task; return its result or raise its error, or that of an earlier one.
+
+        If a signal handler raises here, the task is done nevertheless; its results can be polled.
+        """
+        self._changed.wait_for(lambda: bool(reply.done or reply.errors or self._error or self._stopped))
+        if reply.done:
+            return reply.done[0]
+        if self._stopped:
+            raise StateError(self._closed)
+        if task.closing:
+            self._closed = ""
+        if reply.errors:
+            raise reply.errors[0]
+        self._tasks.remove(task)  # an earlier task has failed, so the worker has not begun this one
+        self._raise_error()
+
+    def poll(self, timeout: float | None, ending: bool = False) -> list[Result]:
+        """All results that were not polled, in order; if there are none, waits for some, for `timeout` seconds.
+
+        A closed queue without results raises a `StateError`; with `ending`, it returns nothing.
+        """
+        with self._changed:
+            self._raise_error()
+            if not self._results and not (ending and self._closed):
+                if self._closed:
+                    raise StateError(self._closed)
+                self._changed.wait_for(lambda: bool(self._results or self._closed or self._error), timeout)
+                self._raise_error()
+            found = list(self._results)
+            self.unpolled = 0
+            self._results.clear()
+            self._changed.notify_all()
+            return found
+
+    def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
+        """Wait until a condition holds, the queue is closed or an error is there, which is raised."""
+        if not ready():
+            self._changed.wait_for(lambda: ready() or bool(self._closed) or self._error is not None, timeout)
+            if not ready():
+                self._check()
+
+    def _check(self) -> None:
+        self._raise_error()
+        if self._closed:
+            raise StateError(self._closed)
+
+    def _raise_error(self) -> None:
+        """Raise the worker's error, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            self._changed.notify_all()
+            raise error
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue takes no more calls."""
+        return bool(self._closed)
+
+    # --- the worker ---
+
+    def take(self, most: int) -> list[Task[Item]]:
+        """The next tasks, which stay in the queue: one call, or rows, at most `most` or one task; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._may_go_on())
+            if self._stopped:
+                return []
+            first = self._tasks[0]
+            if first.is_alone or self._single:
+                return [first]
+            taken: list[Task[Item]] = []
+            for task in self._tasks:
+                if task.is_alone or (taken and task.end - first.first > most):
+                    break
+                taken.append(task)
+            return taken
+
+    def _may_go_on(self) -> bool:
+        if not self._tasks or self._error is not None:
+            return False
+        return self.unpolled < self.capacity or any(task.urgent for task in self._tasks)
+
+    def finish(self, tasks: Sequence[Task[Item]], results: Sequence[tuple[Result, int]], returned: Any = None) -> None:
+        """Remove finished tasks from the head, and keep their results, with the rows of each, for `poll`."""
+        now = time.perf_counter()
+        with self._changed:
+            self.add_results(results)
+            self._remove(tasks)
+            for task in tasks:
+                if task.reply is not None:
+                    task.reply.done.append(returned)
+                if task.call is None:
+                    self.latencies.append(now - task.since)
+            self._changed.notify_all()
+
+    def _remove(self, tasks: Sequence[Task[Item]]) -> None:
+        self._done_end = tasks[-1].end
+        for _ in tasks:
+            self._tasks.popleft()
+        self._single = max(self._single - len(tasks), 0)
+        self._stopped = self._stopped or tasks[-1].closing
+
+    def fail(self, tasks: Sequence[Task[Item]], error: BaseException) -> None:
+        """Tasks at the head have failed. Several are tried again one by one."""
+        with self._changed:
+            refused = isinstance(error, MillraceError)
+            if len(tasks) > 1:
+                self._single = len(tasks)
+            elif tasks[0].reply is not None:
+                tasks[0].reply.errors.append(error)
+                self._done_end = tasks[0].end
+                self._tasks.popleft()
+            else:
+                self._error = error
+                if refused:
+                    self._remove(tasks)
+            self._changed.notify_all()
+
+    def results(self) -> tuple[list[Result], int]:
+        """The results that were not polled, which stay; and the number of the next row that is not done."""
+        with self._changed:
+            return list(self._results), self._done_end
+
+    def add_results(self, results: Sequence[tuple[Result, int]]) -> None:
+        """Keep results for `poll`, each with its rows."""
+        with self._changed:
+            for result, rows in results:
+                self._results.append(result)
+                self.unpolled += rows
+            self._changed.notify_all()
+
+    def clear_results(self) -> None:
+        """Drop the results that were not polled."""
+        with self._changed:
+            self._results.clear()
+
+    def stop(self, reason: str) -> None:
+        """Make the worker end after its current step, and later calls raise a `StateError`."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._stopped = True
+            self._changed.notify_all()

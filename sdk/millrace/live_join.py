@@ -1,0 +1,376 @@
+"""`mr.LiveJoin`: joins streams whose rows come one by one or in batches, from several threads, and are polled for.
+
+Callers put rows into a queue (`host/live/task_queue.py`). A worker thread takes all that wait, as one step, and pushes
+them into a window join. So the output is that of a `WindowJoin` which gets the rows in the order in which `put` took
+them, and steps grow with the load: few rows give low latency, many give throughput.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn
+from weakref import finalize
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable, StateError
+from millrace.host.base.html import html_table
+from millrace.host.base.types import Side
+from millrace.host.live.task_queue import Task, TaskQueue
+from millrace.host.live.worker import LiveWorker
+from millrace.host.planner.explanation import Explanation
+from millrace.ingest.arguments import MAX_PENDING
+from millrace.ingest.checks import integer_at_least
+from millrace.ingest.choices import Fallback, IndexName, Output
+from millrace.ingest.rows import RowReader
+from millrace.join_parts import output as out
+from millrace.state.join_state import StateDelta
+from millrace.state.live_state import LiveStateWriter, StoredLiveState, read_live_state
+from millrace.stats import JoinStats, LiveStats
+from millrace.window_join import WindowJoin
+
+CAPACITY = 1 << 20
+CLOSED = "the live join is closed: make a new one to put more rows"
+LEFT = "the live join was left: make a new one to put more rows"
+PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+Rows = tuple[Side, int, pa.Table]
+"""Side, source and rows of one `put`."""
+
+
+class LiveJoin:
+    """A stream join that is fed and polled at any time, from any thread.
+
+    >>> import millrace as mr, pyarrow as pa
+    >>> schema = pa.schema([("x", pa.int64())])
+    >>> live = mr.LiveJoin("abs(r.x - s.x) <= 5", window="1000 rows", schemas={"r": schema, "s": schema})
+    >>> live.put("r", {"x": 10}), live.put("s", pa.table({"x": [99, 12]}))
+    (0, 1)
+    >>> live.flush().to_pydict()
+    {'r_seq': [0], 's_seq': [1], 'r_x': [10], 's_x': [12]}
+    >>> live.close().num_rows
+    0
+
+    Arguments: those of `WindowJoin`, with `schemas` required and `device` the CPU, and `capacity`: how many rows may
+    wait to be matched, and how many rows of results may wait to be polled.
+    """
+
+    def __init__(
+        self,
+        on: str,
+        *,
+        window: Any,
+        schemas: Mapping[str, Any],
+        time: str | tuple[str, str] | None = None,
+        lateness: Any = 0,
+        sources: Mapping[str, int] | None = None,
+        self_join: bool = False,
+        index: IndexName = "auto",
+        device: str = "auto",
+        threads: int | None = None,
+        output: Output = "pairs",
+        max_pending: int = MAX_PENDING,
+        fallback: Fallback | None = None,
+        options: Mapping[str, int | float | str] | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
+        """Check all arguments and start the worker thread."""
+        room = integer_at_least("capacity", capacity, 1)
+        _check_device(device)
+        self._join = LiveEngine(
+            on,
+            window=window,
+            time=time,
+            lateness=lateness,
+            sources=sources,
+            self_join=self_join,
+            index=index,
+            device="cpu",
+            threads=threads,
+            output=output,
+            max_pending=max_pending,
+            schemas=schemas,
+            fallback=fallback,
+            options=options,
+        )
+        try:
+            self._readers = self._join.row_readers(schemas)
+        except BaseException:
+            self._join.leave()
+            raise
+        self._writer = LiveStateWriter()
+        self._start(room, 0)
+
+    def _start(self, capacity: int, first: int) -> None:
+        self._queue: TaskQueue[Rows, pa.Table] = TaskQueue(capacity, first)
+        self._worker = LiveWorker(self._queue, self._step)
+        # If the user drops the join without closing it, its thread ends.
+        finalize(self, self._queue.stop, LEFT).atexit = False
+
+    # --- public calls ---
+
+    def put(self, side: str, batch: Any, source: int = 0, *, timeout: float | None = None) -> int:
+        """Add rows of one side: a table, or one row as a mapping. Return the number of the first, over both sides.
+
+        Waits while `capacity` rows wait, at most `timeout` seconds; then raises a `StateError`, and nothing is added.
+        """
+        self._check_process()
+        known = self._join.check_open(side, source)
+        table = self._readers[known].read(batch)
+        rows = table.num_rows
+        crowded = self._join.pending + self._queue.waiting + rows > self._join.max_pending
+        return self._queue.put((known, int(source), table), rows, _seconds(timeout), confirmed=crowded)
+
+    def poll(self, timeout: float | None = 0.0) -> pa.Table:
+        """The results that are ready, in order, possibly none; waits up to `timeout` seconds (None: no limit) for some.
+
+        The order of all results, over all calls, is that of `WindowJoin`.
+        """
+        self._check_process()
+        return self._table(self._queue.poll(_seconds(timeout)))
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Tables of results, as they come, until the join is closed."""
+        self._check_process()
+        while True:
+            tables = self._queue.poll(None, ending=True)
+            if tables:
+                yield self._table(tables)
+            elif self._queue.closed:
+                return
+
+    def advance(self, side: str, ts: Any, source: int = 0) -> None:
+        """Declare that a source puts nothing older than `ts` minus the lateness; see `WindowJoin.advance`."""
+        self._check_process()
+        self._join.check_advance(side, ts, source)
+        self._queue.call(partial(self._join.advance_later, side, ts, source), urgent=False, wait=False)
+
+    def flush(self) -> pa.Table:
+        """Move all clocks past the newest time, wait until all rows are matched; return the results not yet polled."""
+        self._check_process()
+        self._queue.call(partial(_one_result, self._join.flush), urgent=True)
+        return self._table(self._queue.poll(0.0, ending=True))
+
+    def close(self) -> pa.Table:
+        """Flush and end: iterators end, and later calls raise a `StateError`. Return the results not yet polled."""
+        self._check_process()
+        self._queue.call(partial(_one_result, self._join.close), urgent=True, closing=CLOSED)
+        self._worker.stop(CLOSED)
+        return self._table(self._queue.poll(0.0, ending=True))
+
+    @property
+    def stats(self) -> LiveStats:
+        """The stats of the join as of the last step, rows in the queue, and latencies; waits for nothing."""
+        joined = self._join.stats
+        taken = list(self._queue.latencies)
+        values: Sequence[float] = np.percentile(taken, list(PERCENTILES.values())).tolist() if taken else []
+        return LiveStats(
+            **{one.name: getattr(joined, one.name) for one in fields(JoinStats)},
+            arrived=self._queue.end,
+            queued=self._queue.waiting,
+            unpolled=self._queue.unpolled,
+            capacity=self._queue.capacity,
+            latency={name: 1e6 * value for name, value in zip(PERCENTILES, values, strict=False)},
+        )
+
+    def explain(self) -> Explanation:
+        """The logical plan, the index and the device in use, and the reasons for them."""
+        return self._join.explain()
+
+    def state(self) -> StateDelta:
+        """Wait until all rows put so far are matched; return what `restore` needs, results not yet polled included."""
+        self._check_process()
+        delta: StateDelta = self._queue.call(self._take_state, urgent=True)
+        return delta
+
+    @classmethod
+    def restore(cls, manifest: bytes, runs: Mapping[str, bytes], **arguments: Any) -> LiveJoin:
+        """Continue from a stored state; output, arrival numbers, clocks and stats are as without a stop.
+
+        The arguments must be the same, except `index`, `threads`, `fallback`, `options` and `capacity`.
+        """
+        stored = read_live_state(manifest, runs)
+        live = cls(**arguments)
+        try:
+            live._load(stored, runs)
+        except BaseException:
+            live._end(LEFT)
+            raise
+        return live
+
+    def __enter__(self) -> LiveJoin:
+        """Use the join in a `with` statement; its end stops the worker without flushing."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the worker. Rows not matched and results not polled are dropped, with a `ResourceWarning`."""
+        if not self._worker.is_here or self._join.closed:
+            return
+        self._end(LEFT)
+        rows, results = self._queue.waiting + self._join.pending, self._queue.unpolled
+        self._queue.clear_results()
+        if rows or results:
+            warnings.warn(
+                f"the live join was left with {rows} rows that were not matched and {results} rows of results that "
+                f"were not polled: call close() for the last results",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied, and say what to do instead."""
+        raise StateError("a LiveJoin cannot be pickled or copied: store what state() gives and use LiveJoin.restore")
+
+    def __repr__(self) -> str:
+        """The join, and what waits."""
+        waits = f"{self._queue.waiting} rows wait, {self._queue.unpolled} rows of results not polled"
+        return f"<millrace LiveJoin of {self._join!r}: {waits}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.stats.to_dict().items(), caption="LiveJoin")
+
+    # --- internals ---
+
+    def _check_process(self) -> None:
+        if not self._worker.is_here:
+            raise StateError(
+                "this live join belongs to the process that made it, and this one was forked: make a live join here"
+            )
+
+    def _table(self, tables: Sequence[pa.Table]) -> pa.Table:
+        if len(tables) == 1:
+            return tables[0]
+        return pa.concat_tables(tables) if tables else self._join.output_schema.empty_table()
+
+    def _step(self, tasks: Sequence[Task[Rows]]) -> list[tuple[pa.Table, int]]:
+        """Push the rows of tasks, as one atomic call; runs in the worker thread."""
+        found = self._join.push_parts([task.item for task in tasks if task.item is not None])
+        return [(found, found.num_rows)] if found.num_rows else []
+
+    def _take_state(self) -> tuple[list[tuple[pa.Table, int]], StateDelta]:
+        """Runs in the worker thread, when all earlier tasks are done."""
+        tables, arrived = self._queue.results()
+        return [], self._writer.delta(self._join.state(), arrived, self._table(tables))
+
+    def _load(self, stored: StoredLiveState, runs: Mapping[str, bytes]) -> None:
+        """Go on from a stored state; the join is new."""
+        self._worker.stop(LEFT)
+        self._join.load(stored.join, runs)
+        self._writer = LiveStateWriter(stored.name)
+        self._start(self._queue.capacity, stored.arrived)
+        if stored.pairs is not None:
+            self._queue.add_results([(stored.pairs, stored.pairs.num_rows)])
+
+    def _end(self, reason: str) -> None:
+        self._worker.stop(reason)
+        self._join.leave()
+
+
+class LiveEngine(WindowJoin):
+    """A `WindowJoin` that takes the rows of several puts as one call."""
+
+    @property
+    def pending(self) -> int:
+        """Rows that wait for a source, as of the last finished call."""
+        return len(self._progress.waiting)
+
+    @property
+    def max_pending(self) -> int:
+        """The most rows that may wait for a source."""
+        return self._args.max_pending
+
+    @property
+    def closed(self) -> bool:
+        """Whether the join is closed."""
+        return self._progress.closed
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of results."""
+        return out.COUNT_SCHEMA if self._args.output == "count" else self._progress.pair_schema
+
+    def row_readers(self, schemas: Mapping[str, Any]) -> dict[Side, RowReader]:
+        """A reader of rows for each side; all schemas must be known."""
+        missing = [side for side in self._args.sides if side not in self._given_schemas]
+        if missing:
+            raise ArgumentError(
+                f"schemas={schemas!r} lacks {' and '.join(map(repr, missing))}: a live join needs the schema of every "
+                f"side from the start"
+            )
+        return {side: RowReader(schema, side) for side, schema in self._given_schemas.items()}
+
+    def check_open(self, side: Any, source: Any) -> Side:
+        """Check that the join is open, and the arguments of a call."""
+        return self._check(side, source)
+
+    def push_parts(self, parts: Sequence[Rows]) -> pa.Table:
+        """Push the rows of several puts in order, as one atomic call."""
+        with self._lock:
+            order = None if len(parts) < 2 else [(0 if side == "r" else 1, rows.num_rows) for side, _, rows in parts]
+            tables: dict[tuple[Side, int], list[pa.Table]] = {}
+            for side, source, rows in parts:
+                tables.setdefault((side, source), []).append(rows)
+            team = self._engine.team
+            team.acquire(sum(rows.num_rows for _, _, rows in parts))
+            try:
+                progress, fresh = self._progress, {}
+                for (side, source), some in tables.items():
+                    table = some[0] if len(some) == 1 else pa.concat_tables(some)
+                    progress, tuples = self._reader.read(progress, side, table, source)
+                    if self._args.time is None:
+                        fresh[side] = tuples
+                    else:
+                        progress = progress.with_waiting(progress.waiting.push(side, tuples))
+                if self._args.time is not None:
+                    return self._take(progress)
+                sides = None
+                if order is not None and len(fresh) == 2:
+                    kinds, counts = np.array(order).T
+                    sides = np.repeat(kinds.astype(np.uint8), counts)
+                return self._commit(progress, fresh, sides)
+            finally:
+                team.release()
+
+    def check_advance(self, side: Any, ts: Any, source: Any) -> None:
+        """Check the arguments of `advance` without changing anything."""
+        self._advanced(self._check(side, source), ts, source)
+
+    def advance_later(self, side: str, ts: Any, source: int) -> tuple[list[tuple[pa.Table, int]], None]:
+        """Advance, for the worker thread: the results and nothing to return."""
+        return _one_result(partial(self.advance, side, ts, source))
+
+    def load(self, manifest: bytes, runs: Mapping[str, bytes]) -> None:
+        """Load a stored state into this new join."""
+        self._load(manifest, runs)
+
+    def leave(self) -> None:
+        """Free what the join holds, without flushing."""
+        with self._lock:
+            if not self._progress.closed:
+                self._end()
+
+
+def _one_result(work: Any) -> tuple[list[tuple[pa.Table, int]], None]:
+    """The result of a call for the queue."""
+    found = work()
+    return ([(found, found.num_rows)] if found.num_rows else []), None
+
+
+def _check_device(device: Any) -> None:
+    if device not in ("auto", "cpu"):
+        raise DeviceUnavailable(f"device={device!r}: live joins run on the CPU only; allowed are 'auto' and 'cpu'")
+
+
+def _seconds(timeout: Any) -> float | None:
+    """A `timeout` argument."""
+    number = isinstance(timeout, int | float | np.integer | np.floating) and not isinstance(timeout, bool)
+    if timeout is not None and not (number and timeout >= 0):
+        raise ArgumentError(f"timeout={timeout!r}: must be a number of seconds of at least 0, or None for no limit")
+    # Longer waits overflow the system's clock.
+    return None if timeout is None else min(float(timeout), 1e6)

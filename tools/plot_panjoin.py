@@ -27,6 +27,7 @@ STYLES = {
     "rap": ("#d55e00", "s", "-"),
     "wib": ("#009e73", "^", "-"),
     "auto": ("#000000", "*", "-"),
+    "spo": ("#5a3d8a", "P", "-"),
     "btree": ("#cc79a7", "v", "-"),
     "scan": ("#9a6a00", "D", "-"),
     "numpy": ("#7a7a7a", "o", "--"),
@@ -184,7 +185,9 @@ def join(rows: list[Row]) -> Iterator[Picture]:
     yield Picture("join", "mr.join, band, two matches per row, pairs with payload", "join", panels)
 
 
-PICTURES: dict[str, Callable[[list[Row]], Iterator[Picture]]] = {
+Pictures = dict[str, Callable[[list[Row]], Iterator[Picture]]]
+"""By bench, what makes its pictures from its rows."""
+PICTURES: Pictures = {
     "structures": structures,
     "window_join": window_join,
     "join": join,
@@ -277,14 +280,14 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
     axes.set_axisbelow(True)
 
 
-def draw_all(results: Path, out: Path) -> list[str]:
+def draw_all(results: Path, out: Path, wanted: Pictures = PICTURES, prefix: str = "panjoin") -> list[str]:
     """Draw all pictures that have results; returns one report line per picture."""
     files = newest(results)
     report = []
-    for bench, pictures in PICTURES.items():
+    for bench, pictures in wanted.items():
         rows = read(files[bench]) if bench in files else []
         for picture in pictures(rows):
-            path = out / f"panjoin-{picture.name}.svg"
+            path = out / f"{prefix}-{picture.name}.svg"
             if not picture.panels:
                 report.append(f"{path}: not drawn, {results} has no rows for it from `millrace bench {bench}`")
                 continue
@@ -294,14 +297,14 @@ def draw_all(results: Path, out: Path) -> list[str]:
     return report
 
 
-def main() -> None:
+def main(page: str = "docs/panjoin.md", wanted: Pictures = PICTURES, prefix: str = "panjoin") -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description="Draw the curves of docs/panjoin.md from benchmark results.")
+    parser = argparse.ArgumentParser(description=f"Draw the curves of {page} from benchmark results.")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results", help="folder of .jsonl files")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/images", help="folder of the pictures")
     given = parser.parse_args()
     try:
-        report = draw_all(given.results, given.out)
+        report = draw_all(given.results, given.out, wanted, prefix)
     except ImportError:
         sys.exit("plots need matplotlib: run `make setup`, or pip install matplotlib")
     sys.stdout.write("\n".join(report) + "\n")

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
     "README.md",
     "docs/hardware.md",
+    "docs/inequality_joins.md",
     "docs/joins.md",
     "docs/live.md",
     "docs/lookups.md",

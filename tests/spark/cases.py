@@ -29,7 +29,7 @@ KINDS = [
 ]
 CODES = [("string", "string"), ("binary", "binary"), ("bool", "bool"), ("decimal128", "decimal128_wide")]
 NUMBERS = [pair for pair in KINDS if "a" not in pair[0].replace("float", "")]
-Pairs = Counter[tuple[int, int | None]]
+Pairs = Counter[tuple[int | None, int | None]]
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,23 @@ class Drawn:
     partners: list[list[int]]
 
     def wanted(self, how: str) -> Pairs:
-        """Pairs of row numbers; None stands where there is no s row."""
+        """Pairs of row numbers; None stands where there is no row of a side."""
         found: Pairs = Counter()
         for r, partners in enumerate(self.partners):
-            if how in ("inner", "left"):
+            if how in ("inner", "left", "right", "full"):
                 found.update((r, s) for s in partners)
-            if (how == "semi" and partners) or (how in ("left", "anti") and not partners):
+            if (how == "semi" and partners) or (how in ("left", "full", "anti") and not partners):
                 found[r, None] += 1
+        if how in ("right", "full"):
+            matched = {s for partners in self.partners for s in partners}
+            found.update((None, s) for s in range(self.s.num_rows) if s not in matched)
         return found
 
 
-def draw(seed: int, most_rows: int = 250) -> Drawn:
-    """A case of a seed."""
+def draw(seed: int, most_rows: int = 250, **chosen: Any) -> Drawn:
+    """A case of a seed; `chosen` are fields of its shape, such as `family`."""
     rng = Random(seed)
-    shape: Shape = random_shape(rng)
+    shape: Shape = replace(random_shape(rng), **chosen)
     numbers_only = not any(letter in "".join(shape.key_kinds) for letter in ("timestamp", "date"))
     kinds = rng.choice(NUMBERS if numbers_only else KINDS)
     shape = replace(

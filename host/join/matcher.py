@@ -6,7 +6,7 @@ CPU when a device fails and the user allowed that (`fallback="cpu"`). It changes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -77,8 +77,12 @@ class Matcher:
         rows: Mapping[Side, int] | None = None,
         static: bool = False,
         options: Mapping[str, OptionValue] | None = None,
+        searched: Sequence[Side] = SIDES,
     ) -> None:
-        """`spare`: the device used after a `DeviceFault`, if the user allowed it. Others: see `IndexContext`."""
+        """`spare`: the device used after a `DeviceFault`, if the user allowed it. Others: see `IndexContext`.
+
+        `searched`: the sides that tuples of the other side search; in a join of tables, the held one.
+        """
         self.plan = plan
         self.index_name = index
         self.device = device
@@ -86,6 +90,7 @@ class Matcher:
         self.fallback: str | None = None
         self._spare = spare
         self._index_class = load_index(index)
+        self._searched = searched
         self._use(plan)
         self._grouped_sides = [side for side in SIDES if is_grouped(plan, side)]
         self._rows, self._static = rows or {}, static
@@ -103,7 +108,7 @@ class Matcher:
         self._bands = {side: [plan.band(side, i) for i in range(len(self._searches[other(side)]))] for side in SIDES}
         self._no_probes = {side: self._empty_probes(side) for side in SIDES}
         self._rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
-        self._checks_pairs = any(self._rechecks.values())
+        self._checks_pairs = any(self._rechecks[side] for side in self._searched)
 
     def _lay_out(self, windows: dict[Side, Window]) -> None:
         """Make layouts of the grouped keys for all tuples in the windows; an index of other layouts is dropped."""

@@ -143,7 +143,15 @@ class TableProbe:
                 index = table_index(opened.candidates, self._bound.plan, sides, self._side)
             plan = table_plan(self._bound.plan, sides, self._side, load_index(index).max_keys)
             self._matcher = Matcher(
-                plan, index, opened.device, opened.spare, opened.team, rows, static=True, options=opened.options
+                plan,
+                index,
+                opened.device,
+                opened.spare,
+                opened.team,
+                rows,
+                static=True,
+                options=opened.options,
+                searched=(self._side,),
             )
         return self._matcher
 

@@ -4,7 +4,7 @@
   2,490), with percentiles over single pushes. Rivals in the same run: `scan` (nested loop) and `btree` with recheck,
   which need seconds for a push, so they push `SLOW_BATCH` tuples at a time. `200,000 tuples/s` is the target.
 - `slowest-…`: the slowest of `PUSHES` pushes in a row, against `3 medians` of the same pushes: merging must not stall.
-  A row's value is the median over the repeats, so one outlier in the run does not show here: read `max` in `stream-…` too.
+  The value is the median over the repeats, so a single outlier does not show: read `max` in `stream-…` too.
 - `memory-…`: window tuples per byte that the index holds, against `80 bytes` per tuple (40 per predicate); not a speed.
 
 All windows are filled from one saved state, because filling them by pushes would take a nested loop hours.

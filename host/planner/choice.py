@@ -15,6 +15,8 @@ from millrace.host.planner import calibration
 from millrace.host.planner.calibration import CPU
 
 SPO = "spo"
+GPU_KINDS = ("opencl", "cuda")
+"""How the kinds of devices begin that offer every unit."""
 SELECTIVE: tuple[PlanKind, ...] = ("equality", "band", "multi-band")
 """Kinds of condition with few partners per tuple, usually."""
 
@@ -34,7 +36,11 @@ class IndexChoice:
 
     def first_on(self, kind: str) -> str | None:
         """The best candidate that may run on a device of a kind; its units are checked once the device is open."""
-        return self.first(lambda name: kind == "cpu" or bool(load_index(name).needs))
+        if kind == "cpu":
+            return self.first(lambda name: True)
+        engine = load_index("bisort").needs  # all that FPGAs and their simulations offer
+        gpu = kind.startswith(GPU_KINDS)
+        return self.first(lambda name: bool(needs := load_index(name).needs) and (gpu or needs <= engine))
 
 
 def choose_index(shape: SearchShape, counting: bool, named: str = "auto") -> IndexChoice:

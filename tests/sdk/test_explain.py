@@ -147,3 +147,10 @@ def test_it_prints_well() -> None:
     html = found._repr_html_()
     assert html.startswith("<table><caption>join</caption>")
     assert "r.x &lt; s.x" in html
+
+
+@pytest.mark.parametrize(("device", "index"), [("cpu", "spo"), ("opencl:0", "spo"), ("hls", "bisort")])
+def test_two_order_terms_name_the_index_that_the_device_runs(device: str, index: str) -> None:
+    table = pa.table({"a": [1, 2], "b": [1, 2]})
+    found = mr.explain("join", table, table, on="r.a < s.a AND r.b > s.b", device=device)
+    assert found.index["name"] == index

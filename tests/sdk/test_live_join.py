@@ -481,8 +481,13 @@ def test_ctrl_c_ends_a_call_that_waits_and_the_join_goes_on(blocked: str) -> Non
     main = threading.main_thread().ident
     assert main is not None
     interrupt = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
-    interrupt.start()
-    with pytest.raises(KeyboardInterrupt):
-        calls[blocked]()
-    interrupt.join()
+    # A process that a shell started in the background ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            calls[blocked]()
+        interrupt.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert live.close().num_rows == expected_pairs

@@ -32,7 +32,7 @@ def test_every_row_goes_through_the_hardware(monkeypatch: pytest.MonkeyPatch) ->
     assert counted["rtl_merger_rows"] == launched["bisort_merger_rows"] > 1000
     probed, banded = launched["bisort_prober_rows"], launched["bisort_band_prober_rows"]
     assert counted["rtl_low_rows"] == counted["rtl_high_rows"] == probed + banded
-    assert min(probed, banded) > 100  # bounds made by the host, and bands made by the hardware
+    assert min(probed, banded) > 50  # bounds made by the host, and bands made by the hardware
     assert counted["rtl_samples"] > launched["bisort_indexer_rows"] > 100  # merges are sampled on their way
     assert counted["rtl_cycles"] > 0
 

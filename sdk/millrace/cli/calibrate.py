@@ -23,8 +23,9 @@ import typer
 from millrace.cli.screen import print_table, progress, remark
 from millrace.errors import MillraceError
 from millrace.host.planner.calibration import CPU, MAX_SMALL_BATCH, MIN_SMALL_BATCH, Calibration, crossover, keep
+from millrace.ingest.arguments import pairs_for
 from millrace.ingest.choices import OUTPUTS, IndexName
-from millrace.registry import join_pairs, real_devices
+from millrace.registry import real_devices
 from millrace.table_join import join
 from millrace.window_join import WindowJoin
 
@@ -79,8 +80,8 @@ def measure(report: Report) -> Calibration:
 
 
 def compile_kernels(report: Report) -> None:
-    """Run every index of the CPU with every kind of output, and a join of two tables."""
-    indexes = [index for index, device in join_pairs() if device == CPU]
+    """Run every index of the CPU that serves a band with every kind of output, and a join of two tables."""
+    indexes = [index for index, device in pairs_for(ON) if device == CPU]
     for number, index in enumerate(indexes):
         report(f"compiling {index}", 0.3 * number / len(indexes))
         for output in OUTPUTS:

@@ -21,10 +21,10 @@ from millrace.host.planner.choice import IndexChoice, choose_index
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
 from millrace.ingest.checks import choice, integer_at_least
-from millrace.ingest.choices import FALLBACKS, OUTPUTS
+from millrace.ingest.choices import FALLBACKS, OUTPUTS, IndexName
 from millrace.ingest.durations import Span, WindowSpec, parse_lateness, parse_window
 from millrace.ingest.memory_limits import check_memory
-from millrace.registry import check_name, device_for
+from millrace.registry import check_name, device_for, join_pairs
 from millrace.registry import device as open_device
 
 MAX_PENDING = 16 * 2**20
@@ -170,6 +170,12 @@ def parse_engine(
         threads = integer_at_least("threads", threads, 1, MAX_THREADS)
     choice("fallback", fallback, FALLBACKS)
     return Engine(choose_index(shape, counting, index), device, threads, fallback, _options(index, options))
+
+
+def pairs_for(on: str) -> list[tuple[IndexName, str]]:
+    """Every (index, device) of this machine that can run a join on a condition."""
+    able = serving(search_shape(parse_condition(on)))
+    return [(index, device) for index, device in join_pairs() if index in able]
 
 
 def _options(index: str, given: Any) -> dict[str, OptionValue]:

@@ -14,7 +14,7 @@ pytestmark = GROUP
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WORDS = {
     "spark_lookup.py": ["site 0", "batch 0:"],
-    "spark_join.py": ["broadcast: s has about", "r_null_keys", "readings are near no limit"],
+    "spark_join.py": ["strategy    broadcast", "s has about 2,000", "r_null_keys", "readings are near no limit"],
     "spark_simulated.py": ["cpu: ", "rtl: "],
 }
 

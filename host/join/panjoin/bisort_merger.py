@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array
+from millrace.host.kernels.merging import split_merge
 from millrace.host.runtime.intrinsics import load, load_as, store_as
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -24,19 +25,6 @@ from millrace.host.runtime.team import Team
 SLICE = 1 << 13
 """About how many tuples one thread merges at a time."""
 _U32 = np.uint32
-
-
-@inline
-def _split(a: int, a_n: int, b: int, b_n: int, at: int, like: Any) -> int:
-    """How many of the first `at` tuples of the result come from a."""
-    low, high = max(0, at - b_n), min(at, a_n)
-    while low < high:
-        middle = (low + high) >> 1
-        if load_as(a, middle, like) <= load_as(b, at - 1 - middle, like):
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @inline
@@ -77,7 +65,7 @@ def _merge(given: int, part: int, parts: int, like: Any) -> None:
     start, stop = total * part // parts, total * (part + 1) // parts
     k, end = start, (start + stop) >> 1
     m = end
-    i, j = _split(a, a_n, b, b_n, k, like), _split(a, a_n, b, b_n, m, like)
+    i, j = split_merge(a, a_n, b, b_n, k, like), split_merge(a, a_n, b, b_n, m, like)
     while True:
         # The number of steps until either half may reach the end of a run.
         steps = min(end - k, stop - m, a_n - i, b_n - (k - i), a_n - j, b_n - (m - j))

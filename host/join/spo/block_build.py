@@ -17,6 +17,7 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.join.spo.block import Block
 from millrace.host.join.spo.block_search import CHUNK, BlockArgs
+from millrace.host.kernels.merging import split_merge
 from millrace.host.runtime.intrinsics import WIDE_LANES, fill_bytes, load, load_as, size_of, store_as
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -48,26 +49,13 @@ class Task(KernelArgs):
 
 
 @inline
-def _split(a: int, a_n: int, b: int, b_n: int, at: int, like: Any) -> int:
-    """How many of the first `at` tuples of a merge come from a."""
-    low, high = max(0, at - b_n), min(at, a_n)
-    while low < high:
-        middle = (low + high) >> 1
-        if load_as(a, middle, like) <= load_as(b, at - 1 - middle, like):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@inline
 def _merge(task: int, like: Any) -> None:
     """Merge tuples `START` to `STOP` of the result of two sorted runs; of equal words, those of run a come first."""
     a, a_ids, a_n = load(task, Task.A), load(task, Task.A_IDS), load(task, Task.A_SIZE)
     b, b_ids, b_n = load(task, Task.B), load(task, Task.B_IDS), load(task, Task.B_SIZE)
     out, out_ids = load(task, Task.OUT), load(task, Task.OUT_IDS)
     at, stop = load(task, Task.START), load(task, Task.STOP)
-    i = _split(a, a_n, b, b_n, at, like)
+    i = split_merge(a, a_n, b, b_n, at, like)
     j = at - i
     while at < stop:
         steps = min(stop - at, a_n - i, b_n - j)

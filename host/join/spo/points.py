@@ -58,7 +58,6 @@ class SortedKey:
             WORDS=self.words,
             N=len(self.words),
             UPPER=int(upper),
-            FLIP=0,
             SORTED=ascending,
             RANKS=ranks,
         )

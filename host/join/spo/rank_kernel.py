@@ -59,8 +59,7 @@ class BoundArgs(KernelArgs):
     WORDS = auto()
     N = auto()
     UPPER = auto()  # whether to count the words up to a bound, not those below it
-    FLIP = auto()  # whether to count ranks from the end
-    SORTED = auto()  # the rank of each bound in ascending order; 0 if it is not wanted
+    SORTED = auto()  # the rank of each bound in ascending order
     RANKS = auto()  # the rank of each row's bound
 
 
@@ -86,7 +85,7 @@ def _search(words: int, low: int, high: int, bound: Any, upper: int, like: Any) 
 def _find_bounds(given: int, part: int, parts: int, like: Any) -> None:
     bounds, rows, m = load(given, BoundArgs.BOUNDS), load(given, BoundArgs.ROWS), load(given, BoundArgs.M)
     words, n, upper = load(given, BoundArgs.WORDS), load(given, BoundArgs.N), load(given, BoundArgs.UPPER)
-    flip, ascending, ranks = load(given, BoundArgs.FLIP), load(given, BoundArgs.SORTED), load(given, BoundArgs.RANKS)
+    ascending, ranks = load(given, BoundArgs.SORTED), load(given, BoundArgs.RANKS)
     first, stop = m * part // parts, m * (part + 1) // parts
     at = 0
     if first < stop:
@@ -99,9 +98,8 @@ def _find_bounds(given: int, part: int, parts: int, like: Any) -> None:
         else:
             while at < n and _before(words, at, bound, upper, like):
                 at += 1
-        if ascending:
-            store_as(ascending, j, _U32(at))
-        store_as(ranks, load_id(rows, j), _U32(n - at if flip else at))
+        store_as(ascending, j, _U32(at))
+        store_as(ranks, load_id(rows, j), _U32(at))
 
 
 @share

@@ -1,12 +1,12 @@
 """Bench `live`: index-based window joins tuple by tuple; the experiments of the PIM-Tree paper, section 5.
 
 Both sides are interleaved tuple by tuple; two matches per tuple unless the case says otherwise; pairs emitted. One
-thread, except in the cases `threads-…` and `drift-…`.
+thread: these indexes work tuple by tuple on one.
 
 - `tuples-…`: `btree`, `im`, `pim` and `chain` in windows of 2^16 to 2^23 (Figure 10a).
 - `chain-…` chain length and variant (8b), `merge-…` merge ratio (9c, 9d), `subindexes-…` (8c), `task-…` task (10c),
   `matches-…` match rate (10b), `asymmetric-…` windows (11c), `rates-…` skewed and fluctuating rates (11b), `self-…`
-  self-join (12c), `keys-…` distributions (12b), `drift-…` shifting Gaussian (13b), `threads-…` two threads (12a).
+  self-join (12c), `keys-…` distributions (12b), `drift-…` shifting Gaussian (13b).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ DRIFTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 SHAPES: tuple[Keys, ...] = ("uniform", "gaussian", "gamma-3-3", "gamma-1-5")
 SLICE_SHARE = 0.4
 BTREE, IM, PIM, CHAIN = Engine("btree"), Engine("im"), Engine("pim"), Engine("chain")
-TWO = Engine("pim", "2 threads", threads=2)
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -76,8 +75,8 @@ def _variations(window: int, batch: int) -> Iterator[Case]:
     steady = LiveWorkload(window, batch, "tuples", shape="gaussian")
     for drift in DRIFTS:
         work = LiveWorkload(window, batch, "tuples", shape="gaussian", drift=drift)
-        yardsticks = [_contender(one, steady, f"{one.name}, steady") for one in (PIM, TWO)] if drift else []
-        yield _case(f"drift-{size}-{drift:g}", work, (PIM, TWO), yardsticks)
+        yardsticks = [_contender(PIM, steady, f"{PIM.name}, steady")] if drift else []
+        yield _case(f"drift-{size}-{drift:g}", work, (PIM,), yardsticks)
 
 
 def _chains() -> list[Engine]:

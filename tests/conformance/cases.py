@@ -525,9 +525,9 @@ def shapes(draw: st.DrawFn, families: Sequence[str] = WEIGHTED_FAMILIES) -> Shap
     return _draw(_Dice(draw(st.binary(min_size=_BYTES, max_size=_BYTES))), families)
 
 
-def random_shape(rng: Random) -> Shape:
+def random_shape(rng: Random, families: Sequence[str] = WEIGHTED_FAMILIES) -> Shape:
     """Returns a shape without Hypothesis, for tests that need a fixed sequence of cases."""
-    return _draw(_Dice(rng.randbytes(_BYTES)), WEIGHTED_FAMILIES)
+    return _draw(_Dice(rng.randbytes(_BYTES)), families)
 
 
 _BYTES = 49

@@ -34,6 +34,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.small",
         "latency of small calls: pushes of 1, 16 and 256 rows, joins of 3 rows, lookups of 2 keys; how auto starts",
     ),
+    "knn": Bench(
+        "millrace.bench.knn",
+        "nearest neighbours in tables and streams, against SciPy's cKDTree, pykdtree and scikit-learn",
+    ),
     "scalegate": Bench(
         "millrace.bench.scalegate",
         "merging 4 sources for 2 readers: compiled threads in batches and one by one, Arrow batches; against NumPy",

@@ -16,7 +16,7 @@ from typing import Any
 from millrace.host.runtime import pool
 from millrace.host.runtime.processor import cpu_model
 
-PACKAGES = ("numpy", "pyarrow", "numba", "duckdb", "polars")
+PACKAGES = ("numpy", "pyarrow", "numba", "duckdb", "polars", "scipy", "pykdtree", "scikit-learn")
 
 
 @dataclass(frozen=True)

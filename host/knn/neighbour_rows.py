@@ -23,6 +23,7 @@ class _Args(KernelArgs):
     """The arguments of `_expand`."""
 
     COUNT = auto()
+    FIRST = auto()  # the number of the first query
     K = auto()
     LEFT = auto()
     SPHERE = auto()
@@ -39,17 +40,18 @@ class _Args(KernelArgs):
 @share
 def _expand(given: int, part: int, parts: int) -> None:
     n, k, sphere = load(given, _Args.COUNT), load(given, _Args.K), load(given, _Args.SPHERE) != 0
+    first = load(given, _Args.FIRST)
     rows, ranks = load(given, _Args.OUT_ROWS), load(given, _Args.OUT_RANKS)
     positions, distances = load(given, _Args.OUT_POSITIONS), load(given, _Args.OUT_DISTANCES)
     for query in range(n * part // parts, n * (part + 1) // parts):
         at, count = load(load(given, _Args.OFFSETS), query), load(load(given, _Args.COUNTS), query)
         for j in range(count):
-            store(rows, at + j, query)
+            store(rows, at + j, first + query)
             store_as(ranks, at + j, np.int32(j))
             store(positions, at + j, load(load(given, _Args.POSITIONS), k * query + j))
             store_as(distances, at + j, distance_of(load_as(load(given, _Args.SQUARES), k * query + j, 0.0), sphere))
         if count == 0 and load(given, _Args.LEFT) != 0:
-            store(rows, at, query)
+            store(rows, at, first + query)
             store_as(ranks, at, np.int32(0))
             store(positions, at, -1)
             store_as(distances, at, 0.0)
@@ -71,8 +73,8 @@ class NeighbourRows:
         return None if self.pairs == len(self.queries) else self.positions < 0
 
 
-def neighbour_rows(found: Neighbours, metric: Metric, left: bool, team: Team) -> NeighbourRows:
-    """Expand neighbours to rows; the caller has acquired the team."""
+def neighbour_rows(found: Neighbours, metric: Metric, left: bool, team: Team, first: int = 0) -> NeighbourRows:
+    """Expand neighbours to rows; queries are numbered from `first` on. The caller has acquired the team."""
     n = len(found.counts)
     kept = np.maximum(found.counts, 1) if left else found.counts
     offsets = np.cumsum(kept) - kept
@@ -81,6 +83,7 @@ def neighbour_rows(found: Neighbours, metric: Metric, left: bool, team: Team) ->
     ranks, distances = result_array(total, np.int32), result_array(total, np.float64)
     given = _Args.pack(
         COUNT=n,
+        FIRST=first,
         K=found.k,
         LEFT=int(left),
         SPHERE=int(metric == "haversine"),

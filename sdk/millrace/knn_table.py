@@ -130,16 +130,15 @@ def _blocks(
         part = slice(first, min(first + step, len(r)))
         own = np.arange(part.start, part.stop) if args.self_join else None
         queries = PointQueries([one[part] for one in points], own=own, groups=None if groups is None else groups[part])
-        found = neighbour_rows(index.query(queries, args.k, args.limit), spec.metric, args.left, team)
-        blocks.append(pa.Table.from_arrays(_columns(found, first, gatherers, args.output), schema=schema))
+        found = neighbour_rows(index.query(queries, args.k, args.limit), spec.metric, args.left, team, first)
+        blocks.append(pa.Table.from_arrays(_columns(found, gatherers, args.output), schema=schema))
     return blocks
 
 
-def _columns(found: NeighbourRows, first: int, gatherers: list[Gatherer], output: str) -> Columns:
-    """The columns of a block whose first r row is `first`."""
-    rows = found.queries + first if first else found.queries
-    columns = leading_columns(found, rows, found.positions)
+def _columns(found: NeighbourRows, gatherers: list[Gatherer], output: str) -> Columns:
+    """The columns of a block; queries are numbered as r's rows are."""
+    columns = leading_columns(found, found.queries, found.positions)
     if output == "pairs":
-        columns += gatherers[0].gather(pa.array(rows))
+        columns += gatherers[0].gather(pa.array(found.queries))
         columns += gatherers[1].gather(pa.array(found.positions, mask=found.missing))
     return columns

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Longs, Positions, Side
+from millrace.host.data.sliding import is_consecutive
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.kernels.gathering import Gatherer
@@ -27,6 +28,8 @@ from millrace.state.join_state import Snapshot
 
 MAX_STEP_PAIRS = 1 << 24
 """Neighbours that are searched at once, about: bounds the scratch memory."""
+_LEADING = 4
+"""Columns that need no gathering: r_seq, rank, s_seq and distance."""
 SOURCE_SHIFT = 44
 """The key that orders equal distances has the source above this bit, and the seq below it."""
 
@@ -94,7 +97,7 @@ class KnnEngine(HeldWindows):
         try:
             if "s" not in self.windows:
                 found = _nothing_found(len(r), self._args.search.left)
-                blocks = [self._table(schema, taken, 0, found)] if len(found.queries) else []
+                blocks = [self._table(schema, taken, found, None)] if len(found.queries) else []
             else:
                 blocks = list(self._blocks(progress, taken))
         finally:
@@ -110,6 +113,7 @@ class KnnEngine(HeldWindows):
         index = self._synchronized(window)
         points = search.spec.points_of("r", r.columns, r.live)
         groups = search.spec.groups_of("r", r.columns)
+        shift = _seq_shift(r.seq)
         blocks, first, most = [], 0, max(MAX_STEP_PAIRS // min(search.k, max(len(window), 1)), 1)
         while first < len(r):
             stop = min(_step_end(begin, end, first), first + most)
@@ -121,8 +125,8 @@ class KnnEngine(HeldWindows):
                 groups=None if groups is None else groups[part],
             )
             found = index.query(queries, search.k, search.limit)
-            rows = neighbour_rows(found, search.spec.metric, search.left, self.team)
-            blocks.append(self._table(progress.pair_schema, taken, first, rows))
+            rows = neighbour_rows(found, search.spec.metric, search.left, self.team, first + (shift or 0))
+            blocks.append(self._table(progress.pair_schema, taken, rows, shift))
             first = stop
         return blocks
 
@@ -153,16 +157,17 @@ class KnnEngine(HeldWindows):
         ties: Longs = (window.source.view()[rows].astype(np.int64) << SOURCE_SHIFT) | window.seq.view()[rows]
         return ties
 
-    def _table(self, schema: pa.Schema, taken: TakenTuples, first: int, rows: NeighbourRows) -> tuple[pa.Table, int]:
-        """A block whose first r tuple is number `first`, and the number of its neighbours."""
-        r = taken.sides["r"]
-        numbers = rows.queries + first if first else rows.queries
+    def _table(
+        self, schema: pa.Schema, taken: TakenTuples, rows: NeighbourRows, shift: int | None
+    ) -> tuple[pa.Table, int]:
+        """A block of rows, and the number of its neighbours. Its queries are r's seqs, or numbers without a `shift`."""
+        r, seqs = taken.sides["r"], rows.queries
+        numbers = seqs - shift if shift and len(schema) > _LEADING else seqs
+        seqs = r.seq[numbers] if shift is None else seqs
         missing = rows.missing
         found = rows.positions if missing is None else rows.positions[~missing]
         window = self.windows.get("s")
-        columns = leading_columns(
-            rows, r.seq[numbers], _scattered(found if window is None else window.seq_at(found), missing)
-        )
+        columns = leading_columns(rows, seqs, _scattered(found if window is None else window.seq_at(found), missing))
         if self._args.several:
             source = np.zeros(0, np.int32) if window is None else window.source.take(found)
             columns += [pa.array(r.source[numbers]), pa.array(_scattered(source, missing), mask=missing)]
@@ -184,6 +189,12 @@ class KnnEngine(HeldWindows):
             window.payload_at(found, self.team), names=[f"{i}" for i in range(len(schema) - done)]
         )
         return list(Gatherer(table, self.team).gather(numbers))
+
+
+def _seq_shift(seq: Longs) -> int | None:
+    """What a tuple's seq is more than its number; None if that differs, because rows were dropped or waited."""
+    first = int(seq[0])
+    return first if is_consecutive(seq, first) else None
 
 
 def _scattered(values: Array, missing: Array | None) -> Array:

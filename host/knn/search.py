@@ -111,7 +111,8 @@ class QueryState(KernelArgs):
     BEST = auto()
     K = auto()
     LIMIT = auto()
-    SQUARES = auto()  # scratch for the squared distances of a block or node
+    SQUARES = auto()  # scratch for the squared distances of a block, and of the boxes of a node
+    BOX_SQUARES = auto()
     PATH = auto()
     POINT = auto()  # the coordinates follow; before a query is read, those of the query before
 
@@ -196,7 +197,7 @@ def _visible_children(state: int, facts: int, mask: int) -> int:
 @inline
 def _only_later_ties(state: int, facts: int, child: int, count: int, bound: float) -> bool:
     """Return whether a child has no candidate that comes before the worst one."""
-    k, square = load(state, QueryState.K), load_as(load(state, QueryState.SQUARES), child, 0.0)
+    k, square = load(state, QueryState.K), load_as(load(state, QueryState.BOX_SQUARES), child, 0.0)
     worst = load(state, QueryState.BEST) + 8 * (k + worst_at(k))
     return (square == bound) & (count == k) and load(facts, 2 * FANOUT + child) > load(worst, 0)
 
@@ -215,7 +216,7 @@ def _search_run(state: int, run: int, dims: int, count: int, exact: bool) -> int
             continue
         node = load(run, RunArgs.LEVEL + level) + words * number
         facts = node + 16 * FANOUT * dims
-        squares = load(state, QueryState.SQUARES)
+        squares = load(state, QueryState.BOX_SQUARES)
         found = nearest_box(node, state + 8 * QueryState.POINT, dims, bound, allowed, squares)
         mask, child = found & _ALL, found >> FANOUT
         if checked:
@@ -223,18 +224,24 @@ def _search_run(state: int, run: int, dims: int, count: int, exact: bool) -> int
         if mask == 0:
             level += 1
             continue
-        store(path, MAX_LEVELS + level, mask & ~(1 << child))
-        if (mask >> child) & 1 == 0 or (exact and _only_later_ties(state, facts, child, count, bound)):
-            continue
         if level > 0:
+            store(path, MAX_LEVELS + level, mask & ~(1 << child))
+            if (mask >> child) & 1 == 0 or (exact and _only_later_ties(state, facts, child, count, bound)):
+                continue
             level -= 1
             store(path, level, FANOUT * number + child)
             store(path, MAX_LEVELS + level, _ALL)
             continue
-        count = _scan_block(state, run, FANOUT * number + child, dims, count, bound, exact)
-        if count == _EQUAL:
-            return count
-        bound = _bound(state, count, exact)
+        level += 1
+        while mask != 0:  # the nearest block first, then the others as they are
+            child = child if (mask >> child) & 1 != 0 else lowest_bit(mask)
+            mask &= ~(1 << child)
+            if load_as(squares, child, 0.0) > bound or (exact and _only_later_ties(state, facts, child, count, bound)):
+                continue
+            count = _scan_block(state, run, FANOUT * number + child, dims, count, bound, exact)
+            if count == _EQUAL:
+                return count
+            bound = _bound(state, count, exact)
     return count
 
 
@@ -332,6 +339,7 @@ def search(given: int, part: int, parts: int) -> None:
     store(state, QueryState.GROUPED, load(given, SearchArgs.GROUPS) != 0)
     store(state, QueryState.K, k)
     store(state, QueryState.SQUARES, stack_words(BLOCK))
+    store(state, QueryState.BOX_SQUARES, stack_words(FANOUT))
     store(state, QueryState.PATH, stack_words(_PATH_WORDS))
     ties, worst = 0 if k <= MAX_LANES else _ALWAYS_TIES, np.inf
     stop = n * (part + 1) // parts

@@ -20,7 +20,7 @@ from millrace.ingest.arguments import GivenWindowArguments, parse_window_argumen
 from millrace.ingest.knn_arguments import GivenKnnArguments, explain_knn, parse_knn_arguments, parse_search
 from millrace.ingest.tables import as_schema, as_table
 from millrace.join_parts.reporting import explain_window
-from millrace.knn_stream import KnnJoin
+from millrace.knn_stream import KnnJoin, explain_stream
 from millrace.knn_table import knn_join, knn_tables
 from millrace.registry import planned_device
 from millrace.table_join import TableArguments, join
@@ -100,8 +100,7 @@ def _knn_join(*arguments: Any, **named: Any) -> Explanation:
         given = signature(KnnJoin).bind(*arguments, **named)
         given.apply_defaults()
         given.arguments.pop("schemas")
-        streams = parse_knn_arguments(GivenKnnArguments(**given.arguments))
-        return explain_knn(streams.search, explain_window(streams))
+        return explain_stream(parse_knn_arguments(GivenKnnArguments(**given.arguments)))
     given = signature(knn_join).bind(*arguments, **named)
     given.apply_defaults()
     r, s = (given.arguments.pop(side) for side in SIDES)

@@ -116,7 +116,7 @@ class KnnJoin(StreamJoin):
 
     def explain(self) -> Explanation:
         """The search, the index and the device in use, and the reasons for them."""
-        return explain_knn(self._args.search, explain_window(self._args))
+        return explain_stream(self._args)
 
     def _arguments(self) -> dict[str, str]:
         described = {name: repr(value) for name, value in self._args.search.describe().items()}
@@ -132,3 +132,8 @@ class KnnJoin(StreamJoin):
 
     def _title(self) -> str:
         return f"KnnJoin of the {self._args.search.k} {self._args.search.spec.describe()}"
+
+
+def explain_stream(args: KnnArguments) -> Explanation:
+    """What a `mr.KnnJoin` with these arguments does, and why; its window is s's."""
+    return explain_knn(args.search, {**explain_window(args), "window": str(args.window.s)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.host.knn.index import PointIndex
 from tests.knn_oracle import Found, KnnJoin, Search
 from tests.sdk.knn_cases import NAMES, SHAPES, Rows, as_arrow, found_rows, random_rows
 
@@ -196,3 +198,44 @@ def test_run_and_with() -> None:
         warnings.simplefilter("always")
         left.push("s", row)
     assert [w.category for w in caught] == [ResourceWarning]
+
+
+def test_a_search_that_fails_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = as_arrow(random_rows(random.Random(3), 6000, 2, "uniform"), 2)
+    j, spared = (mr.KnnJoin(on=("a", "b"), k=2, window="5000 rows", self_join=True) for _ in range(2))
+    for one in (j, spared):
+        one.push("r", rows)
+    with monkeypatch.context() as patched:
+        patched.setattr(PointIndex, "query", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            j.push("r", rows)
+    assert j.stats.to_dict() == spared.stats.to_dict()
+    assert j.push("r", rows).equals(spared.push("r", rows))
+
+
+def _interrupted(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_a_forked_child_goes_on() -> None:
+    rows = as_arrow(random_rows(random.Random(4), 5000, 2, "uniform"), 2)
+    j = mr.KnnJoin(on=("a", "b"), k=2, window="4000 rows", output="seqs")
+    j.push("s", rows)
+    j.push("r", rows)
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer Pythons warn of threads when a process forks
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            j.push("s", rows)
+            os.write(write, str(sum(j.push("r", rows)["s_seq"].to_pylist())).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    j.push("s", rows)
+    assert int(os.read(read, 100)) == sum(j.push("r", rows)["s_seq"].to_pylist())
+    os.close(read)
+    os.close(write)

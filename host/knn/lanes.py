@@ -82,12 +82,29 @@ def _nearest(b: Any, node: Any, query: Any, dims: Any, bound: Any, allowed: Any,
 
     sums = _sum_of_squares(b, dims, FANOUT // _LANES, gap)
     found = b.and_(_store_and_compare(b, sums, out, bound), allowed)
+    last = b.and_(found, b.sub(found, _WORD(1)))  # without its lowest bit
+    entry, done = b.block, b.append_basic_block("nearest_found")
+    several = b.append_basic_block("several_boxes")
+    single = b.cttz(b.or_(found, _WORD(1 << FANOUT)), ir.IntType(1)(1))
+    b.cbranch(b.icmp_unsigned("!=", last, _WORD(0)), several, done)
+    b.position_at_end(several)
+    nearest = _lane_of_least(b, sums, found)
+    b.branch(done)
+    b.position_at_end(done)
+    child = b.phi(_WORD)
+    child.add_incoming(single, entry)
+    child.add_incoming(nearest, several)
+    return b.or_(found, b.shl(child, _WORD(FANOUT)))
+
+
+def _lane_of_least(b: Any, sums: list[Any], wanted: Any) -> Any:
+    """Return the first lane among those wanted that has the least value."""
     bits = ir.VectorType(ir.IntType(1), _LANES)
     far = ir.Constant(_VECTOR, [math.inf] * _LANES)
     least = far
     for i, total in enumerate(sums):
-        wanted = b.bitcast(b.trunc(b.lshr(found, _WORD(_LANES * i)), ir.IntType(_LANES)), bits)
-        one = b.select(wanted, total, far)
+        some = b.bitcast(b.trunc(b.lshr(wanted, _WORD(_LANES * i)), ir.IntType(_LANES)), bits)
+        one = b.select(some, total, far)
         least = b.select(b.fcmp_ordered("<", one, least), one, least)
     for distance in (4, 2, 1):
         lanes = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [(i + distance) % _LANES for i in range(_LANES)])
@@ -96,8 +113,7 @@ def _nearest(b: Any, node: Any, query: Any, dims: Any, bound: Any, allowed: Any,
     same = _WORD(0)
     for i, total in enumerate(sums):
         same = b.or_(same, b.shl(_flags(b, b.fcmp_ordered("==", total, least)), _WORD(_LANES * i)))
-    child = b.cttz(b.or_(b.and_(same, found), _WORD(1 << FANOUT)), ir.IntType(1)(1))
-    return b.or_(found, b.shl(child, _WORD(FANOUT)))
+    return b.cttz(b.or_(b.and_(same, wanted), _WORD(1 << FANOUT)), ir.IntType(1)(1))
 
 
 def _column(b: Any, first: Any, stride: Any, query: Any, dims: Any, bound: Any, out: Any) -> Any:

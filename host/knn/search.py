@@ -173,6 +173,8 @@ def _scan_block(state: int, run: int, block: int, dims: int, count: int, bound: 
     """Offer the points of a block; return how many candidates there are, or `_EQUAL`."""
     positions, ties, groups = load(run, RunArgs.POSITIONS), load(run, RunArgs.TIES), load(run, RunArgs.GROUPS)
     points, at = load(run, RunArgs.BLOCKS) + 8 * BLOCK * dims * block, 8 * BLOCK * block
+    for line in range(BLOCK // LINE_POINTS):
+        prefetch(positions + at + 64 * line)
     mask = block_squares(points, state + 8 * QueryState.POINT, dims, bound, load(state, QueryState.SQUARES))
     if load(run, RunArgs.CHECKED) != 0:
         mask = _candidates(state, mask, positions + at, groups + at if groups != 0 else 0)

@@ -205,6 +205,16 @@ def _only_later_ties(state: int, facts: int, child: int, count: int, bound: floa
 
 
 @inline
+def _prefetch_blocks(blocks: int, first: int, mask: int, dims: int) -> None:
+    """Prefetch the points of the blocks in a mask, of which the lowest bit is block number `first`."""
+    while mask != 0:
+        block = blocks + 8 * BLOCK * dims * (first + lowest_bit(mask))
+        mask &= mask - 1
+        for line in range(BLOCK * dims // LINE_POINTS):
+            prefetch(block + 64 * line)
+
+
+@inline
 def _search_run(state: int, run: int, dims: int, count: int, exact: bool) -> int:
     """Search a run; return how many candidates there are, or `_EQUAL`."""
     path, words, top = load(state, QueryState.PATH), 8 * node_words(dims), load(run, RunArgs.LEVELS) - 1
@@ -235,6 +245,7 @@ def _search_run(state: int, run: int, dims: int, count: int, exact: bool) -> int
             store(path, MAX_LEVELS + level, _ALL)
             continue
         level += 1
+        _prefetch_blocks(load(run, RunArgs.BLOCKS), FANOUT * number, mask & ~(1 << child), dims)
         while mask != 0:  # the nearest block first, then the others as they are
             child = child if (mask >> child) & 1 != 0 else lowest_bit(mask)
             mask &= ~(1 << child)

@@ -1,9 +1,9 @@
 """Keeps the nearest candidates of a query sorted in SIMD registers, by squared distance alone.
 
-Lists have 8, 16, 32 or 64 entries, keys and values apart. A candidate is compared with all entries at once; those
-behind it move by one lane. There is no branch but the loop over candidates. Equal squared distances are not put in
-order here: `insert_…` returns whether a candidate met an equal one, and the caller searches again with exact ties
-(`best.py`).
+Lists have 8, 16, 32 or 64 entries, keys and values apart; empty entries hold NaN. A candidate is compared with all
+entries at once; those behind it move by one lane. There is no branch but the loop over candidates. Equal squared
+distances are not put in order here: `insert_candidates` returns whether two entries are equal, and the caller searches
+again with exact ties (`best.py`). A list is longer than k, so a tie of the last neighbour with the next one is seen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_LANES = 64
 _INT, _WORD, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 _KEYS, _VALUES = ir.VectorType(_DOUBLE, LINE_POINTS), ir.VectorType(_WORD, LINE_POINTS)
 _NOTHING_BEFORE = ir.Constant(_KEYS, [-math.inf] * LINE_POINTS)
-_FAR = ir.Constant(_KEYS, [math.inf] * LINE_POINTS)
+_EMPTY = ir.Constant(_KEYS, [math.nan] * LINE_POINTS)
 _NO_VALUE = ir.Constant(_VALUES, [0] * LINE_POINTS)
 _ONE_LATER = ir.Constant(ir.VectorType(_INT, LINE_POINTS), list(range(LINE_POINTS - 1, 2 * LINE_POINTS - 1)))
 
@@ -43,46 +43,46 @@ def _insert(b: Any, mask: Any, squares: Any, ids: Any, best: Any, values: Any, l
     b.cbranch(b.icmp_unsigned("!=", mask, _WORD(0)), loop, done)
 
     b.position_at_end(loop)
-    left, equal = b.phi(_WORD), b.phi(_WORD)
-    held = [b.phi(one.type) for one in before]
+    left, held = b.phi(_WORD), [b.phi(one.type) for one in before]
     lane = b.cttz(left, ir.IntType(1)(1))
     key = _broadcast(b, b.load(_element(b, squares, lane, _DOUBLE)), _KEYS)
     value = _broadcast(b, b.load(_element(b, ids, lane, _WORD)), _VALUES)
-    after, met = _with_candidate(b, held, key, value, lines)
-    still, is_equal = b.and_(left, b.sub(left, _WORD(1))), b.or_(equal, met)
+    after = _with_candidate(b, held, key, value, lines)
+    still = b.and_(left, b.sub(left, _WORD(1)))
     b.cbranch(b.icmp_unsigned("!=", still, _WORD(0)), loop, done)
-    for phi, first, later in ((left, mask, still), (equal, _WORD(0), is_equal), *zip(held, before, after, strict=True)):
+    for phi, first, later in ((left, mask, still), *zip(held, before, after, strict=True)):
         phi.add_incoming(first, entry)
         phi.add_incoming(later, loop)
 
     b.position_at_end(done)
-    result = b.phi(_WORD)
-    result.add_incoming(_WORD(0), entry)
-    result.add_incoming(is_equal, loop)
-    ends = []
-    for one, later in zip(before, after, strict=True):
-        end = b.phi(one.type)
-        end.add_incoming(one, entry)
+    ends = [b.phi(one.type) for one in before]
+    for end, first, later in zip(ends, before, after, strict=True):
+        end.add_incoming(first, entry)
         end.add_incoming(later, loop)
-        ends.append(end)
     for end, slot in zip(ends, slots, strict=True):
         b.store(end, slot, align=8)
-    return result
+    equal = _WORD(0)
+    for i, key in enumerate(ends[:lines]):
+        equal = b.or_(equal, _flags(b, b.fcmp_ordered("==", key, _one_later(b, ends, i, _NOTHING_BEFORE))))
+    return equal
 
 
-def _with_candidate(b: Any, held: list[Any], key: Any, value: Any, lines: int) -> tuple[list[Any], Any]:
-    """Return the lists with a candidate in its position, and a word that is not 0 if an entry has the same key."""
+def _one_later(b: Any, lists: list[Any], i: int, first: Any) -> Any:
+    """Return line i of a list whose entries are moved by one lane."""
+    return b.shuffle_vector(lists[i - 1] if i else first, lists[i], _ONE_LATER)
+
+
+def _with_candidate(b: Any, held: list[Any], key: Any, value: Any, lines: int) -> list[Any]:
+    """Return the lists with a candidate at its position; NaN is behind every key."""
     keys, values = held[:lines], held[lines:]
-    new_keys, new_values, met = [], [], _WORD(0)
+    new_keys, new_values = [], []
     for i in range(lines):
-        before = b.shuffle_vector(keys[i - 1] if i else _NOTHING_BEFORE, keys[i], _ONE_LATER)
-        value_before = b.shuffle_vector(values[i - 1] if i else _NO_VALUE, values[i], _ONE_LATER)
-        behind = b.fcmp_ordered(">", keys[i], key)
-        moved = b.fcmp_ordered(">", before, key)
+        before, value_before = _one_later(b, keys, i, _NOTHING_BEFORE), _one_later(b, values, i, _NO_VALUE)
+        behind = b.fcmp_unordered(">", keys[i], key)
+        moved = b.fcmp_unordered(">", before, key)
         new_keys.append(b.select(behind, b.select(moved, before, key), keys[i]))
         new_values.append(b.select(behind, b.select(moved, value_before, value), values[i]))
-        met = b.or_(met, _flags(b, b.fcmp_ordered("==", keys[i], key)))
-    return [*new_keys, *new_values], met
+    return [*new_keys, *new_values]
 
 
 def _insert_into(lines: int) -> Callable[[int, int, int, int, int], int]:
@@ -102,7 +102,7 @@ def _copy(b: Any, source: Any, to: Any, count: Any) -> None:
 
 
 _clear_line: Callable[[int], None] = define(
-    lambda b, to: b.store(_FAR, _list(b, to, _KEYS, 1)[0], align=8), types.void, types.int64
+    lambda b, to: b.store(_EMPTY, _list(b, to, _KEYS, 1)[0], align=8), types.void, types.int64
 )
 _copy_line: Callable[[int, int, int], None] = define(_copy, types.void, types.int64, types.int64, types.int64)
 _insert_8, _insert_16, _insert_32, _insert_64 = (_insert_into(lines) for lines in (1, 2, 4, 8))
@@ -110,13 +110,13 @@ _insert_8, _insert_16, _insert_32, _insert_64 = (_insert_into(lines) for lines i
 
 @inline
 def insert_candidates(mask: int, squares: int, ids: int, best: int, k: int) -> int:
-    """Insert the candidates in `mask`, with their squares and ids at these addresses; return 0 if none met an equal."""
+    """Insert the candidates in `mask`, with their squares and ids at these addresses; return 0 if no two are equal."""
     values = best + 8 * MAX_LANES
-    if k <= 8:
+    if k < 8:
         return _insert_8(mask, squares, ids, best, values)
-    if k <= 16:
+    if k < 16:
         return _insert_16(mask, squares, ids, best, values)
-    if k <= 32:
+    if k < 32:
         return _insert_32(mask, squares, ids, best, values)
     return _insert_64(mask, squares, ids, best, values)
 
@@ -124,7 +124,7 @@ def insert_candidates(mask: int, squares: int, ids: int, best: int, k: int) -> i
 @inline
 def clear_best(best: int, k: int) -> None:
     """Empty the lists. Stored as lines: a line that is loaded after stores of single words would wait for them."""
-    for i in range(0, 8 if k <= 8 else 16 if k <= 16 else 32 if k <= 32 else MAX_LANES, LINE_POINTS):
+    for i in range(0, 8 if k < 8 else 16 if k < 16 else 32 if k < 32 else MAX_LANES, LINE_POINTS):
         _clear_line(best + 8 * i)
 
 

@@ -1,7 +1,7 @@
 """Searches runs of points, and points in columns, for the nearest neighbours of many queries.
 
 A query keeps its k best candidates over all runs. In a run it descends from the root to the nearest box first and skips
-every box that is farther than the worst of the k best. Up to `MAX_LANES` neighbours it searches by squared distance
+every box that is farther than the worst of the k best. Below `MAX_LANES` neighbours it searches by squared distance
 alone, with the candidates in SIMD registers (`best_lanes.py`). If two candidates are equally far, or k is larger, it
 searches with exact ties (`best.py`): then a box at the distance of the worst candidate is skipped only if its least tie
 key is larger, so that a million equal points cost no more than some blocks. Queries run in the order of the curve:
@@ -354,7 +354,7 @@ def search(given: int, part: int, parts: int) -> None:
     store(state, QueryState.SQUARES, stack_words(BLOCK))
     store(state, QueryState.BOX_SQUARES, stack_words(FANOUT))
     store(state, QueryState.PATH, stack_words(_PATH_WORDS))
-    ties, worst = 0 if k <= MAX_LANES else _ALWAYS_TIES, np.inf
+    ties, worst = 0 if k < MAX_LANES else _ALWAYS_TIES, np.inf
     stop = n * (part + 1) // parts
     for i in range(n * part // parts, stop):
         query = load_id(load(given, SearchArgs.ORDER), i)

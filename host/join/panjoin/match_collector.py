@@ -37,13 +37,7 @@ def count_partners(
 ) -> Matches:
     """The number of partners of each of `n` tuples."""
     if len(probes.low) <= SMALL_BATCH:
-        checked = _few_partners(n, probes, [one for one in match_ranges if one.check], visible)
-        counts = _counts(checked)
-        for one in match_ranges:
-            if not one.check:  # its ids are not read: a structure that only counts may have none
-                for t, start, end in _ranges_of(one, probes):
-                    counts[t] += end - start
-        return Matches(counts, None)
+        return Matches(_few_counts(n, probes, match_ranges, visible), None)
     slots = n * probes.ranges
     counts = np.empty(slots, np.int64) if len(probes) == slots else np.zeros(slots, np.int64)
     collector = _Collector(n, probes, match_ranges, visible, team, counts)
@@ -93,6 +87,23 @@ def _few_partners(
     for part in partners:
         part.sort()
     return partners
+
+
+def _few_counts(
+    n: int, probes: RangeProbes, match_ranges: Sequence[MatchRanges], visible: VisibleIntervals
+) -> Positions:
+    """The number of partners of each tuple of a small batch. Ids are read only where they must be checked."""
+    counts = np.zeros(n, np.int64)
+    for one in match_ranges:
+        ids = one.ids() if one.check else _NO_POSITIONS  # a structure that only counts may have none
+        for t, start, end in _ranges_of(one, probes):
+            if one.check and start < end:
+                v, found = t * visible.stride, ids[start:end]
+                begin, stop = int(visible.begin[v]) - one.first, int(visible.end[v]) - one.first
+                counts[t] += np.count_nonzero((found >= begin) & (found < stop))
+            else:
+                counts[t] += max(end - start, 0)
+    return counts
 
 
 def _ranges_of(one: MatchRanges, probes: RangeProbes) -> Iterator[tuple[int, int, int]]:

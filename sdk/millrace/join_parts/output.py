@@ -18,6 +18,7 @@ from millrace.host.runtime.team import Team
 from millrace.host.stream.window_bounds import TakenTuples
 
 COUNT_SCHEMA = pa.schema([("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())])
+_SIDE_NAMES = pa.array(SIDES)
 MIN_SHARED_PAIRS = 1 << 15
 """With fewer pairs one thread gathers the payload: waking others costs more."""
 Schemas = dict[Side, pa.Schema]
@@ -74,6 +75,5 @@ def counts_table(taken: TakenTuples, counts: Positions) -> pa.Table:
     for side in SIDES[:1] if taken.self_join else SIDES:
         at = np.flatnonzero(order == (side == "s"))
         source[at], seq[at] = taken.sides[side].source, taken.sides[side].seq
-    names = pa.DictionaryArray.from_arrays(pa.array(order, pa.int8()), pa.array(["r", "s"])).cast(pa.string())
-    arrays = [names, pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
+    arrays = [_SIDE_NAMES.take(pa.array(order)), pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
     return pa.Table.from_arrays(arrays, schema=COUNT_SCHEMA)

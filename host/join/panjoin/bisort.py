@@ -19,6 +19,7 @@ from millrace.host.join.panjoin import run_engine
 from millrace.host.join.panjoin.insertion_buffer import BUFFER, InsertionBuffer
 from millrace.host.join.panjoin.run_engine import RunEngine, SortedRun
 from millrace.host.join.panjoin.subwindow import (
+    SMALL_BATCH,
     InsertBatch,
     MatchRanges,
     RangeProbes,
@@ -95,7 +96,9 @@ class Bisort(Structure):
         """Probe every run and the buffer."""
         found: list[MatchRanges] = []
         if self._runs:
-            from_host = want and probes.rising and self.engine.in_host_memory
+            # A launch costs more than a few binary searches; the collector of counts searches for small batches alone.
+            by_collector = want or len(probes) <= SMALL_BATCH
+            from_host = by_collector and probes.rising and self.engine.in_host_memory
             found = (self._host_runs if from_host else self._probe_runs)(probes, visible is not None)
         if self.buffer.size:
             starts, ends = self.buffer.probe(probes)

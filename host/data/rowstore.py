@@ -1,8 +1,9 @@
 """Payload rows in Arrow, in immutable chunks addressed by position; checkpoints write the same chunks.
 
 Small chunks are merged pairwise (each row is copied a logarithmic number of times). Expired chunks are dropped at the
-front, and a large chunk with mostly expired rows is trimmed. A chunk that a checkpoint has written keeps the name of
-its stored run until it is merged, so unchanged rows are never written twice.
+front. A chunk is trimmed, by a copy of its live rows, when its expired rows outnumber all live ones: so memory is
+bounded, and a chunk that is no larger than the window is never copied, which would stall a push. A chunk that a
+checkpoint has written keeps the name of its stored run until it is merged, so unchanged rows are never written twice.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class RowStore:
         while self.chunks and self.chunks[0].end <= first:
             self.chunks.pop(0)
         if self.chunks:
-            self.chunks[0] = _trimmed(self.chunks[0], first)
+            self.chunks[0] = _trimmed(self.chunks[0], first, self.chunks[-1].end - first)
         while len(self.chunks) > 1 and self._unbalanced():
             before, last = self.chunks[-2:]
             # The merged copy is built first: if this fails, no row is lost.
@@ -106,10 +107,11 @@ class RowStore:
                 self.chunks[i] = replace(chunk, run=name, run_start=start)
 
 
-def _trimmed(chunk: Chunk, first: int) -> Chunk:
+def _trimmed(chunk: Chunk, first: int, live: int) -> Chunk:
+    """The oldest chunk, without expired rows if there are more of these than `live` rows in all chunks."""
     dead = first - chunk.start
-    if dead < TRIM_ROWS or dead * 2 < chunk.table.num_rows:
+    if dead < max(TRIM_ROWS, live):
         return chunk
-    live = chunk.table.slice(dead)
-    own = live.take(pa.array(np.arange(live.num_rows)))  # a copy: a slice would keep the memory of the expired rows
+    rest = chunk.table.slice(dead)
+    own = rest.take(pa.array(np.arange(rest.num_rows)))  # a copy: a slice would keep the memory of the expired rows
     return replace(chunk, start=first, table=own)

@@ -255,7 +255,8 @@ class BatchedArray(LazySlidingArray):
             chunks[-1] = start, values[: self._end - start]
             start, values = chunks[0]
             dead = self._first - start
-            if dead >= _MIN_CAPACITY and 2 * dead >= len(values):
+            # Not by half: a batch that is no larger than the window is never copied, which would stall a push.
+            if dead >= max(_MIN_CAPACITY, len(self)):
                 chunks[0] = self._first, values[dead:].copy()
 
     def _size(self) -> int:

@@ -151,6 +151,8 @@ class HelperThreads:
             given = (address(self.control), number, read, self._wake_read)
             # Daemons: they hold no resources, and must not keep the process alive.
             threading.Thread(target=_helper_loop, args=given, name=f"millrace-{number}", daemon=True).start()
+        # A job without parts: the kernels are loaded now, not in the middle of a stream by the first job posted.
+        _finish(address(self.control), _post(address(self.control), 0, 0, 0))
         self.mark = ProcessMark()
         atexit.register(self._end)
 

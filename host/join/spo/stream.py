@@ -99,7 +99,7 @@ class StreamEngine:
             merges = [merge for window in self._windows.values() if (merge := window.next_merge())]
             tasks, used = [], []
             for merge in merges:
-                tasks += merge.take(rows)
+                tasks += merge.take(rows // len(merges))
                 used += merge.used
             if not tasks:
                 if not any(merge.done for merge in merges):

@@ -213,7 +213,11 @@ class StoredState:
     def _rows(self, name: str, intake: Intake, scale: TimeScale) -> Tuples:
         table = self.tables[name]
         seq, source = (table.column(i).to_numpy() for i in (0, 1))
-        return intake.read(table.select(range(2, table.num_columns)), seq, source, scale).tuples
+        one = len(source) > 0 and bool((source == source[0]).all())
+        # A single source is held as one number, as it was before it was stored.
+        return intake.read(
+            table.select(range(2, table.num_columns)), seq, int(source[0]) if one else source, scale
+        ).tuples
 
     def window(self, side: Side, intake: Intake, scale: TimeScale) -> Window:
         """A side's window as it was stored."""

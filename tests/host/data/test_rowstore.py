@@ -116,6 +116,20 @@ def test_a_mostly_dead_chunk_frees_its_memory() -> None:
     assert store.gather(np.array([count - 1]))["text"].to_pylist() == [f"row {count - 1}"]
 
 
+def test_a_chunk_no_larger_than_the_window_is_never_copied() -> None:
+    """Copying half of a large push at once would stall the push that does it."""
+    window, batch = 16 * rowstore.TRIM_ROWS, 1000
+    store = RowStore()
+    store.append(0, rows(0, window))
+    large = store.chunks[0].table["n"].chunk(0).buffers()[1].address
+    for end in range(window + batch, 2 * window, batch):
+        store.append(end - batch, rows(end - batch, batch))
+        store.evict(end - window)
+        assert store.chunks[0].table["n"].chunk(0).buffers()[1].address == large
+    store.evict(window)
+    assert covered(store)[0] == window
+
+
 def test_each_row_is_merged_a_logarithmic_number_of_times() -> None:
     store = RowStore()
     for start in range(4096):

@@ -1,4 +1,4 @@
-"""`SlidingArray`: positions never change after drops, undos and moves; memory is proportional to the values held."""
+"""`SlidingArray` and `BatchedArray`: positions never change after drops and undos; memory follows the values held."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.host.data.sliding import SlidingArray
+from millrace.host.data.sliding import BatchedArray, SlidingArray
 
 actions = st.lists(
     st.tuples(st.sampled_from(["append", "append", "drop", "truncate"]), st.integers(0, 300)), max_size=40
@@ -65,3 +65,22 @@ def test_the_memory_of_a_large_burst_is_freed() -> None:
     sliding.drop_before(999_990)
     assert len(sliding) == 10
     assert len(sliding._data) < 1000
+
+
+def test_a_batch_no_larger_than_the_window_is_never_copied() -> None:
+    large, window, batch = np.arange(20_000), 20_000, 300
+    held = BatchedArray(np.int64)
+    held.append(large)
+    for end in range(window + batch, 2 * window, batch):
+        held.append(np.arange(end - batch, end))
+        held.drop_before(end - window)
+        assert np.shares_memory(held._chunks[0][1], large)
+    assert held.view().tolist() == list(range(held.first, held.end))
+
+
+def test_a_batch_much_larger_than_the_window_is_freed() -> None:
+    held = BatchedArray(np.int64)
+    held.append(np.arange(100_000))
+    held.drop_before(99_000)
+    assert held.nbytes == 8 * 1000
+    assert held.take(np.array([99_500])).tolist() == [99_500]

@@ -7,6 +7,10 @@ import weakref
 import numpy as np
 import pytest
 
+from millrace.host.base.types import Array
+from millrace.host.join.spo import stream as spo_stream
+from millrace.host.join.spo.block_build import Task, task_table
+from tests.host.join.spo import streams
 from tests.host.join.spo.streams import Stream
 
 U32, U64 = "uint32", "uint64"
@@ -53,6 +57,35 @@ def test_wide_ranges_with_few_matches(r: tuple[str, str], s: tuple[str, str]) ->
         stream.step(size, 0, size == 200)
         stream.step(0, size, size == 200)
     assert stream.engine.counters()["spo_chunks"] > 0
+    stream.engine.close()
+
+
+@pytest.mark.parametrize("size", [300, 4096])
+def test_a_step_merges_a_bounded_number_of_rows(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step pays for a large merge, and yet merging keeps up, so that blocks stay few."""
+    merged: list[int] = []
+
+    def recorded(tasks: list[Array]) -> Array:
+        merged.append(sum(int(task[Task.STOP] - task[Task.START]) for task in tasks))
+        return task_table(tasks)
+
+    monkeypatch.setattr(spo_stream, "task_table", recorded)
+    monkeypatch.setattr(streams, "SAMPLE", 3)
+    window, cell = 60_000, 1 << 14
+    stream = Stream(11, {"r": WORDS[0][0], "s": WORDS[0][1]}, cell, {"r": window, "s": window}, 2)
+    stream.step(window, 0, want=False)
+    stream.step(0, window, want=False)
+    most, blocks = [0], [0]
+    for step in range(200):
+        merged.clear()
+        stream.step(size * (step % 2), size * (1 - step % 2), want=False)
+        most.append(sum(merged))
+        blocks.append(max(len(held.blocks) for held in stream.engine._windows.values()))
+    # A task is never cut: the table of a block is one, and each side may have one of these.
+    assert max(most) <= spo_stream.MERGE_ROWS + spo_stream.MERGE_RATE * size + 2 * cell
+    assert sum(most) > 5 * 200 * size
+    cells = -(-window // stream.engine._windows["r"].cell_rows)
+    assert max(blocks) <= cells + 1 + 12
     stream.engine.close()
 
 

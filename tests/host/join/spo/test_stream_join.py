@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 import millrace as mr
 from millrace.host.join.spo import stream
+from millrace.host.join.spo.block_window import BlockWindow
+from tests.gpu.emulated.backend import registered
 
 CONDITIONS = [
     *(f"r.a {one} s.a AND r.b {two} s.b" for one in ("<", "<=", ">", ">=") for two in ("<", "<=", ">", ">=")),
@@ -91,3 +94,83 @@ def test_self_joins(on: str, window: str) -> None:
     for step in range(6):
         batch = rows(rng, int(rng.integers(0, 200)), ("int32", "float64"), 100 * step)
         assert spo.push("r", batch).equals(scan.push("r", batch))
+
+
+@pytest.fixture
+def _emulated() -> Iterator[None]:
+    with registered():
+        yield
+
+
+@pytest.mark.usefixtures("_emulated")
+@pytest.mark.parametrize("number", range(4))
+def test_a_state_goes_on_with_any_index_and_device(number: int) -> None:
+    """By count, by time, by time with own sizes, and joined with itself; each stop continues elsewhere."""
+    windows: list[dict[str, Any]] = [
+        {"window": ["90 rows", "400 rows"]},
+        {"window": "40", "time": "ts"},
+        {"window": ["10", "120"], "time": "ts", "lateness": 3},
+        {"window": "60 rows", "self_join": True},
+    ]
+    given = {"on": CONDITIONS[4 * number + 1], "output": ["pairs", "count"][number % 2], **windows[number]}
+    turns = [("spo", "cpu"), ("spo", "opencl:0"), ("btree", "cpu"), ("spo", "cuda-emulated:0"), ("spo", "cpu")]
+    rng = np.random.default_rng(200 + number)
+    scan = mr.WindowJoin(**given, index="scan", device="cpu")
+    join, stored = mr.WindowJoin(**given, index="spo", device="cpu"), dict[str, bytes]()
+    for step in range(10):
+        for side in "r" if "self_join" in given else "rs":
+            batch = rows(rng, int(rng.integers(0, 120)), ("int64", "int32"), 40 * step)
+            assert join.push(side, batch).equals(scan.push(side, batch))
+        if step % 2:
+            delta = join.state()
+            stored.update(delta.added)
+            join.close()
+            index, device = turns[step // 2]
+            join = mr.WindowJoin.restore(delta.manifest, stored, **given, index=index, device=device)
+    assert join.stats.pairs == scan.stats.pairs > 0
+
+
+@pytest.mark.parametrize("window", ["2000 rows", "700"])
+def test_states_in_the_middle_of_merges(window: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merges that get a few rows per push are at work at every state; taking one changes nothing."""
+    monkeypatch.setattr(stream, "MERGE_ROWS", 64)
+    monkeypatch.setattr(stream, "MERGE_RATE", 8)
+    monkeypatch.setattr(stream, "_cell_rows", lambda context, side: 512)
+    merging: list[bool] = []
+    expire = BlockWindow.expire
+
+    def watched(held: BlockWindow, oldest: int) -> None:
+        merging.append(held.merge is not None)
+        expire(held, oldest)
+
+    monkeypatch.setattr(BlockWindow, "expire", watched)
+    given: dict[str, Any] = {"on": CONDITIONS[5], "window": window, "output": "seqs"}
+    if window == "700":
+        given["time"] = "ts"
+    rng = np.random.default_rng(9)
+    kept, scan = mr.WindowJoin(**given, index="spo"), mr.WindowJoin(**given, index="scan")
+    restored: list[tuple[mr.WindowJoin, mr.WindowJoin]] = []
+    stored: dict[str, bytes] = {}
+    for step in range(40):
+        side, batch = "rs"[step % 2], rows(rng, 130, ("int64", "float64"), 60 * step)
+        wanted = scan.push(side, batch)
+        assert kept.push(side, batch).equals(wanted)
+        for one, _ in restored:
+            assert one.push(side, batch).equals(wanted)
+        if step % 9 == 8:
+            delta = kept.state()
+            stored.update(delta.added)
+            restored.append((mr.WindowJoin.restore(delta.manifest, stored, **given, index="spo"), kept))
+    assert sum(merging) > 40
+    assert {one.stats.pairs for pair in restored for one in pair} == {scan.stats.pairs}
+
+
+def test_a_restored_single_source_is_one_number() -> None:
+    """A stored column of sources would be moved from time to time, which stalls a push."""
+    given: dict[str, Any] = {"on": CONDITIONS[0], "window": "500 rows", "index": "spo"}
+    join = mr.WindowJoin(**given)
+    for side in "rs":
+        join.push(side, rows(np.random.default_rng(1), 700, ("int64", "int64")))
+    delta = join.state()
+    restored = mr.WindowJoin.restore(delta.manifest, delta.added, **given)
+    assert [window.source.nbytes for window in restored._engine.windows.values()] == [0, 0]

@@ -37,7 +37,8 @@ MERGE_RATIO = 2
 class PointQueries:
     """Points to search for, in columns. `begin` and `end`: the positions that each may find (default: all).
 
-    `own` is the position that a query must not find, `groups` the group of each query.
+    `own` is the position that a query must not find, `groups` the group of each query, `limits` the largest squared
+    distance of each.
     """
 
     columns: list[Array]
@@ -45,10 +46,17 @@ class PointQueries:
     end: Longs | None = None
     own: Longs | None = None
     groups: Longs | None = None
+    limits: Array | None = None
 
     def __len__(self) -> int:
         """Return the number of queries."""
         return len(self.columns[0])
+
+    def take(self, rows: Longs, limits: Array | None = None) -> PointQueries:
+        """Some of the queries, with these limits."""
+        given = (self.begin, self.end, self.own, self.groups)
+        begin, end, own, groups = (None if values is None else values[rows] for values in given)
+        return PointQueries([column[rows] for column in self.columns], begin, end, own, groups, limits)
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,15 @@ class PointIndex:
             self.built_points += len(points)
         self._runs, self._indexed = kept, end
 
+    def counters(self) -> dict[str, int]:
+        """How many runs were built, and of how many points."""
+        return {"builds": self.builds, "built_points": self.built_points}
+
+    def held(self) -> Points:
+        """A copy of all points held that can be found; their positions are those of this index."""
+        points = self._points(self.first, self.end)
+        return points.take(np.arange(len(points)))
+
     def _points(self, start: int, end: int) -> Points:
         """Return the points at these positions that can be found."""
         part = slice(start - self.first, end - self.first)
@@ -214,6 +231,7 @@ class PointIndex:
             GROUPS=_or_zero(queries.groups),
             K=searched,
             LIMIT=int(np.float64(limit).view(np.int64)),
+            LIMITS=_or_zero(queries.limits),
             SCRATCH=scratch,
             OUT_COUNTS=out[0],
             OUT_SQUARES=out[1],

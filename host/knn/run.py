@@ -42,6 +42,16 @@ class Points:
         """Return the number of points."""
         return len(self.positions)
 
+    def take(self, rows: Longs) -> Points:
+        """Some of the points."""
+        positions = self.positions[rows]
+        return Points(
+            [column[rows] for column in self.columns],
+            positions,
+            positions if self.ties is self.positions else self.ties[rows],
+            None if self.groups is None else self.groups[rows],
+        )
+
 
 class _Args(KernelArgs):
     """The arguments of `_fill_blocks` and `_fill_nodes`."""

@@ -70,6 +70,7 @@ class SearchArgs(KernelArgs):
     GROUPS = auto()  # the group of each query, or 0
     K = auto()  # neighbours that are searched: one more than are wanted if each query has a position of its own
     LIMIT = auto()  # the largest squared distance, as bits
+    LIMITS = auto()  # that of each query, or 0
     SCRATCH = auto()  # per part: the best candidates
     OUT_COUNTS = auto()
     OUT_SQUARES = auto()
@@ -305,6 +306,8 @@ def _read_query(given: int, state: int, query: int, dims: int, worst: float) -> 
         way += gap * gap
         store_as(state, QueryState.POINT + i, value)
         usable &= value == value
+    if load(given, SearchArgs.LIMITS) != 0:
+        limit = load_as(load(given, SearchArgs.LIMITS), query, 0.0)
     if load(given, SearchArgs.BEGIN) != 0:
         begin, end = load(load(given, SearchArgs.BEGIN), query), load(load(given, SearchArgs.END), query)
         if load(state, QueryState.BEGIN) < begin or load(state, QueryState.END) > end:

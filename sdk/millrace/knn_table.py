@@ -18,10 +18,12 @@ from millrace.host.base.words import repeated
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
 from millrace.host.kernels.gathering import Gatherer
-from millrace.host.knn.index import PointIndex, PointQueries
+from millrace.host.knn.index import PointQueries
 from millrace.host.knn.intake import bind_points
+from millrace.host.knn.join_core import PointShape
 from millrace.host.knn.metric import Metric
 from millrace.host.knn.neighbour_rows import NeighbourRows, neighbour_rows
+from millrace.host.knn.partitioned import open_index
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
 from millrace.ingest.choices import Fallback, KnnHow, KnnOutput
@@ -62,7 +64,9 @@ def knn_join(
     `on` names 2 to 8 numeric columns (or a pair of tuples: r's, s's). `metric`: `"euclidean"`, or `"haversine"` for
     longitude and latitude in degrees, with distances in metres. `within`: the largest distance. `by`: only rows that
     are equal in these columns are neighbours. `how="left"` keeps r rows without a neighbour. `self_join=True` searches
-    one table for the neighbours of its own rows; leave `s` out. Equal distances are ordered by `s_seq`.
+    one table for the neighbours of its own rows; leave `s` out. Equal distances are ordered by `s_seq`. `options`:
+    `partitions` (1), `map` (`"kdtree"`, `"quadtree"`, `"grid"`, `"roundrobin"`) and, for streams, `replace`; they do
+    not change the result (docs/knn.md).
     """
     args = parse_search(
         on=on,
@@ -82,7 +86,7 @@ def knn_join(
     schema = knn_schema({side: tables[side].schema for side in SIDES}, output)
     sides = _read(args, tables)
     opened = args.engine.open()
-    team = opened.team or Team(args.engine.threads or cores())
+    team = args.engine.partitioning.team(opened.team or Team(args.engine.threads or cores()))
     team.acquire(max(table.num_rows for table in tables.values()))
     try:
         blocks = _blocks(args, tables, sides, schema, team)
@@ -120,7 +124,7 @@ def _blocks(
 ) -> list[pa.Table]:
     """The output in blocks of r rows."""
     spec, s, r = args.spec, sides["s"], sides["r"]
-    index = PointIndex(spec.dimensions, team, grouped=bool(spec.by["s"]))
+    index = open_index(args.engine.partitioning, PointShape(spec.dimensions, bool(spec.by["s"])), team)
     index.insert(spec.points_of("s", s.columns, s.live), spec.groups_of("s", s.columns))
     points, groups = spec.points_of("r", r.columns, r.live), spec.groups_of("r", r.columns)
     gatherers = [Gatherer(tables[side], team, scattered=side == "s") for side in SIDES]

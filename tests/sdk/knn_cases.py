@@ -6,7 +6,11 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from millrace.host.knn import balance, partitioned
+from millrace.host.knn.maps import MAP_KINDS
+from millrace.host.knn.partitioned import REPLACEMENTS
 from tests.knn_oracle import Found
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g", "h")
@@ -46,6 +50,25 @@ def _coordinate(rng: random.Random, shape: str, dimension: int) -> float:
 
 
 SHAPES = ("uniform", "line", "grid", "clusters", "huge", "equal")
+
+
+def random_options(rng: random.Random) -> dict[str, Any] | None:
+    """Partitions for two of three joins."""
+    if rng.random() < 1 / 3:
+        return None
+    return {
+        "partitions": rng.choice([2, 3, 8]),
+        "map": rng.choice(MAP_KINDS),
+        "replace": rng.choice(REPLACEMENTS),
+    }
+
+
+def small_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tasks in a call of some rows, and maps that are replaced after some rows."""
+    monkeypatch.setattr(partitioned, "TASK_ROWS", 4)
+    monkeypatch.setattr(partitioned, "MIN_SHARED_ROWS", 4)
+    monkeypatch.setattr(balance, "INTERVAL_LOAD", 3)
+    monkeypatch.setattr(balance, "MIN_SAMPLE", 2)
 
 
 def as_arrow(rows: Rows, dims: int, coordinate: pa.DataType | None = None, time: pa.DataType | None = None) -> pa.Table:

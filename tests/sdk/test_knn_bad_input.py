@@ -37,7 +37,10 @@ TWO: dict[str, Any] = {"on": ("x", "y"), "k": 1}
         ({"threads": 0}, "threads=0"),
         ({"device": "abacus"}, "device='abacus' is unknown"),
         ({"fallback": "rtl"}, "fallback='rtl'"),
-        ({"options": {"speed": 1}}, "do not have the option 'speed'"),
+        ({"options": {"speed": 1}}, "do not have the option 'speed'; their options are partitions, map, replace"),
+        ({"options": {"partitions": 0}}, "partitions=0: must be a whole number of at least 1"),
+        ({"options": {"map": "voronoi"}}, "map='voronoi'"),
+        ({"options": {"replace": "now"}}, "replace='now'"),
         ({"options": ["speed"]}, "must be a mapping"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 import millrace as mr
 from tests.knn_oracle import Search, knn_join
-from tests.sdk.knn_cases import NAMES, SHAPES, as_arrow, found_rows, random_rows
+from tests.sdk.knn_cases import NAMES, SHAPES, as_arrow, found_rows, random_options, random_rows, small_intervals
 
 
 def check(r: Any, s: Any, dims: int, coordinate: pa.DataType | None = None, **arguments: Any) -> pa.Table:
@@ -41,13 +41,16 @@ def check(r: Any, s: Any, dims: int, coordinate: pa.DataType | None = None, **ar
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(4))
-def test_tables_of_every_shape(shape: str, seed: int) -> None:
+def test_tables_of_every_shape(shape: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(f"{shape} {seed}")
+    small_intervals(monkeypatch)
+    options = random_options(rng)
     dims, k = rng.randrange(2, 9), rng.choice([1, 2, 7, 30, 100])
     r = random_rows(rng, rng.choice([1, 40]), dims, shape, bad=0.1)
     s = random_rows(rng, rng.choice([1, 20, 300]), dims, shape, bad=0.1)
     within = rng.choice([None, 0, 0.25, 2, 1e6])
-    found = check(r, s, dims, k=k, within=within, how=rng.choice(["inner", "left"]), threads=rng.choice([1, 2]))
+    how, threads = rng.choice(["inner", "left"]), rng.choice([1, 2])
+    found = check(r, s, dims, k=k, within=within, how=how, threads=threads, options=options)
     assert found.schema.names[:4] == ["r_seq", "rank", "s_seq", "distance"]
     assert found.schema.types[:4] == [pa.int64(), pa.int32(), pa.int64(), pa.float64()]
 
@@ -56,7 +59,7 @@ def test_tables_of_every_shape(shape: str, seed: int) -> None:
 def test_haversine(seed: int) -> None:
     rng = random.Random(seed)
     r, s = (random_rows(rng, n, 2, "sphere", bad=0.05) for n in (30, 200))
-    found = check(r, s, 2, k=5, metric="haversine", within=rng.choice([None, 3e6]))
+    found = check(r, s, 2, k=5, metric="haversine", within=rng.choice([None, 3e6]), options=random_options(rng))
     assert found.num_rows > 0
 
 
@@ -65,7 +68,7 @@ def test_haversine(seed: int) -> None:
 def test_groups(by: Any, self_join: bool) -> None:
     rng = random.Random(repr(by))
     r, s = random_rows(rng, 60, 3, "uniform", bad=0.1), random_rows(rng, 200, 3, "grid", bad=0.1)
-    found = check(r, None if self_join else s, 3, k=4, by=by, how="left")
+    found = check(r, None if self_join else s, 3, k=4, by=by, how="left", options={"partitions": 3})
     for name in [by] if isinstance(by, str) else by:
         pairs = zip(found[f"r_{name}"].to_pylist(), found[f"s_{name}"].to_pylist(), found["rank"], strict=True)
         assert all(a == b for a, b, rank in pairs if rank.is_valid)
@@ -93,7 +96,7 @@ def test_coordinates_become_doubles(coordinate: pa.DataType) -> None:
 def test_a_row_is_not_its_own_neighbour(seed: int) -> None:
     rng = random.Random(seed)
     rows = random_rows(rng, 150, 2, rng.choice(["grid", "uniform", "equal"]), bad=0.1)
-    found = check(rows, None, 2, k=rng.choice([1, 5, 200]), how="left")
+    found = check(rows, None, 2, k=rng.choice([1, 5, 200]), how="left", options=random_options(rng))
     assert all(r != s for r, s in zip(found["r_seq"].to_pylist(), found["s_seq"].to_pylist(), strict=True))
 
 

@@ -14,7 +14,16 @@ import pytest
 import millrace as mr
 from millrace.host.knn.index import PointIndex
 from tests.knn_oracle import Found, KnnJoin, Search
-from tests.sdk.knn_cases import NAMES, SHAPES, Rows, as_arrow, found_rows, random_rows
+from tests.sdk.knn_cases import (
+    NAMES,
+    SHAPES,
+    Rows,
+    as_arrow,
+    found_rows,
+    random_options,
+    random_rows,
+    small_intervals,
+)
 
 Call = tuple[str, tuple[Any, ...]]
 
@@ -40,6 +49,7 @@ class Case:
             "how": how,
             "self_join": self_join,
             "threads": rng.choice([1, 2]),
+            "options": random_options(rng),
             "window": f"{window}" if kind == "time" else f"{window} rows",
         }
         counts, sides = kind != "time", ["r"] if self_join else ["r", "s"]
@@ -89,8 +99,9 @@ def check_stats(case: Case, j: mr.KnnJoin) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_streams(seed: int) -> None:
+def test_streams(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(f"stream {seed}")
+    small_intervals(monkeypatch)
     j = mr.KnnJoin(**case.arguments)
     for name, given in case.calls:
         found, expected = call(case, j, name, given)
@@ -100,8 +111,9 @@ def test_streams(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_restored_join_goes_on(seed: int) -> None:
+def test_a_restored_join_goes_on(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(f"restored {seed}")
+    small_intervals(monkeypatch)
     j = mr.KnnJoin(**case.arguments)
     runs: dict[str, bytes] = {}
     for number, (name, given) in enumerate(case.calls):
@@ -200,9 +212,11 @@ def test_run_and_with() -> None:
     assert [w.category for w in caught] == [ResourceWarning]
 
 
-def test_a_search_that_fails_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_search_that_fails_is_undone(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = as_arrow(random_rows(random.Random(3), 6000, 2, "uniform"), 2)
-    j, spared = (mr.KnnJoin(on=("a", "b"), k=2, window="5000 rows", self_join=True) for _ in range(2))
+    options = {"partitions": partitions}
+    j, spared = (mr.KnnJoin(on=("a", "b"), k=2, window="5000 rows", self_join=True, options=options) for _ in range(2))
     for one in (j, spared):
         one.push("r", rows)
     with monkeypatch.context() as patched:
@@ -217,9 +231,10 @@ def _interrupted(*_: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def test_a_forked_child_goes_on() -> None:
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_forked_child_goes_on(partitions: int) -> None:
     rows = as_arrow(random_rows(random.Random(4), 5000, 2, "uniform"), 2)
-    j = mr.KnnJoin(on=("a", "b"), k=2, window="4000 rows", output="seqs")
+    j = mr.KnnJoin(on=("a", "b"), k=2, window="4000 rows", output="seqs", options={"partitions": partitions})
     j.push("s", rows)
     j.push("r", rows)
     read, write = os.pipe()
@@ -239,3 +254,15 @@ def test_a_forked_child_goes_on() -> None:
     assert int(os.read(read, 100)) == sum(j.push("r", rows)["s_seq"].to_pylist())
     os.close(read)
     os.close(write)
+
+
+def test_stats_count_what_partitions_do() -> None:
+    rows = as_arrow(random_rows(random.Random(5), 3000, 2, "uniform"), 2)
+    j = mr.KnnJoin(on=("a", "b"), k=3, window="2000 rows", options={"partitions": 4, "map": "quadtree"})
+    assert j.stats["home"] == 0
+    j.push("s", rows)
+    j.push("r", rows)
+    assert j.stats["home"] == 3000
+    assert 0 < j.stats["neighbour"] < 900
+    assert (j.stats["moved"], j.stats["maps"]) == (0, 1)
+    assert {"partitions": 4, "map": "quadtree", "replace": "instant"}.items() <= j.explain().to_dict()["plan"].items()

@@ -14,8 +14,11 @@ from millrace.host.base.types import Side
 from millrace.host.device.contract import Device
 from millrace.host.knn.intake import PointSpec
 from millrace.host.knn.lanes import MAX_DIMENSIONS, MIN_DIMENSIONS
+from millrace.host.knn.maps import MAP_KINDS
 from millrace.host.knn.metric import METRICS, Metric, square_limit
+from millrace.host.knn.partitioned import REPLACEMENTS, Partitioning
 from millrace.host.planner.explanation import Explanation
+from millrace.host.runtime.pool import cores
 from millrace.ingest.arguments import GivenStreamArguments, StreamArguments, parse_stream_arguments
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import FALLBACKS, KNN_HOWS, KNN_OUTPUTS
@@ -25,7 +28,8 @@ from millrace.registry import device as open_device
 
 INDEX = "hilbert"
 """The name of the index in stats and explanations: blocks of points along a Hilbert curve."""
-OPTIONS: tuple[str, ...] = ()
+OPTIONS = ("partitions", "map", "replace")
+MAX_PARTITIONS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class KnnEngineArguments:
     device: str
     threads: int | None
     fallback: str | None
+    partitioning: Partitioning
 
     def open(self) -> Device:
         """Open the device: the CPU, the only one that searches points so far."""
@@ -136,8 +141,7 @@ def parse_search(
     if threads is not None:
         threads = integer_at_least("threads", threads, 1)
     choice("fallback", fallback, FALLBACKS)
-    _check_options(options)
-    engine = KnnEngineArguments(device, threads, fallback)
+    engine = KnnEngineArguments(device, threads, fallback, _partitioning(options, threads))
     spec = PointSpec(columns, _groups(by), known)
     return SearchArguments(spec, integer_at_least("k", k, 1), _radius(within), how, self_join, output, engine)
 
@@ -184,20 +188,32 @@ def _radius(within: Any) -> float | None:
     return float(within)
 
 
-def _check_options(given: Any) -> None:
-    if given is None:
-        return
+def _partitioning(options: Any, threads: int | None) -> Partitioning:
+    """The `options` argument: how s is partitioned."""
+    given = {} if options is None else options
     if not isinstance(given, Mapping):
         raise ArgumentError(f"options={given!r}: must be a mapping from names of options to values")
     for name in given:
         if name not in OPTIONS:
-            raise ArgumentError(f"options={given!r}: nearest-neighbour joins do not have the option {name!r}")
+            raise ArgumentError(
+                f"options={given!r}: nearest-neighbour joins do not have the option {name!r}; their options are "
+                f"{', '.join(OPTIONS)}"
+            )
+    return Partitioning(
+        integer_at_least("partitions", given.get("partitions", 1), 1, MAX_PARTITIONS),
+        choice("map", given.get("map", "kdtree"), MAP_KINDS),
+        choice("replace", given.get("replace", "instant"), REPLACEMENTS),
+        threads or cores(),
+    )
 
 
 def explain_knn(search: SearchArguments, more: dict[str, Any]) -> Explanation:
     """What a nearest-neighbour join does, and why."""
     named = search.engine.device != "auto"
     plan = {name: value for name, value in search.describe().items() if name not in more}
+    how = search.engine.partitioning
+    if how.partitions > 1:
+        plan |= {"partitions": how.partitions, "map": how.map, "replace": how.replace}
     return Explanation(
         "knn_join",
         {"kind": "nearest neighbours", "dimensions": search.spec.dimensions, **plan, **more},

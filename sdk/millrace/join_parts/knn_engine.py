@@ -15,7 +15,9 @@ from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.kernels.gathering import Gatherer
 from millrace.host.knn.index import TAIL_ROWS, PointIndex, PointQueries
+from millrace.host.knn.join_core import PointShape
 from millrace.host.knn.neighbour_rows import NeighbourRows, neighbour_rows
+from millrace.host.knn.partitioned import COUNTERS, PartitionedIndex, open_index
 from millrace.host.runtime.fork import ProcessMark
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
@@ -49,9 +51,10 @@ class KnnEngine(HeldWindows):
     def _open(self) -> None:
         """Open the device in this process; the first search creates the index."""
         self._device = self._args.search.engine.open()
-        self.team = self._device.team or Team(self._args.search.engine.threads or cores())
+        engine = self._args.search.engine
+        self.team = engine.partitioning.team(self._device.team or Team(engine.threads or cores()))
         self._opened_in = ProcessMark()
-        self._points: PointIndex | None = None
+        self._points: PointIndex | PartitionedIndex | None = None
 
     @property
     def current_device(self) -> Device:
@@ -81,9 +84,10 @@ class KnnEngine(HeldWindows):
         return ""
 
     def counters(self) -> dict[str, int]:
-        """How many runs of points were built, and of how many points."""
-        now = {} if self._points is None else {"builds": self._points.builds, "built_points": self._points.built_points}
-        return {name: self._past_counters.get(name, 0) + now.get(name, 0) for name in ("builds", "built_points")}
+        """How many runs of points were built, and of how many points; with partitions also what these did."""
+        now = {} if self._points is None else self._points.counters()
+        names = ["builds", "built_points", *(COUNTERS if self._args.search.engine.partitioning.partitions > 1 else ())]
+        return {name: self._past_counters.get(name, 0) + now.get(name, 0) for name in names}
 
     # --- matching ---
 
@@ -130,7 +134,7 @@ class KnnEngine(HeldWindows):
             first = stop
         return blocks
 
-    def _synchronized(self, window: Window) -> PointIndex:
+    def _synchronized(self, window: Window) -> PointIndex | PartitionedIndex:
         """The index, with exactly the points of the window."""
         if not self._opened_in.is_here:
             self.discard_index()
@@ -139,8 +143,8 @@ class KnnEngine(HeldWindows):
         if self._points is not None and self._points.end < window.first:
             self.discard_index()  # all its points have expired, and the next ones do not follow them
         if self._points is None:
-            tied = self._args.time is not None
-            self._points = PointIndex(spec.dimensions, self.team, window.first, bool(spec.by["s"]), tied)
+            shape = PointShape(spec.dimensions, bool(spec.by["s"]), self._args.time is not None)
+            self._points = open_index(self._args.search.engine.partitioning, shape, self.team, window.first)
         index = self._points
         index.expire(window.first)
         new = slice(index.end - window.first, None)

@@ -168,6 +168,11 @@ class JoinIndex(ABC):
         """An empty index, both sides at position 0."""
         self.context = context
 
+    @classmethod
+    def keys_on(cls, device: Device) -> int:
+        """How many keys of a side the index searches on a device; `max_keys` is the most of all devices."""
+        return cls.max_keys
+
     @staticmethod
     @abstractmethod
     def serves(shape: SearchShape) -> bool:

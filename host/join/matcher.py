@@ -91,6 +91,7 @@ class Matcher:
         self._spare = spare
         self._index_class = load_index(index)
         self._searched = searched
+        self._keys = self._index_class.keys_on(device)
         self._use(plan)
         self._grouped_sides = [side for side in SIDES if is_grouped(plan, side)]
         self._rows, self._static = rows or {}, static
@@ -102,7 +103,7 @@ class Matcher:
 
     def _use(self, plan: Plan) -> None:
         """Search by a plan that differs from the first one in the layouts of grouped keys at most."""
-        keys = self._index_class.max_keys
+        keys = self._keys
         self._laid_plan = plan
         self._searches = {side: plan.searches[side][:keys] for side in SIDES}
         self._bands = {side: [plan.band(side, i) for i in range(len(self._searches[other(side)]))] for side in SIDES}

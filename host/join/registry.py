@@ -18,7 +18,7 @@ INDEXES: dict[str, str] = {
     "im": "millrace.host.join.pimtree.index:ImIndex",
     "chain": "millrace.host.join.pimtree.index:ChainIndex",
     "btree": "millrace.host.join.baseline.btree:BTreeIndex",
-    "scan": "millrace.host.join.baseline.scan:ScanIndex",
+    "scan": "millrace.host.join.scalejoin.index:ScaleJoinIndex",
 }
 """In order of preference."""
 

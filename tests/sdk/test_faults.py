@@ -12,7 +12,8 @@ import pytest
 import millrace as mr
 from millrace import registry
 from millrace.host.join import matcher
-from millrace.host.join.baseline import btree, scan
+from millrace.host.join.baseline import btree
+from millrace.host.join.scalejoin.index import ScaleJoinIndex
 from tests.host import faults
 from tests.sdk.join_cases import COUNT, MEANING, TIME, feed, goes_on_alike, meaning, rows
 
@@ -151,7 +152,7 @@ def test_the_faulty_device_gives_the_same_output_when_it_works() -> None:
 def test_an_interrupt_inside_a_step_leaves_the_join_usable(
     monkeypatch: pytest.MonkeyPatch, index: str, when: str, error: type[BaseException], arguments: dict[str, Any]
 ) -> None:
-    kind: Any = {"scan": scan.ScanIndex, "btree": btree.BTreeIndex}[index]
+    kind: Any = {"scan": ScaleJoinIndex, "btree": btree.BTreeIndex}[index]
     real = kind.step
 
     def interrupted(self: Any, *given: Any) -> Any:

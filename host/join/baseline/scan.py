@@ -1,8 +1,9 @@
-"""`index="scan"`: the nested loop. Serves every condition; each tuple is compared with its entire window.
+"""The nested loop on a device: each tuple is compared with its entire window. Serves every condition.
 
 If the condition has a key, the device's `scan_prober` unit compares words. If not, every live tuple of the window is a
 candidate, and the matcher checks the pairs. Each side's live words stay on the device in one buffer that grows at the
-end. It is rewritten from the host's copy only when it is full.
+end. It is rewritten from the host's copy only when it is full. `index="scan"` is `scalejoin/index.py`, which uses this
+on devices other than the CPU.
 """
 
 from __future__ import annotations

@@ -2,20 +2,18 @@
 
 Buffers: the words to search, begin and end of each probing tuple's interval in them, low and high words (one line per
 range), counts (out), offsets, found (out). Scalars: number of probing tuples, number of ranges, mode (0 counts, 1
-writes the partners from `offsets` on). The unit reports the probing tuples as rows. It uses no index: the baseline for
-the results of all other indexes.
+writes the partners from `offsets` on). The unit reports the probing tuples as rows. It is what other devices than the
+CPU may offer for `index="scan"`, in plain code; on the CPU that is ScaleJoin (`scalejoin/index.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.host.runtime import pool
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.team import Team
 
@@ -34,10 +32,8 @@ def _hits(words: Any, lo: Any, hi: Any) -> int:
 
 
 @kernel
-def _count(
-    words: Any, begin: Any, end: Any, low: Any, high: Any, ranges: int, probers: int, counts: Any, start: int, stop: int
-) -> None:
-    for i in range(start, stop):
+def _count(words: Any, begin: Any, end: Any, low: Any, high: Any, ranges: int, probers: int, counts: Any) -> None:
+    for i in range(probers):
         total = 0
         for k in range(ranges):
             lo, hi = low[k * probers + i], high[k * probers + i]
@@ -57,10 +53,8 @@ def _find(
     probers: int,
     offsets: Any,
     found: Any,
-    start: int,
-    stop: int,
 ) -> None:
-    for i in range(start, stop):
+    for i in range(probers):
         at = offsets[i]
         for first in range(begin[i], end[i], BLOCK):
             block = words[first : min(first + BLOCK, end[i])]
@@ -79,17 +73,11 @@ def _find(
 
 
 def scan_prober(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> int:
-    """Count or find partners. The threads share the probing tuples."""
+    """Count or find partners, on the calling thread."""
     words, begin, end, low, high, counts, offsets, found = arrays
     probers, ranges, mode = scalars
-    share = -(-probers // team.threads)
-    tasks: list[Callable[[], None]] = []
-    for start in range(0, probers, max(share, 1)):
-        stop = min(start + share, probers)
-        given = (words, begin, end, low, high, ranges, probers)
-        if mode == 0:
-            tasks.append(partial(_count, *given, counts, start, stop))
-        else:
-            tasks.append(partial(_find, *given, offsets, found, start, stop))
-    pool.run(tasks)
+    if mode == 0:
+        _count(words, begin, end, low, high, ranges, probers, counts)
+    else:
+        _find(words, begin, end, low, high, ranges, probers, offsets, found)
     return probers

@@ -18,13 +18,13 @@ import numpy as np
 
 from millrace.host.runtime.intrinsics import (
     LINE,
-    WIDE_LANES,
+    MASK_LANES,
     load,
     load_as,
     lowest_bit,
+    mask_within,
     ones,
     store,
-    within,
 )
 from millrace.host.runtime.jit import Share, inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -33,7 +33,7 @@ TILE = 8
 """New tuples that read a chunk of a stripe together."""
 CHUNK = 1 << 11
 """Words of a chunk, for each key."""
-BLOCK = 64
+BLOCK = MASK_LANES
 """Words compared at a time: one bit of a mask for each."""
 TUPLE_BITS = 56
 """A match within a tile has the number of its new tuple above these bits, and its element below."""
@@ -84,16 +84,6 @@ class MergeArgs(KernelArgs):
 
 
 @inline
-def _mask(words: int, element: int, base: Any, span: Any, like: Any) -> int:
-    """Which of the `BLOCK` words from an element on are in the range `base .. base + span`, as bits."""
-    found = 0
-    for part in range(BLOCK // WIDE_LANES):
-        at = part * WIDE_LANES
-        found |= within(words, element + at, base, span, like) << at
-    return found
-
-
-@inline
 def _matches(given: int, words: int, tuple_: int, element: int, like: Any) -> int:
     """Which of the next `BLOCK` elements match a new tuple in all keys, as bits."""
     tuples, lines = load(given, ScanArgs.TUPLES), load(given, ScanArgs.LINES)
@@ -104,7 +94,7 @@ def _matches(given: int, words: int, tuple_: int, element: int, like: Any) -> in
         for _ in range(load(lines, key)):
             first, last = load_as(low, line * tuples + tuple_, like), load_as(high, line * tuples + tuple_, like)
             if first <= last:
-                some |= _mask(column, element, np.uint64(first), np.uint64(last - first), like)
+                some |= mask_within(column, element, np.int64(first), np.int64(last - first), like)
             line += 1
         found &= some
         if found == 0:
@@ -145,17 +135,18 @@ def _scan_chunk(given: int, words: int, tuple_: int, first: int, stop: int, to: 
     second, end = load_as(low, other, like), load_as(high, other, like)
     if base > last or second > end:
         return 0
-    start, span = np.uint64(base), np.uint64(last - base)
-    start_2, span_2 = np.uint64(second), np.uint64(end - second)
+    start, span = np.int64(base), np.int64(last - base)
+    start_2, span_2 = np.int64(second), np.int64(end - second)
     column, column_2 = load(words, 0), load(words, ranges - 1)
     if ranges == 1:
         for element in range(first, stop, BLOCK):
-            found = _mask(column, element, start, span, like)
+            found = mask_within(column, element, start, span, like)
             if found != 0:
                 count = _keep(found, element, stop, to, count, label)
     else:
         for element in range(first, stop, BLOCK):
-            found = _mask(column, element, start, span, like) & _mask(column_2, element, start_2, span_2, like)
+            found = mask_within(column, element, start, span, like)
+            found &= mask_within(column_2, element, start_2, span_2, like)
             if found != 0:
                 count = _keep(found, element, stop, to, count, label)
     return count

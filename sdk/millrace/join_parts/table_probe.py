@@ -141,7 +141,7 @@ class TableProbe:
             opened, index = self._opened, self._opened.index
             if opened.device.shares_host_memory:
                 index = table_index(opened.candidates, self._bound.plan, sides, self._side)
-            plan = table_plan(self._bound.plan, sides, self._side, load_index(index).max_keys)
+            plan = table_plan(self._bound.plan, sides, self._side, load_index(index).keys_on(opened.device))
             self._matcher = Matcher(
                 plan,
                 index,

@@ -332,10 +332,9 @@ def test_the_cpu_reads_what_was_written_and_returns_copies() -> None:
     assert "scan_prober" in repr(device)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 7])
-def test_the_scan_unit_counts_and_finds_on_any_number_of_threads(threads: int) -> None:
-    device = CpuDevice(threads)
-    rng = np.random.default_rng(threads)
+def test_the_scan_unit_counts_and_finds() -> None:
+    device = CpuDevice()
+    rng = np.random.default_rng(2)
     words = rng.integers(0, 50, 200).astype(np.uint64)
     begin = rng.integers(0, 100, 30)
     end = begin + rng.integers(0, 100, 30)

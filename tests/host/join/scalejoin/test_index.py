@@ -101,6 +101,7 @@ def test_many_matches_grow_the_memory_and_are_all_found() -> None:
     assert (found.positions.reshape(20, n) == np.arange(n)).all()
 
 
+@pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize("skew", ["uniform", "one value", "sorted"])
 def test_all_threads_compare_equally_many_pairs(skew: str) -> None:
     """The share of each within 2% of the mean, whatever the keys (ScaleJoin, section V)."""
@@ -116,6 +117,7 @@ def test_all_threads_compare_equally_many_pairs(skew: str) -> None:
     assert max(abs(share - mean) for share in shares) <= 0.02 * mean
 
 
+@pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize(
     "on",
     [
@@ -139,7 +141,7 @@ def test_any_condition_and_any_number_of_threads_gives_the_same(on: str) -> None
 
     pushes = [("rs"[i % 2], rows(int(rng.integers(1, 120)))) for i in range(8)]
     outputs = []
-    for threads in (1, 2, 5):
+    for threads in (1, 2, 4):
         j = mr.WindowJoin(on, window="150 rows", index="scan", threads=threads)
         outputs.append(pa.concat_tables([j.push(*push) for push in pushes]))
     assert outputs[0].num_rows > 0

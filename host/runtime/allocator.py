@@ -87,9 +87,11 @@ class Allocator:
 
     def reset_after_fork(self) -> None:
         """Keep nothing: another thread may have been changing the lists during the fork."""
-        self._lock = threading.Lock()
+        # Taken by `with` alone, which no signal can separate from the release. Re-entrant: a reference may be dropped
+        # while this thread holds the lock; a block that is lost then is unmapped.
+        self._lock = threading.RLock()
         self._returned: deque[memoryview] = deque()
-        """Blocks that are not in `_free` yet. A reference may be dropped while this thread holds the lock."""
+        """Blocks that are not in `_free` yet."""
         self._free: dict[int, list[memoryview]] = {}
         """Blocks by size; the sizes in order of their last return."""
         self._kept = 0
@@ -136,25 +138,23 @@ class Allocator:
 
     def _dropped(self, lease: _Lease) -> None:
         """The last reference to an array is gone. Runs in any thread between any two bytecodes."""
-        if self._leases.pop(lease.key, None) is lease:
+        key = getattr(lease, "key", None)  # none if an interrupt came while the array was allocated
+        if key is not None and self._leases.pop(key, None) is lease:
             self._returned.append(lease.block)
             self._store_returned()
 
     def _store_returned(self) -> None:
-        """Add returned blocks to the free lists. Never waits: a thread that has the lock does this afterwards."""
-        while self._returned and self._lock.acquire(blocking=False):
-            try:
-                while self._returned:
-                    block = self._returned.popleft()
-                    size = len(block)
-                    blocks = self._free.pop(size, None) or []
-                    blocks.append(block)
-                    self._free[size] = blocks
-                    self._kept += size
-                    if self._kept > self._max_kept:
-                        self._unmap()
-            finally:
-                self._lock.release()
+        """Add returned blocks to the free lists."""
+        with self._lock:
+            while self._returned:
+                block = self._returned.popleft()
+                size = len(block)
+                blocks = self._free.pop(size, None) or []
+                blocks.append(block)
+                self._free[size] = blocks
+                self._kept += size
+                if self._kept > self._max_kept:
+                    self._unmap()
 
     def _unmap(self) -> None:
         """Drop blocks until the limit holds."""

@@ -84,6 +84,12 @@ class MergeArgs(KernelArgs):
 
 
 @inline
+def _signed(word: Any) -> Any:
+    """The same bits as a signed word, which intrinsics take."""
+    return np.int64(word)
+
+
+@inline
 def _matches(given: int, words: int, tuple_: int, element: int, like: Any) -> int:
     """Which of the next `BLOCK` elements match a new tuple in all keys, as bits."""
     tuples, lines = load(given, ScanArgs.TUPLES), load(given, ScanArgs.LINES)
@@ -94,7 +100,8 @@ def _matches(given: int, words: int, tuple_: int, element: int, like: Any) -> in
         for _ in range(load(lines, key)):
             first, last = load_as(low, line * tuples + tuple_, like), load_as(high, line * tuples + tuple_, like)
             if first <= last:
-                some |= mask_within(column, element, np.int64(first), np.int64(last - first), like)
+                start, span = _signed(first), _signed(last - first)
+                some |= mask_within(column, element, start, span, like)
             line += 1
         found &= some
         if found == 0:
@@ -135,8 +142,8 @@ def _scan_chunk(given: int, words: int, tuple_: int, first: int, stop: int, to: 
     second, end = load_as(low, other, like), load_as(high, other, like)
     if base > last or second > end:
         return 0
-    start, span = np.int64(base), np.int64(last - base)
-    start_2, span_2 = np.int64(second), np.int64(end - second)
+    start, span = _signed(base), _signed(last - base)
+    start_2, span_2 = _signed(second), _signed(end - second)
     column, column_2 = load(words, 0), load(words, ranges - 1)
     if ranges == 1:
         for element in range(first, stop, BLOCK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,7 +30,9 @@ def streams(seed: int) -> dict[int, list[tuple[int, int]]]:
 
 
 def table(rows: list[tuple[int, int]]) -> pa.Table:
-    return pa.table({"ts": [ts for ts, _ in rows], "x": pa.array([x for _, x in rows], pa.int32())})
+    return pa.table(
+        {"ts": pa.array([ts for ts, _ in rows], pa.int64()), "x": pa.array([x for _, x in rows], pa.int32())}
+    )
 
 
 def batches(rows: dict[int, list[tuple[int, int]]], rng: random.Random) -> Iterator[tuple[int, pa.Table]]:
@@ -104,8 +107,15 @@ def test_any_interleaving_of_a_joins_own_sources_gives_one_output(window: str) -
     outputs = []
     for threads in (1, 2, 3, 4):
         for seed in range(3):
-            given = {"window": window, "time": "ts", "sources": SOURCES, "index": "scan", "threads": threads}
-            join = mr.WindowJoin(f"abs(r.x - s.x) <= {EPS}", **given)
+            given: dict[str, Any] = {
+                "window": window,
+                "time": "ts",
+                "sources": SOURCES,
+                "index": "scan",
+                "threads": threads,
+            }
+            schemas = dict.fromkeys(("r", "s"), table([]).schema)
+            join = mr.WindowJoin(f"abs(r.x - s.x) <= {EPS}", schemas=schemas, **given)
             parts = [
                 join.push("r", batch, source=source)
                 if source < SOURCES["r"]

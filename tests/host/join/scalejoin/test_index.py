@@ -15,7 +15,12 @@ from millrace.host.join.scalejoin import scan_kernel, stripes
 from millrace.host.join.scalejoin.stripes import Stripes
 from millrace.host.runtime.team import Team
 
-WORDS = {"32": (np.uint32,), "64": (np.uint64,), "32, 32": (np.uint32, np.uint32), "32, 64": (np.uint32, np.uint64)}
+WORDS: dict[str, tuple[Any, ...]] = {
+    "32": (np.uint32,),
+    "64": (np.uint64,),
+    "32, 32": (np.uint32, np.uint32),
+    "32, 64": (np.uint32, np.uint64),
+}
 TOP = 40
 
 
@@ -142,7 +147,8 @@ def test_any_condition_and_any_number_of_threads_gives_the_same(on: str) -> None
     pushes = [("rs"[i % 2], rows(int(rng.integers(1, 120)))) for i in range(8)]
     outputs = []
     for threads in (1, 2, 4):
-        j = mr.WindowJoin(on, window="150 rows", index="scan", threads=threads)
+        schemas = dict.fromkeys(("r", "s"), rows(0).schema)
+        j = mr.WindowJoin(on, window="150 rows", index="scan", threads=threads, schemas=schemas)
         outputs.append(pa.concat_tables([j.push(*push) for push in pushes]))
     assert outputs[0].num_rows > 0
     assert outputs[0].equals(outputs[1])

@@ -18,10 +18,10 @@ rng, numpy_rng = random.Random(1), np.random.default_rng(1)
 arguments = dict(on="abs(r.x - s.x) <= 3", window="20000 rows", index="scan", output="count")
 join = mr.WindowJoin(threads=2, **arguments)
 rows = pa.table({"x": numpy_rng.integers(0, 1 << 20, 512).astype(np.int32)})
-for side in "rs" * 5:
+for side in "rs" * 20:
     join.push(side, rows)
 
-class Interrupt(Exception):
+class Interrupt(BaseException):
     pass
 
 def interrupt(*_):

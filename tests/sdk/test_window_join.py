@@ -355,7 +355,6 @@ def test_stats_have_the_names_of_the_contract() -> None:
     }
     assert (s["device"], s["index"]) == ("cpu", "scan")
     j.close()
-    assert j.stats["bytes_in"] == 0, "on the CPU nothing is sent to a device"
     assert j.stats["comparisons"] > 0
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array
+from millrace.host.base.value_class import value_class
 from millrace.host.kernels.gathering import gather, plain_values
 from millrace.host.runtime.intrinsics import address
 
@@ -26,7 +27,7 @@ FEW_ROWS = 16
 """So few rows are gathered one by one."""
 
 
-@dataclass(frozen=True)
+@value_class
 class Chunk:
     """Rows from position `start` on. `run` is the name of the stored run, which begins at position `run_start`."""
 

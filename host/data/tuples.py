@@ -7,7 +7,7 @@ concatenated. The columns that the condition reads are also held as native array
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Longs, Mask
+from millrace.host.base.value_class import value_class
 from millrace.host.data.timescale import rescaled
 
 
-@dataclass(frozen=True)
+@value_class
 class Tuples:
     """Tuples of one side. `time` is in ticks of the join's time scale (zeros without a time column).
 

@@ -17,12 +17,13 @@ from functools import cached_property
 from typing import ClassVar
 
 from millrace.host.base.types import Array, Mask, Order, Positions, Side
+from millrace.host.base.value_class import value_class
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import KeyShape, Plan, SearchShape
 from millrace.host.runtime.team import Team
 
 
-@dataclass(frozen=True)
+@value_class
 class KeyProbe:
     """What new tuples search in one key of the other side: closed ranges of its words.
 
@@ -56,7 +57,7 @@ class KeyProbe:
         return KeyProbe(shape, lambda: (low, high))
 
 
-@dataclass(frozen=True)
+@value_class
 class SideProbes:
     """One side's new tuples, in order. Their positions are `first`, `first + 1`, …
 
@@ -77,7 +78,7 @@ class SideProbes:
         return len(self.live)
 
 
-@dataclass(frozen=True)
+@value_class
 class ProbeBatch:
     """New tuples of both sides; `order[i]` is the side of the i-th one taken: 0 for r, 1 for s.
 
@@ -91,7 +92,7 @@ class ProbeBatch:
     keep: tuple[int, int]
 
 
-@dataclass(frozen=True)
+@value_class
 class Matches:
     """The partners of one side's new tuples: `counts[i]` of them for tuple i, ascending, one tuple after the other.
 

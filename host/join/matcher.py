@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from millrace.host.base.errors import DeviceFault
 from millrace.host.base.log import log
 from millrace.host.base.types import SIDES, Array, Mask, Order, Positions, Side, other
+from millrace.host.base.value_class import value_class
 from millrace.host.base.words import all_true
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
@@ -39,7 +39,7 @@ Columns = dict[tuple[Side, str], Array]
 _NO_POSITIONS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
+@value_class
 class PairBlock:
     """The pairs of a block of new tuples: the count of each tuple, and its partners' positions, tuple by tuple.
 

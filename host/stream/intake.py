@@ -15,6 +15,7 @@ import pyarrow as pa
 from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import Array, Longs, Mask, Side
+from millrace.host.base.value_class import value_class
 from millrace.host.base.words import KeyType, key_type, mask_and, native, repeated, true_mask
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
@@ -97,7 +98,7 @@ class Intake:
         return scale.times(values, kind, f"{self.side}.{name}"), known
 
 
-@dataclass(frozen=True)
+@value_class
 class Reading:
     """The rows of one table as tuples, and masks of the rows without a null key or a null time."""
 

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from millrace.host.base.types import SIDES, Longs, Order, Positions, Side, other
+from millrace.host.base.value_class import value_class
 from millrace.host.base.words import repeated, saturating_add
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
@@ -23,7 +24,7 @@ Windows = dict[Side, Window]
 _NO_POSITIONS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
+@value_class
 class NewTuples:
     """New tuples of one side, already appended to its window; `begin` and `end`: the visible interval of each."""
 

@@ -6,13 +6,13 @@ not sorted again. Other ranges (`s.x BETWEEN r.lo AND r.hi`) are sorted separate
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.types import Array, Ids
+from millrace.host.base.value_class import value_class
 from millrace.host.join.contract import SideProbes
 from millrace.host.join.panjoin.subwindow import SMALL_BATCH, RangeProbes, VisibleIntervals
 from millrace.host.kernels.word_sorter import sort_words
@@ -29,7 +29,7 @@ EMPTY, UNSORTED, FALLING = range(3)
 _U32 = np.uint32
 
 
-@dataclass(frozen=True)
+@value_class
 class SortedTuples:
     """Live tuples sorted by their own words: the words, and the tuples' numbers among all."""
 

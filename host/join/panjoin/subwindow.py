@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.host.base.types import Array, Ids, Positions
+from millrace.host.base.value_class import value_class
 from millrace.host.device.contract import Device
 from millrace.host.runtime.allocator import SPARE
 from millrace.host.runtime.team import Team
@@ -37,7 +38,7 @@ def padded(values: Array) -> Array:
     return memory[: len(values)]
 
 
-@dataclass(frozen=True)
+@value_class
 class InsertBatch:
     """Tuples to insert, sorted by word, equal words by id. Ids are above all those inserted before.
 
@@ -52,7 +53,7 @@ class InsertBatch:
         return len(self.words)
 
 
-@dataclass(frozen=True)
+@value_class
 class RangeProbes:
     """Closed ranges of words, none empty, ascending by `low`. `probe_tuple[q]` is the number of the tuple of probe q.
 
@@ -75,7 +76,7 @@ class RangeProbes:
         return len(self.low)
 
 
-@dataclass(frozen=True)
+@value_class
 class VisibleIntervals:
     """The positions visible to each probing tuple: `begin[probe_tuple] <= position < end[probe_tuple]`.
 
@@ -99,7 +100,7 @@ class VisibleIntervals:
         return bool(end <= self.begin[0] or self.end[-1] <= first)
 
 
-@dataclass(frozen=True)
+@value_class
 class HostRun:
     """A sorted run in host memory, with its sampled index. Two cache lines are readable beyond the end of each.
 
@@ -112,7 +113,7 @@ class HostRun:
     step: int
 
 
-@dataclass(frozen=True)
+@value_class
 class MatchRanges:
     """The matches of a structure: probe q's partners are `ids[starts[q]]` up to, but not including, `ids[ends[q]]`.
 

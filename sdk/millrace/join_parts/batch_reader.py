@@ -18,6 +18,7 @@ import pyarrow as pa
 from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import SIDES, Array, Mask, Order, Side, other
+from millrace.host.base.value_class import value_class
 from millrace.host.base.words import all_true, count_true
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
@@ -42,7 +43,7 @@ class StreamPlan(Protocol):
         """The plan as text."""
 
 
-@dataclass(frozen=True)
+@value_class
 class Progress:
     """The state that a call changes, except the windows."""
 

@@ -9,6 +9,7 @@ a separate mask marks them. Arithmetic at the ends of a type saturates and never
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -40,10 +41,16 @@ class KeyType:
     zoned: bool = False
     family: str = ""
 
-    @property
+    @cached_property
     def word(self) -> np.dtype[Any]:
         """The unsigned type of the words: as wide as `dtype`, 32 or 64 bits."""
         return np.dtype(np.uint32 if self.dtype.itemsize == 4 else np.uint64)
+
+    @cached_property
+    def stored(self) -> np.dtype[Any]:
+        """The type of the values in Arrow's memory."""
+        names = {"date32": np.int32, "float32": np.float32, "float64": np.float64}
+        return np.dtype(names.get(self.name) or (np.int64 if self.domain == "time" else self.name))
 
 
 _NUMBERS: dict[pa.DataType, KeyType] = {
@@ -82,16 +89,14 @@ def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Ma
     Unusable values become 0, and `-0.0` becomes `0.0`. The array is a view where possible, else a copy.
     """
     array = _one_piece(column)
-    physical = {"date32": np.int32, "float32": np.float32, "float64": np.float64}.get(kind.name)
-    if physical is None:
-        physical = np.int64 if kind.domain == "time" else np.dtype(kind.name).type
-    buffer = array.buffers()[1]
-    if buffer is None or len(array) == 0:
-        return np.zeros(len(array), kind.dtype), np.zeros(len(array), np.bool_)
-    start = array.offset
-    values: Array = np.frombuffer(buffer, physical, count=start + len(array))[start:]
-    values, valid = usable_numbers(values, not_null(array))
-    return values.astype(kind.dtype, copy=False), valid
+    buffer, rows, stored = array.buffers()[1], len(array), kind.stored
+    if buffer is None or rows == 0:
+        return np.zeros(rows, kind.dtype), np.zeros(rows, np.bool_)
+    values: Array = np.frombuffer(buffer, stored, rows, array.offset * stored.itemsize)
+    valid = not_null(array)
+    if stored.kind == "f" or array.null_count:
+        values, valid = usable_numbers(values, valid)
+    return values if stored == kind.dtype else values.astype(kind.dtype), valid
 
 
 # The rule of usable keys: a value can match if it is neither null nor NaN, and -0.0 equals 0.0. `usable` states it for
@@ -193,17 +198,25 @@ def repeated(value: int, rows: int, dtype: type = np.int64) -> Array:
     return np.ndarray((rows,), dtype, np.array([value], dtype), strides=(0,))
 
 
+@lru_cache(maxsize=1 << 10)
+def constant(value: int, rows: int, dtype: type = np.int64) -> Array:
+    """Return the same for values that occur again and again: the array is shared, and must not be changed."""
+    return repeated(value, rows, dtype)
+
+
 # Most masks are all true. Such a mask stores one value with stride 0, so checking it does not read every row.
 
 
 def true_mask(rows: int) -> Mask:
     """Return a mask that is true everywhere."""
-    return repeated(True, rows, np.bool_)
+    return constant(True, rows, np.bool_)
 
 
 def all_true(mask: Mask) -> bool:
     """Return whether a mask is true everywhere."""
-    return bool(mask[:1].all() if mask.strides == (0,) else mask.all())
+    if mask.strides == (0,):
+        return not len(mask) or bool(mask[0])
+    return bool(mask.all())
 
 
 def count_true(mask: Mask) -> int:
@@ -213,6 +226,6 @@ def count_true(mask: Mask) -> int:
 
 def mask_and(a: Mask, b: Mask) -> Mask:
     """Return the logical and of two masks; without a copy if one of them is true everywhere."""
-    if all_true(b):
+    if a is b or all_true(b):
         return a
     return b if all_true(a) else a & b

@@ -2,23 +2,25 @@
 
 Arrow's `take` on many chunks finds each row's chunk by binary search, on one thread. Here a table maps each segment of
 positions to the chunk in which the segment begins. One table access, rarely followed by a step, finds the chunk. Rows
-are prefetched one block at a time before any row is read. Limits: only fixed-width numbers and times without nulls;
-Arrow gathers columns of other types and results with few rows.
+are prefetched one block at a time before any row is read. Few rows need no table: a search begins at the first chunk.
+Limits: only fixed-width numbers and times without nulls; Arrow gathers columns of other types.
 """
 
 from __future__ import annotations
 
 from enum import auto
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Positions
-from millrace.host.data.rowstore import Chunk, RowStore
+from millrace.host.data.chunk_map import ChunkMap
+from millrace.host.data.rowstore import RowStore
 from millrace.host.kernels.gathering import MIN_ROWS, SLICE
 from millrace.host.runtime.allocator import result_array
-from millrace.host.runtime.intrinsics import load, load_as, load_id, prefetch, stack_words, store_as
+from millrace.host.runtime.intrinsics import address, load, load_as, load_id, prefetch, stack_words, store_as
 from millrace.host.runtime.jit import inline, kernel, share
 from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
@@ -27,6 +29,8 @@ BLOCK = 64
 """Rows whose chunks are looked up and whose values are prefetched before any value is read."""
 SEGMENTS = 1 << 10
 """Entries of the chunk table: segments of the position range."""
+_ONE_SEGMENT, _NO_CHUNKS = 62, np.zeros(1, np.uint32)
+"""The segments for few rows: a single one, so that every search begins at the first chunk."""
 
 
 class _Args(KernelArgs):
@@ -91,31 +95,46 @@ def _gather(given: int, part: int, parts: int) -> None:
 
 def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Array | pa.ChunkedArray]:
     """Return the store's columns at these positions, in this order; the caller has acquired the team."""
-    if len(positions) < MIN_ROWS:
+    rows = len(positions)
+    if rows == 0:
         return list(store.gather(positions).columns)
-    origins = list(zip(*(chunk.origins for chunk in store.chunks), strict=True))
-    plain = [i for i, column in enumerate(origins) if None not in column]
-    if not plain:
+    chunks = store.chunk_map()
+    if not chunks.plain:
         return list(store.gather(positions).columns)
-    schema, positions = store.chunks[0].table.schema, np.ascontiguousarray(positions)
-    out = {i: result_array(len(positions), np.dtype(f"u{schema.field(i).type.bit_width // 8}")) for i in plain}
-    columns = [(values.itemsize, np.array(origins[i], np.int64), values) for i, values in out.items()]
-    mapping = _position_arguments(store.chunks, positions)
-    given = _Args.pack(*(entry for column in columns for entry in column), **mapping, COLUMNS=len(plain))
-    team.run(_gather, given, -(-len(positions) // SLICE))
-    others = [i for i in range(len(schema)) if i not in out]
-    remaining = iter(store.gather(positions, others).columns if others else ())
-    return [_as_arrow(field.type, out[i]) if i in out else next(remaining) for i, field in enumerate(schema)]
+    plain = _gather_plain(chunks, np.ascontiguousarray(positions), team)
+    if len(plain) == len(chunks.widths):
+        return list(plain.values())
+    others = [i for i in range(len(chunks.widths)) if i not in plain]
+    gathered = iter(store.gather(positions, others).columns)
+    return [plain[i] if i in plain else next(gathered) for i in range(len(chunks.widths))]
 
 
-def _position_arguments(chunks: list[Chunk], positions: Positions) -> dict[str, int | Array]:
-    """Return the kernel arguments that map positions to chunks."""
-    first, ends = chunks[0].start, np.array([chunk.end for chunk in chunks], np.int64)
-    bits = max((chunks[-1].end - first).bit_length() - (SEGMENTS.bit_length() - 1), 0)
+def _gather_plain(chunks: ChunkMap, positions: Positions, team: Team) -> dict[int, pa.Array]:
+    """Gather the plain columns into one block of memory."""
+    rows, sizes = len(positions), [chunks.widths[i] for i in chunks.plain]
+    ends = list(accumulate(-(-size * rows // 8) * 8 for size in sizes))
+    block = result_array(ends[-1] // 8, np.int64)
+    table, first, stride = address(chunks.origins), address(block), chunks.origins.strides[0]
+    starts, columns = [0, *ends[:-1]], []
+    for i, size, start in zip(chunks.plain, sizes, starts, strict=True):
+        columns += [size, table + stride * i, first + start]
+    bits, chunk_of = _segments(chunks, rows)
+    header = [address(positions), rows, chunks.first, bits, address(chunk_of), address(chunks.ends), len(sizes)]
+    given = np.array(header + columns, np.int64)  # as `_Args` names them
+    team.run(_gather, given, -(-rows // SLICE))
+    memory = pa.py_buffer(block)
+    return {
+        i: pa.Array.from_buffers(chunks.types[i], rows, [None, memory.slice(start, size * rows)])
+        for i, size, start in zip(chunks.plain, sizes, starts, strict=True)
+    }
+
+
+def _segments(chunks: ChunkMap, rows: int) -> tuple[int, Array]:
+    """Return log2 of a segment's length, and the chunk in which each segment begins. Few rows: one segment."""
+    if rows < MIN_ROWS:
+        return _ONE_SEGMENT, _NO_CHUNKS
+    ends = chunks.ends[: chunks.count]
+    bits = max((int(ends[-1]) - chunks.first).bit_length() - (SEGMENTS.bit_length() - 1), 0)
     chunk_of = np.empty(SEGMENTS + 1, np.uint32)
-    _chunks_of(ends, first, bits, chunk_of)
-    return {"ROWS": positions, "N": len(positions), "FIRST": first, "BITS": bits, "CHUNK_OF": chunk_of, "ENDS": ends}
-
-
-def _as_arrow(kind: pa.DataType, values: Array) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    _chunks_of(ends, chunks.first, bits, chunk_of)
+    return bits, chunk_of

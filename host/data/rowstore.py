@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array
 from millrace.host.base.value_class import value_class
-from millrace.host.kernels.gathering import gather, plain_values
-from millrace.host.runtime.intrinsics import address
+from millrace.host.data.chunk_map import ChunkMap
+from millrace.host.kernels.gathering import gather
 
 MERGE_ROWS = 1 << 16
 TRIM_ROWS = 1 << 12
@@ -35,17 +34,13 @@ class Chunk:
     table: pa.Table
     run: str | None = None
     run_start: int = 0
+    origins: list[int | None] = field(default_factory=list)
+    """See `chunk_map.py`."""
 
     @property
     def end(self) -> int:
         """One past the last position."""
         return self.start + int(self.table.num_rows)
-
-    @cached_property
-    def origins(self) -> tuple[int | None, ...]:
-        """The address that each column's value at position 0 would have; None if the values are not fixed-width."""
-        plain = [plain_values(column) for column in self.table.columns]
-        return tuple(None if v is None else address(v) - v.itemsize * self.start for v in plain)
 
 
 class RowStore:
@@ -55,6 +50,14 @@ class RowStore:
         """Create an empty store."""
         self.chunks: list[Chunk] = []
         self.merges = 0
+        self._map: ChunkMap | None = None
+
+    def chunk_map(self) -> ChunkMap:
+        """Return where the rows of all chunks are; the store must not be empty."""
+        if self._map is None:
+            self._map = ChunkMap(self.chunks[0].table.schema)
+        self._map.update(self.chunks)
+        return self._map
 
     def append(self, start: int, table: pa.Table, run: str | None = None) -> None:
         """Append rows; `start` is the position of the first."""
@@ -63,6 +66,7 @@ class RowStore:
 
     def truncate(self, end: int) -> None:
         """Undo appends from position `end` on. Chunks appended since the last `evict` are not merged yet."""
+        self._map = None
         while self.chunks and self.chunks[-1].start >= end:
             self.chunks.pop()
 
@@ -84,6 +88,7 @@ class RowStore:
 
     def evict(self, first: int) -> None:
         """Drop rows below position `first`, then merge and trim chunks; called once a change is final."""
+        self._map = None
         while self.chunks and self.chunks[0].end <= first:
             self.chunks.pop(0)
         if self.chunks:
@@ -115,4 +120,4 @@ def _trimmed(chunk: Chunk, first: int, live: int) -> Chunk:
         return chunk
     rest = chunk.table.slice(dead)
     own = rest.take(pa.array(np.arange(rest.num_rows)))  # a copy: a slice would keep the memory of the expired rows
-    return replace(chunk, start=first, table=own)
+    return Chunk(first, own, chunk.run, chunk.run_start)

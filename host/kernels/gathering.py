@@ -170,13 +170,18 @@ class Gatherer:
 
 def plain_values(column: pa.ChunkedArray) -> Array | None:
     """Return a column's values as unsigned integers of their width; None if the kernels cannot gather it."""
-    kind = column.type
-    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
-    if not plain or column.num_chunks != 1 or column.null_count or kind.bit_width not in PLAIN_BITS:
+    width = plain_width(column.type)
+    if not width or column.num_chunks != 1 or column.null_count:
         return None
     chunk = column.chunk(0)
-    word = np.dtype(f"u{kind.bit_width // 8}")
+    word = np.dtype(f"u{width}")
     return np.frombuffer(chunk.buffers()[1], word, count=chunk.offset + len(chunk))[chunk.offset :]
+
+
+def plain_width(kind: pa.DataType) -> int:
+    """Return the bytes of a value, if the kernels can gather columns of this type without nulls; otherwise 0."""
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
+    return kind.bit_width // 8 if plain and kind.bit_width in PLAIN_BITS else 0
 
 
 def gather(table: pa.Table, rows: pa.Array) -> pa.Table:

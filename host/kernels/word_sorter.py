@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.allocator import allocate, free
+from millrace.host.runtime.allocator import SPARE, allocate, free
 from millrace.host.runtime.intrinsics import load, load_as, store_as
 from millrace.host.runtime.jit import inline, kernel, share
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -238,14 +238,17 @@ def _insertion(words: Any, out: Any, order: Any) -> None:
 def sort_words(words: Array, team: Team) -> tuple[Array, npt.NDArray[np.uint32]]:
     """Return the words in ascending order, and the row number of each; equal words keep their order.
 
-    Both arrays come from the allocator.
+    Both arrays come from the allocator, or are as long: `SPARE` bytes beyond their end can be read.
     """
     n = len(words)
     words = np.ascontiguousarray(words)
-    out, order = allocate(n, words.dtype), allocate(n, np.uint32)
     if n < MIN_RADIX:
+        out = np.empty(n + SPARE // words.itemsize, words.dtype)[:n]
+        order = np.empty(n + SPARE // 4, np.uint32)[:n]
         _insertion(words, out, order)
-    elif not _radix(words, out, order, team):
+        return out, order
+    out, order = allocate(n, words.dtype), allocate(n, np.uint32)
+    if not _radix(words, out, order, team):
         order[:] = np.argsort(words, kind="stable")
         np.take(words, order, out=out)
     return out, order

@@ -16,7 +16,7 @@ from millrace.host.base.codes import CodeTable
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import Array, Longs, Mask, Side
 from millrace.host.base.value_class import value_class
-from millrace.host.base.words import KeyType, key_type, mask_and, native, repeated, true_mask
+from millrace.host.base.words import KeyType, constant, key_type, mask_and, native, true_mask
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
 from millrace.host.expr import evaluate as ev
@@ -61,7 +61,7 @@ class Intake:
             known_keys = mask_and(known_keys, known_as_s)
         columns = {name: values for name, (values, _) in cells.items()}
         time, known = self._times(table, scale, cells)
-        sources = repeated(source, rows, np.int32) if isinstance(source, int) else source
+        sources = constant(source, rows, np.int32) if isinstance(source, int) else source
         return Reading(Tuples(seq, sources, time, live, columns, table, live_as_s), known_keys, known)
 
     def _live(self, table: pa.Table, cells: Cells) -> tuple[Mask, Mask]:
@@ -92,7 +92,7 @@ class Intake:
 
     def _times(self, table: pa.Table, scale: TimeScale, cells: Cells) -> tuple[Longs, Mask]:
         if self.time is None:
-            return repeated(0, table.num_rows), true_mask(table.num_rows)
+            return constant(0, table.num_rows), true_mask(table.num_rows)
         name, kind = self.time
         values, known = cells[name] if name in cells else native(table.column(name), kind)
         return scale.times(values, kind, f"{self.side}.{name}"), known

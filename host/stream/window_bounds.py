@@ -15,7 +15,7 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Longs, Order, Positions, Side, other
 from millrace.host.base.value_class import value_class
-from millrace.host.base.words import repeated, saturating_add
+from millrace.host.base.words import constant, repeated, saturating_add
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
@@ -71,7 +71,7 @@ class TakenTuples:
 def arrival_order(r: int, s: int) -> Order:
     """Return the order "all of r's tuples, then all of s's"."""
     if r == 0 or s == 0:
-        return repeated(int(r == 0), r + s, np.uint8)
+        return constant(int(r == 0), r + s, np.uint8)
     return np.repeat(np.array([0, 1], np.uint8), [r, s])
 
 

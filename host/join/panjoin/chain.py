@@ -27,6 +27,8 @@ from millrace.host.runtime.allocator import allocate
 
 SUBWINDOWS = 2
 """Subwindows per window."""
+FEW = 256
+"""Ids of fewer tuples are a plain array: they are copied at once, and the allocator serves whole pages."""
 MIN_ROWS = 1 << 12
 """The minimum capacity of a subwindow: below that its overhead dominates."""
 
@@ -73,7 +75,8 @@ class Chain:
         newest = self._newest(first, span)
         if len(words):
             # A copy: the structure owns the arrays of a batch, and the caller still needs the numbers.
-            ids = allocate(len(numbers) + ID_PADDING, np.uint32)[: len(numbers)]
+            some = np.empty if len(numbers) < FEW else allocate
+            ids = some(len(numbers) + ID_PADDING, np.uint32)[: len(numbers)]
             np.add(numbers, np.uint32(first - newest.first), out=ids)
             newest.structure.insert(InsertBatch(words, ids))
         newest.end = first + span

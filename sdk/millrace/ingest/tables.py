@@ -261,7 +261,8 @@ def _arrow(given: Any, label: str) -> pa.Table:
 
 def check_schema(table: pa.Table, known: pa.Schema, label: str, owner: str = "a side") -> None:
     """Raise a `SchemaError` unless a batch has the columns of the first one; `owner`: whose batches must agree."""
-    if table.schema.names == known.names and table.schema.types == known.types:
+    schema = table.schema
+    if schema.equals(known) or (schema.names == known.names and schema.types == known.types):
         return
     given = {f.name: f.type for f in table.schema}
     expected = {f.name: f.type for f in known}

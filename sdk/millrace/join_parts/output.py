@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import SchemaError
-from millrace.host.base.types import SIDES, Positions, Side
+from millrace.host.base.types import SIDES, Array, Positions, Side
 from millrace.host.data.window import Window
 from millrace.host.runtime.team import Team
 from millrace.host.stream.window_bounds import TakenTuples
@@ -22,6 +22,7 @@ _SIDE_NAMES = pa.array(SIDES)
 MIN_SHARED_PAIRS = 1 << 15
 """With fewer pairs one thread gathers the payload: waking others costs more."""
 Schemas = dict[Side, pa.Schema]
+_LONG = pa.int64()
 
 
 def pair_schema(schemas: Schemas, output: str, several: bool) -> pa.Schema:
@@ -52,10 +53,7 @@ def pairs_table(
 ) -> pa.Table:
     """Pairs given by positions in the two windows; the team gathers their payload."""
     r, s = positions["r"], positions["s"]
-    columns: list[pa.Array | pa.ChunkedArray] = [
-        pa.array(windows["r"].seq_at(r)),
-        pa.array(windows["s"].seq_at(s)),
-    ]
+    columns: list[pa.Array | pa.ChunkedArray] = [_longs(windows["r"].seq_at(r)), _longs(windows["s"].seq_at(s))]
     if several:
         columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
     if len(schema) > len(columns):
@@ -66,6 +64,11 @@ def pairs_table(
         finally:
             team.release()
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _longs(values: Array) -> pa.Array:
+    """A column of 64-bit integers without a copy; for few values faster than `pa.array`."""
+    return pa.Array.from_buffers(_LONG, len(values), [None, pa.py_buffer(values)])
 
 
 def counts_table(taken: TakenTuples, counts: Positions) -> pa.Table:

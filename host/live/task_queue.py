@@ -2,7 +2,8 @@
 
 Callers put rows, which are numbered over all of them, or calls (flush, state, …), which the worker runs in their turn.
 A task stays at the head of the queue until it is done: a failure loses nothing. Rows beyond `capacity` make `put` wait.
-The worker waits while `capacity` result rows are not polled, except if an urgent call is in the queue.
+One thread at a time processes tasks: the worker, or a caller that has put a few rows and found the worker idle. The
+worker waits while `capacity` result rows are not polled, except if an urgent call is in the queue.
 
 Errors: a refusal (`MillraceError`) of one task of rows drops that task, as a join that refuses a batch does not change;
 any other error keeps the task. Either way the next call of any thread raises it, and only then the worker goes on.
@@ -67,7 +68,13 @@ class TaskQueue(Generic[Item, Result]):
     def __init__(self, capacity: int, first: int = 0) -> None:
         """An empty queue; `first` is the number of the next row."""
         self.capacity = capacity
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        """Callers wait for it."""
+        self._work = threading.Condition(lock)
+        """The worker waits for it."""
+        self._processor: int | None = None
+        """The thread that processes tasks, if any."""
         self._tasks: deque[Task[Item]] = deque()
         self._done_end = first
         self._results: deque[Result] = deque()
@@ -93,11 +100,12 @@ class TaskQueue(Generic[Item, Result]):
         """Rows that the worker has not finished."""
         return self.end - self._done_end
 
-    def put(self, item: Item, rows: int, timeout: float | None, confirmed: bool = False) -> int:
+    def put(self, item: Item, rows: int, timeout: float | None, confirmed: bool = False, waking: bool = True) -> int:
         """Append rows; return the number of the first. Waits while the queue is full; raises after `timeout` seconds.
 
         Rows that are more than the capacity are taken when the queue is empty. With `confirmed`, waits until they are
-        processed, and raises what the worker raises for them: then they were not taken.
+        processed, and raises what the worker raises for them: then they were not taken. Not `waking`: the caller tries
+        to `claim` the tasks, and calls `wake_worker` in any case.
         """
         reply = Reply() if confirmed else None
         with self._changed:
@@ -110,7 +118,8 @@ class TaskQueue(Generic[Item, Result]):
                 )
             task = Task(self.end, rows, item, reply=reply, since=time.perf_counter())
             self._tasks.append(task)
-            self._changed.notify_all()
+            if waking or reply is not None:
+                self.wake_worker()
             if reply is not None:
                 self._await(task, reply)
             return task.first
@@ -126,7 +135,7 @@ class TaskQueue(Generic[Item, Result]):
             task: Task[Item] = Task(self.end, 0, None, work, reply if wait else None, urgent, bool(closing))
             self._closed = closing
             self._tasks.append(task)
-            self._changed.notify_all()
+            self.wake_worker()
             if not wait:
                 return None
             return self._await(task, reply)
@@ -155,15 +164,18 @@ class TaskQueue(Generic[Item, Result]):
         """
         with self._changed:
             self._raise_error()
+            self.wake_worker()  # a caller that was interrupted may have left a task
             if not self._results and not (ending and self._closed):
                 if self._closed:
                     raise StateError(self._closed)
                 self._changed.wait_for(lambda: bool(self._results or self._closed or self._error), timeout)
                 self._raise_error()
+            if not self._results:
+                return []
             found = list(self._results)
             self.unpolled = 0
             self._results.clear()
-            self._changed.notify_all()
+            self.wake_worker()
             return found
 
     def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
@@ -182,7 +194,7 @@ class TaskQueue(Generic[Item, Result]):
         """Raise the worker's error, once."""
         error, self._error = self._error, None
         if error is not None:
-            self._changed.notify_all()
+            self.wake_worker()
             raise error
 
     @property
@@ -190,14 +202,31 @@ class TaskQueue(Generic[Item, Result]):
         """Whether the queue takes no more calls."""
         return bool(self._closed)
 
-    # --- the worker ---
+    # --- the worker, and callers that process their own rows ---
+
+    def wake_worker(self) -> None:
+        """Wake the worker if tasks wait for it."""
+        with self._changed:
+            if self._processor is None and self._may_go_on():
+                self._work.notify()
+
+    def claim(self, most: int) -> list[Task[Item]]:
+        """All tasks, if they are rows, at most `most`, and nobody processes tasks; otherwise none. They stay here."""
+        with self._changed:
+            if self._processor is not None or self._stopped or self._single or not self._may_go_on():
+                return []
+            if self.waiting > most or any(task.is_alone for task in self._tasks):
+                return []
+            self._processor = threading.get_ident()
+            return list(self._tasks)
 
     def take(self, most: int) -> list[Task[Item]]:
         """The next tasks, which stay in the queue: one call, or rows, at most `most` or one task; none at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._may_go_on())
+            self._work.wait_for(lambda: self._stopped or (self._processor is None and self._may_go_on()))
             if self._stopped:
                 return []
+            self._processor = threading.get_ident()
             first = self._tasks[0]
             if first.is_alone or self._single:
                 return [first]
@@ -224,7 +253,13 @@ class TaskQueue(Generic[Item, Result]):
                     task.reply.done.append(returned)
                 if task.call is None:
                     self.latencies.append(now - task.since)
-            self._changed.notify_all()
+            self._processed()
+
+    def _processed(self) -> None:
+        """The end of a step."""
+        self._processor = None
+        self.wake_worker()
+        self._changed.notify_all()
 
     def _remove(self, tasks: Sequence[Task[Item]]) -> None:
         self._done_end = tasks[-1].end
@@ -247,7 +282,7 @@ class TaskQueue(Generic[Item, Result]):
                 self._error = error
                 if refused:
                     self._remove(tasks)
-            self._changed.notify_all()
+            self._processed()
 
     def results(self) -> tuple[list[Result], int]:
         """The results that were not polled, which stay; and the number of the next row that is not done."""
@@ -272,4 +307,10 @@ class TaskQueue(Generic[Item, Result]):
         with self._changed:
             self._closed = self._closed or reason
             self._stopped = True
+            self._work.notify_all()
             self._changed.notify_all()
+
+    def wait_for_step(self) -> None:
+        """Wait until no other thread processes tasks."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._processor in (None, threading.get_ident()))

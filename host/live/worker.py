@@ -1,8 +1,9 @@
 """The worker thread of a live join: takes tasks from its queue and runs them, until it is stopped.
 
-The thread is a daemon and is stopped at the exit of the interpreter, before modules are torn down. A forked child has
-no such thread: there the owner refuses all calls (`is_here`). Signals never interrupt a task: Python runs handlers in
-the main thread only.
+If only a few rows wait and nobody processes tasks, the thread that puts them does (`help`): that saves two switches of
+threads. The worker is a daemon and is stopped at the exit of the interpreter, before modules are torn down. A forked
+child has no such thread: there the owner refuses all calls (`is_here`). Signals never interrupt a task: Python runs
+handlers in the main thread only, which processes tasks only where it can delay them (`interrupts.py`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakMethod, WeakSet
 
+from millrace.host.live.interrupts import WithoutInterrupts, may_step
 from millrace.host.live.task_queue import Task, TaskQueue
 from millrace.host.runtime.fork import ProcessMark
 
+FEW_ROWS = 1 << 10
+"""Up to so many rows are processed by the thread that puts them: waking the worker takes longer."""
 MAX_ROWS = 1 << 16
 """Rows that are taken from the queue for one step, at most, unless one task has more."""
 LEFT = "the live join ended with the interpreter"
@@ -46,21 +50,36 @@ class LiveWorker:
         """Stop the thread after its current step, and wait for it."""
         if self.is_here:
             self._queue.stop(reason)
+            self._queue.wait_for_step()
             if threading.current_thread() is not self._thread:
                 self._thread.join()
+
+    def help(self, step: Step) -> None:
+        """Process the tasks that wait in this thread, if they are few rows and nobody else processes tasks."""
+        try:
+            if may_step():
+                with WithoutInterrupts():
+                    if tasks := self._queue.claim(FEW_ROWS):
+                        _process(self._queue, tasks, step)
+        finally:
+            self._queue.wake_worker()
 
 
 def _serve(queue: TaskQueue[Any, Any], method: WeakMethod[Step]) -> None:
     while tasks := queue.take(MAX_ROWS):
-        step, call = method(), tasks[0].call
-        try:
-            if call is not None:
-                queue.finish(tasks, *call())
-            elif step is not None:
-                queue.finish(tasks, step(tasks))
-        except BaseException as error:
-            queue.fail(tasks, error)
-        del tasks, step, call  # while the thread waits, it holds nothing
+        _process(queue, tasks, method())
+        del tasks  # while the thread waits, it holds nothing
+
+
+def _process(queue: TaskQueue[Any, Any], tasks: Sequence[Task[Any]], step: Step | None) -> None:
+    call = tasks[0].call
+    try:
+        if call is not None:
+            queue.finish(tasks, *call())
+        elif step is not None:
+            queue.finish(tasks, step(tasks))
+    except BaseException as error:
+        queue.fail(tasks, error)
 
 
 def _stop_all() -> None:

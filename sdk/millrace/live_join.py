@@ -1,8 +1,9 @@
 """`mr.LiveJoin`: joins streams whose rows come one by one or in batches, from several threads, and are polled for.
 
 Callers put rows into a queue (`host/live/task_queue.py`). A worker thread takes all that wait, as one step, and pushes
-them into a window join. So the output is that of a `WindowJoin` which gets the rows in the order in which `put` took
-them, and steps grow with the load: few rows give low latency, many give throughput.
+them into a window join; a few rows that find it idle are pushed by the caller itself. So the output is that of a
+`WindowJoin` which gets the rows in the order in which `put` took them, and steps grow with the load: few rows give low
+latency, many give throughput.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from millrace.host.base.errors import ArgumentError, DeviceUnavailable, StateErr
 from millrace.host.base.html import html_table
 from millrace.host.base.types import Side
 from millrace.host.live.task_queue import Task, TaskQueue
-from millrace.host.live.worker import LiveWorker
+from millrace.host.live.worker import FEW_ROWS, LiveWorker
 from millrace.host.planner.explanation import Explanation
 from millrace.ingest.arguments import MAX_PENDING
 from millrace.ingest.checks import integer_at_least
@@ -123,7 +124,11 @@ class LiveJoin:
         table = self._readers[known].read(batch)
         rows = table.num_rows
         crowded = self._join.pending + self._queue.waiting + rows > self._join.max_pending
-        return self._queue.put((known, int(source), table), rows, _seconds(timeout), confirmed=crowded)
+        few = rows <= FEW_ROWS
+        first = self._queue.put((known, int(source), table), rows, _seconds(timeout), crowded, waking=not few)
+        if few:
+            self._worker.help(self._step)
+        return first
 
     def poll(self, timeout: float | None = 0.0) -> pa.Table:
         """The results that are ready, in order, possibly none; waits up to `timeout` seconds (None: no limit) for some.

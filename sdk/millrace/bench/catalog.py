@@ -46,6 +46,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.live",
         "index-based window joins tuple by tuple: PIM-Tree, IM-Tree and chained index against a B+-tree",
     ),
+    "live_join": Bench(
+        "millrace.bench.live_join",
+        "LiveJoin through Python: one row until its pairs are polled, sustained batches, rows of several threads",
+    ),
     "structures": Bench(
         "millrace.bench.structures",
         "one subwindow of BI-Sort, RaP-Table and WiB+-Tree: inserting, probing, counting, balance; against NumPy",

@@ -290,6 +290,7 @@ def test_bench_lists_and_refuses(tmp_path: Path) -> None:
             "knn",
             "scalegate",
             "live",
+            "live_join",
             "structures",
             "lookup",
             "update",

@@ -461,6 +461,29 @@ def test_the_interpreter_ends_with_a_join_open(rest: str, tmp_path: Path) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
+def test_ctrl_c_in_the_middle_of_a_step_loses_and_doubles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that puts a row joins it; an interrupt is raised when all is done."""
+    live = mr.LiveJoin("r.x = s.x", window="9 rows", schemas=SCHEMAS)
+    row, real = {"x": 1, "ts": 0, "name": None}, LiveEngine.push_parts
+
+    def push(self: LiveEngine, parts: Any) -> pa.Table:
+        signal.raise_signal(signal.SIGINT)
+        return real(self, parts)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        live.put("r", row)
+        with monkeypatch.context() as patch:
+            patch.setattr(LiveEngine, "push_parts", push)
+            with pytest.raises(KeyboardInterrupt):
+                live.put("s", row)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert live.poll(timeout=None)["s_seq"].to_pylist() == [0]
+    assert live.put("s", row) == 2
+    assert live.close()["s_seq"].to_pylist() == [1]
+
+
 @pytest.mark.parametrize("blocked", ["put", "poll", "iterate"])
 def test_ctrl_c_ends_a_call_that_waits_and_the_join_goes_on(blocked: str) -> None:
     live = mr.LiveJoin("r.x = s.x", window="9 rows", schemas=SCHEMAS, capacity=1)

@@ -30,6 +30,8 @@ SCHEMAS = {"r": SCHEMA, "s": SCHEMA}
 KINDS: list[dict[str, Any]] = [
     {"window": "300 rows"},
     {"window": "300 rows", "index": "pim"},
+    {"window": "300 rows", "index": "im"},
+    {"window": "300 rows", "index": "chain"},
     {"window": "300 rows", "index": "scan", "on": "r.x < s.x AND r.x + 4 > s.x"},
     {"window": "200", "time": "ts", "sources": {"r": 2, "s": 2}},
     {"window": "100 rows", "self_join": True, "index": "btree"},
@@ -85,8 +87,11 @@ class Session:
         """Run producers and consumers, then compare with a window join."""
         sides = ["r"] if self._self_join else ["r", "s"]
         owners = [(side, q) for side in sides for q in range(2 if self._timed else 1)]
+        # Several threads may feed one source, unless rows of one would be late because of another.
+        owners = [owner for owner in owners for _ in range(1 if self._timed else self._rng.randrange(1, 4))]
         producers = [threading.Thread(target=self._produce, args=(*o, self._rng.random())) for o in owners]
-        consumers = [threading.Thread(target=self._consume, args=(self._rng.random(),)) for _ in range(2)]
+        count = self._rng.randrange(1, 4)
+        consumers = [threading.Thread(target=self._consume, args=(self._rng.random(),)) for _ in range(count)]
         with Watchdog(lambda: (self.live.stats["arrived"], self.live.stats["queued"], len(self._got))):
             for thread in (*producers, *consumers):
                 thread.start()
@@ -99,9 +104,13 @@ class Session:
         self._compare(last)
 
     def _produce(self, side: str, source: int, seed: float) -> None:
+        """Put rows at changing paces, stall, burst; some producers leave early."""
         rng, now = random.Random(seed), 0
-        while time.monotonic() < self._until:
+        until = self._until - (rng.random() if rng.random() < 0.3 else 0)
+        while time.monotonic() < until:
             pace = rng.choice([0, 0, 0.0001, 0.001, 0.02])
+            if rng.random() < 0.05:
+                time.sleep(0.3 * rng.random())
             for _ in range(rng.randrange(1, 30)):
                 count = rng.choice([1, 1, 1, 5, 40])
                 now += rng.randrange(3)

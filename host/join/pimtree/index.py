@@ -12,16 +12,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from millrace.host.base.types import SIDES, Array, Mask, Side
+from millrace.host.base.types import SIDES, Array, Mask, Order, Side
 from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, Option, ProbeBatch
 from millrace.host.join.pimtree import join_kernel as jk
+from millrace.host.join.pimtree.parallel import ParallelStep
 from millrace.host.join.pimtree.sides import ChainSide, JoinSide, MergeSide
 from millrace.host.runtime.intrinsics import address
 
 TASK_ROWS = 8
 MERGE_RATIO = 1 / 8
 MAX_SUBINDEXES = 1 << 20
+MIN_PARALLEL_ROWS = 1 << 10
+"""Steps of fewer tuples run on one thread: waking another takes as long."""
 _TASK_ROWS = Option(TASK_ROWS, 1, jk.MAX_TASK)
 _MERGE_RATIO = Option(MERGE_RATIO, 1e-6, 1.0)
 
@@ -60,21 +63,22 @@ class IndexedJoin(JoinIndex):
         ranges = max(int(side.table[jk.Side.RANGES]) for side in (r, s))
         r.store_trees(ranges)
         s.store_trees(ranges)
-        order = np.ascontiguousarray(batch.order, np.uint8)
-        tables = address(r.table), address(s.table)
-        while True:
-            stop = jk.run(address(order), len(order), self.task_rows, *tables, self._word.type(0))
-            if stop == jk.DONE:
-                break
-            side = r if stop in (jk.MERGE_R, jk.OUT_R) else s
-            if stop in (jk.OUT_R, jk.OUT_S):
-                side.grow_out()
-            else:
-                side.merge()
-                side.store_trees(ranges)
+        self._join(r, s, np.ascontiguousarray(batch.order, np.uint8), want_positions, ranges)
         r.expire(batch.keep[0])
         s.expire(batch.keep[1])
         return r.matches(), s.matches()
+
+    def _join(self, r: JoinSide, s: JoinSide, order: Order, want_positions: bool, ranges: int) -> None:
+        """Process the new tuples on this thread."""
+        while True:
+            stop = jk.run(
+                address(order), len(order), self.task_rows, address(r.table), address(s.table), self._word.type(0)
+            )
+            if stop == jk.DONE:
+                return
+            side = r if stop == jk.MERGE_R else s
+            side.merge()
+            side.store_trees(ranges)
 
     def counters(self) -> dict[str, int]:
         """Merges, or archived subindexes; `boundaries` counts them together with node splits."""
@@ -95,10 +99,27 @@ class PimIndex(IndexedJoin):
         "merge_ratio": _MERGE_RATIO,
         "task_rows": _TASK_ROWS,
     }
+    _parallel: ParallelStep | None = None
 
     def _side(self, rows: int | None) -> JoinSide:
         subindexes, ratio = int(self.context.options["subindexes"]), float(self.context.options["merge_ratio"])
         return MergeSide(self._word, rows, self.task_rows, ratio, subindexes or None)
+
+    def _join(self, r: JoinSide, s: JoinSide, order: Order, want_positions: bool, ranges: int) -> None:
+        """Process the new tuples on all threads, or on this one if they are few."""
+        if self.context.team.threads == 1 or len(order) < MIN_PARALLEL_ROWS:
+            super()._join(r, s, order, want_positions, ranges)
+            return
+        if self._parallel is None and isinstance(r, MergeSide) and isinstance(s, MergeSide):
+            self._parallel = ParallelStep(r, s, self.context.team)
+        if self._parallel is not None:
+            self._parallel.run(order, want_positions, ranges)
+
+    def counters(self) -> dict[str, int]:
+        """Merges by workers count too."""
+        found = super().counters()
+        merges = 0 if self._parallel is None else self._parallel.merges
+        return {name: number + merges for name, number in found.items()}
 
 
 class ImIndex(IndexedJoin):

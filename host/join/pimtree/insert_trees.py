@@ -131,25 +131,31 @@ def start_node(node: int, like: Any) -> None:
 
 
 @kernel
-def reset(trees: int, tree: int, like: Any) -> None:
-    """Make all subindexes empty, with bounds from the level `DEPTH` of T_S."""
-    subs, depth = load(trees, Trees.SUBINDEXES), load(trees, Trees.DEPTH)
+def restart(trees: int, tree: int, subindexes: int, base: int, like: Any) -> None:
+    """Drop all entries, and follow the nodes of a T_S: those of the first level with at least `subindexes` nodes."""
+    per_line, count, depth = LINE // size_of(like), load(tree, Static.LINES), load(tree, Static.LEVELS)
+    while depth > 0 and (count + per_line - 1) // per_line >= subindexes:
+        count = (count + per_line - 1) // per_line
+        depth -= 1
+    subs = max(min(subindexes, count), 1)
+    store(trees, Trees.SUBINDEXES, subs)
+    store(trees, Trees.DEPTH, depth if subs > 1 else 0)
+    store(trees, Trees.FACTOR, (subs << 32) // count)
+    store(trees, Trees.BASE, base)
+    store(trees, Trees.USED, subs)
+    store(trees, Trees.INSERTED, 0)
     for sub in range(subs):
-        header = sub_at(trees, sub)
+        header, leaf = sub_at(trees, sub), node_at(trees, sub, like)
         store(header, Sub.LOCK, 0)
         store(header, Sub.ROOT, sub)
         store(header, Sub.HEIGHT, 0)
-        start_node(node_at(trees, sub, like), like)
-    per_line, count = LINE // size_of(like), load(tree, Static.LINES)
-    for _ in range(depth, load(tree, Static.LEVELS)):
-        count = (count + per_line - 1) // per_line
+        store(leaf, COUNT, 0)
+        store(leaf, NEXT, -1)
     level = load(tree, Static.LEVEL + depth)
     for node in range(count - 1):
         word = np.uint64(load_as(level, node * per_line + per_line - 1, like))
         store_as(sub_at(trees, sub_of(trees, node)), Sub.BOUND, word)
     store_as(sub_at(trees, subs - 1), Sub.BOUND, np.uint64(largest(like)))
-    store(trees, Trees.USED, subs)
-    store(trees, Trees.INSERTED, 0)
 
 
 @kernel
@@ -232,7 +238,7 @@ def _split_path(trees: int, header: int, path: int, leaf: int, like: Any) -> int
     """Split a full leaf and the full nodes above it; returns the leaf's new right neighbour."""
     right = _new_node(trees, like)
     word, child = _split_leaf(trees, leaf, right, like), right
-    store(trees, Trees.SPLITS, load(trees, Trees.SPLITS) + 1)
+    atomic_add(trees + 8 * Trees.SPLITS, 1)
     for level in range(load(header, Sub.HEIGHT) - 1, -1, -1):
         node, slot = node_at(trees, load(path, 2 * level), like), load(path, 2 * level + 1) + 1
         if load(node, COUNT) < NODE:
@@ -321,16 +327,8 @@ class InsertTrees:
         return subindexes <= self._limits[0] and entries <= self._limits[1]
 
     def restart(self, tree: StaticTree, subindexes: int, base: int) -> None:
-        """Drop all entries, and follow the nodes of another T_S: the first level with enough nodes."""
-        per_line, lines = LINE // tree.word.itemsize, int(tree.table[Static.LINES])
-        counts = [lines]
-        while counts[0] > 1:
-            counts.insert(0, -(-counts[0] // per_line))
-        depth = next((level for level, count in enumerate(counts) if count >= subindexes), len(counts) - 1)
-        subs = max(min(subindexes, counts[depth]), 1)
-        self.table[Trees.SUBINDEXES], self.table[Trees.DEPTH], self.table[Trees.BASE] = subs, depth, base
-        self.table[Trees.FACTOR] = (subs << 32) // counts[depth]
-        reset(address(self.table), address(tree.table), self._like)
+        """Drop all entries, and follow the nodes of another T_S."""
+        restart(address(self.table), address(tree.table), subindexes, base, self._like)
 
     def insert_all(self, words: Array, positions: Array) -> None:
         """Insert entries into the only subindex."""

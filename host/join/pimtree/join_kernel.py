@@ -3,8 +3,7 @@
 A side consists of immutable trees and insert trees: one of each in `im` and `pim`, several in `chain`. Tuples are taken
 in tasks of a few. Nothing but insertions changes between merges, so all searches of a task in immutable trees are
 interleaved with prefetches; then tuple after tuple scans and inserts, in order. Expired entries are filtered by
-position. Kernels never allocate: if an array is too small or a merge is due, they stop before the current tuple and
-return what they need.
+position. If a merge is due, the kernel stops before the current task and says for which side.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from millrace.host.join.pimtree.insert_trees import (
     sub_at,
     sub_of,
 )
+from millrace.host.join.pimtree.results import append
 from millrace.host.join.pimtree.static_tree import Static, descend, find_ranks, largest
 from millrace.host.runtime.intrinsics import (
     WIDE_LANES,
@@ -45,7 +45,7 @@ from millrace.host.runtime.intrinsics import (
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.kernel_args import KernelArgs
 
-DONE, MERGE_R, MERGE_S, OUT_R, OUT_S = range(5)
+DONE, MERGE_R, MERGE_S = range(3)
 MAX_TASK = 64
 """The most tuples of a task."""
 
@@ -70,8 +70,9 @@ class Side(KernelArgs):
     BELOW = auto()
     ABOVE = auto()
     COUNTS = auto()  # out
-    OUT = auto()  # partners
+    OUT = auto()  # partners: the words of a `Slot`
     OUT_CAPACITY = auto()
+    OUT_FAILED = auto()
     OUT_USED = auto()
     DONE_TUPLES = auto()
     KEYS = auto()  # scratch: the keys that a task searches in this side's trees, and how many
@@ -81,6 +82,7 @@ class Side(KernelArgs):
     OWN_WORDS = auto()  # the words that a task inserts, and their subindexes
     OWN_COUNT = auto()
     OWN_SUBS = auto()
+    TASK_ROWS = auto()
 
 
 @inline
@@ -97,7 +99,7 @@ def range_of(own: int, i: int, k: int, like: Any) -> tuple[Any, Any]:
 
 
 @inline
-def _gather(order: int, at: int, count: int, r: int, s: int, like: Any) -> None:
+def gather_keys(order: int, at: int, count: int, r: int, s: int, like: Any) -> None:
     """List the keys that a task's tuples search, and the words that they insert."""
     for side in (r, s):
         store(side, Side.KEY_COUNT, 0)
@@ -157,11 +159,8 @@ def _clear(where: int, count: int) -> None:
 
 
 @inline
-def _scan_static(tree: int, rank: int, high: Any, begin: int, end: int, out: int, at: int, stop: int, like: Any) -> int:
-    """Write the positions of the entries from `rank` to `high` that are visible, from `out[at]` on.
-
-    Returns one past the last, or -1 if `stop` is exceeded; `out` is 0 if only the number is wanted.
-    """
+def scan_static(tree: int, rank: int, high: Any, begin: int, end: int, slot: int, at: int, like: Any) -> int:
+    """Append the positions of the entries from `rank` to `high` that are visible; returns the number of results."""
     words, ids, size, base = (
         load(tree, Static.WORDS),
         load(tree, Static.IDS),
@@ -171,19 +170,13 @@ def _scan_static(tree: int, rank: int, high: Any, begin: int, end: int, out: int
     while rank < size and load_as(words, rank, like) <= high:
         position = load_id(ids, rank) + base
         if begin <= position < end:
-            if out != 0:
-                if at == stop:
-                    return -1
-                store(out, at, position)
-            at += 1
+            at = append(slot, at, position)
         rank += 1
     return at
 
 
 @inline
-def _scan_leaf(
-    node: int, low: Any, high: Any, begin: int, end: int, base: int, out: int, at: int, stop: int, like: Any
-) -> int:
+def scan_leaf(node: int, low: Any, high: Any, begin: int, end: int, base: int, slot: int, at: int, like: Any) -> int:
     """The same for the entries of a leaf."""
     for chunk in range(0, load(node, COUNT), WIDE_LANES):
         hits = leaf_hits(node, chunk, low, high, like)
@@ -191,24 +184,18 @@ def _scan_leaf(
             position = load_id(ids_of(node, like), chunk + lowest_bit(hits)) + base
             hits &= hits - 1
             if begin <= position < end:
-                if out != 0:
-                    if at == stop:
-                        return -1
-                    store(out, at, position)
-                at += 1
+                at = append(slot, at, position)
     return at
 
 
 @inline
-def _scan_trees(
-    trees: int, sub: int, low: Any, high: Any, begin: int, end: int, out: int, at: int, stop: int, like: Any
-) -> int:
+def _scan_trees(trees: int, sub: int, low: Any, high: Any, begin: int, end: int, slot: int, at: int, like: Any) -> int:
     """The same for insert trees, from the subindex of `low` on."""
     base = load(trees, Trees.BASE)
     number = first_leaf(trees, sub, low, like)
-    while at >= 0:
+    while True:
         node = node_at(trees, number, like)
-        at = _scan_leaf(node, low, high, begin, end, base, out, at, stop, like)
+        at = scan_leaf(node, low, high, begin, end, base, slot, at, like)
         number = load(node, NEXT)
         if number >= 0:
             if type(like)(load_as(node, UPPER, np.uint64(0))) > high:
@@ -218,15 +205,13 @@ def _scan_trees(
                 return at
             sub += 1
             number = sub
-    return at
 
 
 @inline
-def _partners(own: int, other: int, i: int, key: int, like: Any) -> bool:
-    """Find the partners of tuple i, whose keys are the task's from `key` on. False if the output is full."""
+def _find_partners(own: int, other: int, i: int, key: int, like: Any) -> None:
+    """Find the partners of tuple i, whose keys are the task's from `key` on."""
     begin, end = load(load(own, Side.BEGIN), i), load(load(own, Side.STOP), i)
-    stop, used, keys = load(own, Side.OUT_CAPACITY), load(own, Side.OUT_USED), load(other, Side.KEY_COUNT)
-    out = 0 if stop < 0 else load(own, Side.OUT)
+    used, keys, slot = load(own, Side.OUT_USED), load(other, Side.KEY_COUNT), own + 8 * Side.OUT
     at = used
     for k in range(load(own, Side.RANGES)):
         low, high = range_of(own, i, k, like)
@@ -234,43 +219,36 @@ def _partners(own: int, other: int, i: int, key: int, like: Any) -> bool:
             continue
         for c in range(load(other, Side.STATIC_COUNT)):
             tree, rank = load(load(other, Side.STATICS), c), load(load(other, Side.RANKS), c * keys + key + k)
-            if at >= 0:
-                at = _scan_static(tree, rank, high, begin, end, out, at, stop, like)
+            at = scan_static(tree, rank, high, begin, end, slot, at, like)
         sub = load(load(other, Side.KEY_SUBS), key + k)
         for c in range(load(other, Side.TREE_COUNT)):
-            if at >= 0:
-                at = _scan_trees(load(load(other, Side.TREES), c), sub, low, high, begin, end, out, at, stop, like)
-        if at < 0:
-            return False
+            at = _scan_trees(load(load(other, Side.TREES), c), sub, low, high, begin, end, slot, at, like)
     store(load(own, Side.COUNTS), i, at - used)
-    if out != 0:
-        sort_positions(out, used, at)
+    if load(own, Side.OUT_CAPACITY) >= 0:
+        sort_positions(load(own, Side.OUT), used, at)
         store(own, Side.OUT_USED, at)
-    return True
 
 
 @inline
-def _process_task(order: int, at: int, count: int, r: int, s: int, like: Any) -> int:
-    """Process a task's tuples in order. Returns how many were done before the output was full."""
+def _process_task(order: int, at: int, count: int, r: int, s: int, like: Any) -> None:
+    """Process a task's tuples in order."""
     key_r = key_s = own_r = own_s = 0
     for t in range(at, at + count):
         of_s = load_byte(order, t) != 0
-        own, other, key, slot = (s, r, key_r, own_s) if of_s else (r, s, key_s, own_r)
+        own, other, key, number = (s, r, key_r, own_s) if of_s else (r, s, key_s, own_r)
         i = load(own, Side.DONE_TUPLES)
         store(other, Side.OLDEST, max(load(other, Side.OLDEST), load(load(own, Side.BEGIN), i)))
         if load_byte(load(own, Side.LIVE), i):
-            if not _partners(own, other, i, key, like):
-                return t - at
+            _find_partners(own, other, i, key, like)
             trees = load(load(own, Side.TREES), load(own, Side.TREE_COUNT) - 1)
             one = load(own, Side.NEW) + i - load(trees, Trees.BASE)
-            insert(trees, load(load(own, Side.OWN_SUBS), slot), load_as(load(own, Side.WORDS), i, like), one, like)
+            insert(trees, load(load(own, Side.OWN_SUBS), number), load_as(load(own, Side.WORDS), i, like), one, like)
             store(trees, Trees.INSERTED, load(trees, Trees.INSERTED) + 1)
             if of_s:
                 key_r, own_s = key_r + load(own, Side.RANGES), own_s + 1
             else:
                 key_s, own_r = key_s + load(own, Side.RANGES), own_r + 1
         store(own, Side.DONE_TUPLES, i + 1)
-    return count
 
 
 @inline
@@ -283,7 +261,7 @@ def _merge_due(side: int, count: int) -> bool:
 
 @kernel
 def run(order: int, tuples: int, task: int, r: int, s: int, like: Any) -> int:
-    """Process tuples in order, `task` at a time, until all are done or a merge or more memory is needed: which."""
+    """Process tuples in order, `task` at a time, until all are done or a merge is due: which."""
     at = load(r, Side.DONE_TUPLES) + load(s, Side.DONE_TUPLES)
     while at < tuples:
         count = min(task, tuples - at)
@@ -291,11 +269,9 @@ def run(order: int, tuples: int, task: int, r: int, s: int, like: Any) -> int:
             return MERGE_R
         if _merge_due(s, count):
             return MERGE_S
-        _gather(order, at, count, r, s, like)
+        gather_keys(order, at, count, r, s, like)
         search_group(r, like)
         search_group(s, like)
-        done = _process_task(order, at, count, r, s, like)
-        at += done
-        if done < count:
-            return OUT_S if load_byte(order, at) else OUT_R
+        _process_task(order, at, count, r, s, like)
+        at += count
     return DONE

@@ -17,8 +17,10 @@ from millrace.host.join.contract import Matches, SideProbes
 from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
 from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.merge import merge
+from millrace.host.join.pimtree.results import ResultBuffer
 from millrace.host.join.pimtree.static_tree import StaticTree
-from millrace.host.runtime.intrinsics import address
+from millrace.host.runtime.allocator import allocate
+from millrace.host.runtime.intrinsics import WIDE_LANES, address
 
 ENTRIES_PER_SUBINDEX = 16
 """Entries of a subindex just before a merge, on average: most are one leaf then."""
@@ -35,6 +37,7 @@ class JoinSide(ABC):
         self.rows = rows
         self.task_rows = task_rows
         self.table = np.zeros(len(Side), np.int64)
+        self._results = ResultBuffer(self.table[Side.OUT :])
         self.end = 0
         self.merges = 0
         self.past_splits = 0
@@ -95,29 +98,42 @@ class JoinSide(ABC):
         """Update the addresses of the trees in the table, and a task's scratch memory for so many ranges per tuple."""
         statics = np.array([address(one.table) for one in self.statics], np.int64)
         trees = np.array([address(one.table) for one in self.trees], np.int64)
+        self._held = (statics, trees, *self._scratch(self.table, ranges, len(statics)))
+        self.table[Side.STATICS], self.table[Side.TREES] = address(statics), address(trees)
+        self.table[Side.STATIC_COUNT], self.table[Side.TREE_COUNT] = len(statics), len(trees)
+        self.table[Side.LIMIT], self.table[Side.TASK_ROWS] = self.limit(), self.task_rows
+
+    def _scratch(self, table: Array, ranges: int, statics: int) -> list[Array]:
+        """New scratch memory of a task, entered in a table."""
         slots = self.task_rows * ranges
-        scratch = (
+        scratch = [
             np.empty(slots, self.word),
-            np.empty(slots * max(len(statics), 1), np.int64),
+            np.empty(slots * max(statics, 1), np.int64),
             np.empty(slots, np.int64),
             np.empty(self.task_rows, self.word),
             np.empty(self.task_rows, np.int64),
-        )
-        self._held = (statics, trees, *scratch)
-        fields = (Side.STATICS, Side.TREES, Side.KEYS, Side.RANKS, Side.KEY_SUBS, Side.OWN_WORDS, Side.OWN_SUBS)
-        for field, array in zip(fields, self._held, strict=True):
-            self.table[field] = address(array)
-        self.table[Side.STATIC_COUNT], self.table[Side.TREE_COUNT] = len(statics), len(trees)
-        self.table[Side.LIMIT] = self.limit()
+        ]
+        fields = (Side.KEYS, Side.RANKS, Side.KEY_SUBS, Side.OWN_WORDS, Side.OWN_SUBS)
+        for field, array in zip(fields, scratch, strict=True):
+            table[field] = address(array)
+        return scratch
+
+    def worker_table(self, ranges: int) -> tuple[Array, list[Array]]:
+        """A copy of the table for a worker, and its scratch memory."""
+        table = self.table.copy()
+        return table, self._scratch(table, ranges, len(self.statics))
 
     def set_probes(self, part: SideProbes, want_positions: bool) -> None:
         """Set the new tuples and their probes, and allocate the output."""
         n, probe = len(part), part.probes[0]
         word, fields = self.word, self.table.view(np.uint64)
-        live, words = np.ascontiguousarray(part.live), np.ascontiguousarray(part.words[0], word)
+        live, words = (
+            np.ascontiguousarray(part.live),
+            allocate(n + WIDE_LANES, word),
+        )  # vector code reads beyond the end
+        words[:n] = part.words[0]
         begin, end = (np.ascontiguousarray(one, np.int64) for one in (part.begin, part.end))
         self.counts = np.zeros(n, np.int64)
-        self.out = np.empty(max(64, 4 * n) if want_positions else 0, np.int64)
         self._part = [live, words, begin, end]
         ranges = 1
         if probe.band is None:
@@ -131,24 +147,14 @@ class JoinSide(ABC):
         self.table[Side.RANGES] = ranges
         for field, array in zip((Side.LIVE, Side.WORDS, Side.BEGIN, Side.STOP), self._part, strict=False):
             self.table[field] = address(array)
-        self.table[Side.NEW], self.table[Side.COUNTS], self.table[Side.OUT] = (
-            part.first,
-            address(self.counts),
-            address(self.out),
-        )
-        self.table[Side.OUT_CAPACITY] = len(self.out) if want_positions else -1
+        self.table[Side.NEW], self.table[Side.COUNTS] = part.first, address(self.counts)
+        self._results.start(want_positions)
         self.table[Side.OUT_USED] = self.table[Side.DONE_TUPLES] = 0
         self.end = max(self.end, part.first + n)
 
-    def grow_out(self) -> None:
-        """Double the space for partners."""
-        self.out = np.concatenate([self.out, np.empty_like(self.out)])
-        self.table[Side.OUT], self.table[Side.OUT_CAPACITY] = address(self.out), len(self.out)
-
     def matches(self) -> Matches:
         """The matches of the new tuples."""
-        wanted = self.table[Side.OUT_CAPACITY] >= 0
-        return Matches(self.counts, self.out[: int(self.table[Side.OUT_USED])] if wanted else None)
+        return Matches(self.counts, self._results.take(int(self.table[Side.OUT_USED])))
 
     def expire(self, before: int) -> None:
         """Positions below are not visible any more."""
@@ -165,18 +171,18 @@ class MergeSide(JoinSide):
         super().__init__(word, rows, task_rows)
         self._ratio = merge_ratio
         self._subindexes = subindexes
-        self._static = StaticTree(word, 0)
-        self._trees = InsertTrees(self._static, 1, self.limit(), 0)
+        self.static = StaticTree(word, 0)
+        self.insert_trees = InsertTrees(self.static, 1, self.limit(), 0)
 
     @property
     def statics(self) -> list[StaticTree]:
         """T_S."""
-        return [self._static]
+        return [self.static]
 
     @property
     def trees(self) -> list[InsertTrees]:
         """T_I."""
-        return [self._trees]
+        return [self.insert_trees]
 
     def limit(self) -> int:
         """The merge ratio's share of the window."""
@@ -184,30 +190,39 @@ class MergeSide(JoinSide):
 
     def load(self, positions: Positions, words: Array) -> None:
         """Build T_S from all entries."""
-        if len(self._trees):
+        if len(self.insert_trees):
             self.merge()
-        old, base = self._static, self.oldest
+        old, base = self.static, self.oldest
         size = len(old)
         before = old.ids[:size] + np.int64(old.base)
-        self._static = StaticTree.of(
+        self.static = StaticTree.of(
             np.concatenate([old.words[:size], words]), np.concatenate([before, positions]), base
         )
         self._restart()
 
+    def subindexes(self, limit: int) -> int:
+        """How many subindexes insert trees of up to `limit` entries should have."""
+        return limit // ENTRIES_PER_SUBINDEX if self._subindexes is None else self._subindexes
+
+    @property
+    def static_address(self) -> int:
+        """The table of the immutable tree that kernels use now."""
+        return int(self._held[0][0])
+
     def merge(self) -> None:
         """Merge T_I into a new T_S and drop what has expired."""
-        self._static = merge(self._static, self._trees, self.oldest)
+        self.static = merge(self.static, self.insert_trees, self.oldest)
         self._restart()
         self.merges += 1
 
     def _restart(self) -> None:
         limit = self.limit()
-        count = limit // ENTRIES_PER_SUBINDEX if self._subindexes is None else self._subindexes
-        if self._trees.serves(count, limit):
-            self._trees.restart(self._static, count, self.oldest)
+        count = self.subindexes(limit)
+        if self.insert_trees.serves(count, limit):
+            self.insert_trees.restart(self.static, count, self.oldest)
         else:
-            self.past_splits += int(self._trees.table[Trees.SPLITS])
-            self._trees = InsertTrees(self._static, count, limit, self.oldest)
+            self.past_splits += int(self.insert_trees.table[Trees.SPLITS])
+            self.insert_trees = InsertTrees(self.static, count, limit, self.oldest)
 
 
 class ChainSide(JoinSide):

@@ -1,0 +1,150 @@
+"""Runs a step of PIM-Tree on all threads of the team: the Python side of the protocol in `parallel_kernel.py`.
+
+It packs the control block, the records of all tasks of the step, and for each worker a copy of both sides' tables with
+scratch memory of its own. Workers return early only if a merge needs larger spare trees.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from millrace.host.base.types import Array
+from millrace.host.join.pimtree import parallel_kernel as pk
+from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
+from millrace.host.join.pimtree.results import Slot
+from millrace.host.join.pimtree.sides import MergeSide
+from millrace.host.join.pimtree.static_tree import StaticTree
+from millrace.host.join.pimtree.task_protocol import GROW_R, NO_MEMORY, RUNNING, SLOTS, Control, Record
+from millrace.host.runtime.allocator import allocate
+from millrace.host.runtime.heap import free_memory
+from millrace.host.runtime.intrinsics import address
+from millrace.host.runtime.team import Team
+
+
+class Spares:
+    """The trees into which the next merge of a side writes; a merge exchanges them with the side's own."""
+
+    def __init__(self, side: MergeSide) -> None:
+        """Memory for a merge that is due at the side's limit."""
+        self.side = side
+        self.subindexes = side.subindexes(side.limit())
+        self._capacity = len(side.static) + len(side.insert_trees) + 2 * side.limit()
+        self.static = StaticTree(side.word, self._capacity)
+        self.trees = InsertTrees(self.static, self.subindexes, side.limit() + side.task_rows, 0)
+        if not side.insert_trees.serves(self.subindexes, side.limit()):
+            side.merge()
+
+    @property
+    def is_large_enough(self) -> bool:
+        """Whether both the side's trees and these serve the side's present limit."""
+        limit = self.side.limit()
+        count = self.side.subindexes(limit)
+        return all(trees.serves(count, limit) for trees in (self.trees, self.side.insert_trees))
+
+    @property
+    def capacity(self) -> int:
+        """How many entries the immutable tree has memory for."""
+        return len(self.static.ids) - 1
+
+    def exchange(self, static: int) -> None:
+        """Note what workers have done; `static`: the address of the table of the side's immutable tree."""
+        if static != address(self.side.static.table):
+            self.side.static, self.static = self.static, self.side.static
+            self.side.insert_trees, self.trees = self.trees, self.side.insert_trees
+
+
+class ParallelStep:
+    """Workers and their memory, kept from step to step."""
+
+    def __init__(self, r: MergeSide, s: MergeSide, team: Team) -> None:
+        """No spare trees yet."""
+        self._sides = (r, s)
+        self._team = team
+        self._spares: list[Spares] = []
+        self._slots = np.zeros(SLOTS * len(Slot), np.int64)
+        self._control = allocate(len(Control) + 8, np.int64)[: len(Control)]
+        self.merges = 0
+        weakref.finalize(self, _free_slots, self._slots).atexit = False
+
+    def run(self, order: Array, want_positions: bool, ranges: int) -> None:
+        """Process the tuples that the sides hold as new."""
+        if not self._spares or not all(one.is_large_enough for one in self._spares):
+            self._spares = [Spares(side) for side in self._sides]
+            for side in self._sides:
+                side.store_trees(ranges)
+        held = self._pack(order, want_positions, ranges)
+        control, share = self._control, pk.work_64 if self._sides[0].word.itemsize == 8 else pk.work_32
+        while True:
+            self._team.run(share, control, self._team.threads)
+            self._exchange()
+            stop = int(control[Control.STOP])
+            if stop == RUNNING:
+                break
+            if stop == NO_MEMORY:
+                raise MemoryError("the partners of a step do not fit in memory; push smaller batches")
+            self._enlarge(stop - GROW_R)
+        del held
+        self.merges += int(control[Control.MERGES])
+
+    def _exchange(self) -> None:
+        for number, (side, spare) in enumerate(zip(self._sides, self._spares, strict=True)):
+            spare.exchange(side.static_address)
+            side.insert_trees.table[Trees.INSERTED] = self._control[Control.RESERVED + number]
+
+    def _enlarge(self, number: int) -> None:
+        """Make the spare trees of a side larger: its window has grown."""
+        self._spares[number] = Spares(self._sides[number])
+        self._store_spares()
+        self._control[Control.STOP] = RUNNING
+
+    def _store_spares(self) -> None:
+        statics, trees = self._tables
+        for number, spare in enumerate(self._spares):
+            statics[number], trees[number] = address(spare.static.table), address(spare.trees.table)
+            self._control[Control.SUBINDEXES + number] = spare.subindexes
+            self._control[Control.STATIC_CAPACITY + number] = spare.capacity
+
+    def _pack(self, order: Array, want_positions: bool, ranges: int) -> list[Any]:
+        """Fill the control block; returns the arrays that it points to."""
+        threads, task_rows = self._team.threads, self._sides[0].task_rows
+        records = np.zeros((-(-len(order) // task_rows) + 1) * len(Record), np.int64)
+        capacities = self._slots[Slot.CAPACITY :: len(Slot)]
+        capacities[:] = 0 if want_positions else -1
+        self._tables = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        workers = allocate(threads * pk.WORKER_BYTES // 8, np.int64)
+        workers[:] = 0
+        local = [side.worker_table(ranges) for _ in range(threads) for side in self._sides]
+        for number in range(threads):
+            at = number * pk.WORKER_BYTES // 8
+            workers[at + pk.Worker.R] = address(local[2 * number][0])
+            workers[at + pk.Worker.S] = address(local[2 * number + 1][0])
+        control = self._control
+        r, s = self._sides
+        control[:] = Control.partly(
+            UPDATING=1,
+            UPDATING_S=1,
+            RESERVED=len(r.insert_trees),
+            RESERVED_S=len(s.insert_trees),
+            ORDER=order,
+            TUPLES=len(order),
+            TASK_ROWS=task_rows,
+            RECORDS=records,
+            SLOTS=self._slots,
+            R=r.table,
+            S=s.table,
+            SPARE_STATICS=self._tables[0],
+            SPARE_TREES=self._tables[1],
+            WORKERS=workers,
+            WORKER_COUNT=threads,
+        )
+        self._store_spares()
+        return [order, records, workers, local]
+
+
+def _free_slots(slots: Array) -> None:
+    for where in slots[Slot.WHERE :: len(Slot)].tolist():
+        free_memory(where)
+    slots[:] = 0

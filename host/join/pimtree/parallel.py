@@ -31,8 +31,8 @@ class Spares:
         """Memory for a merge that is due at the side's limit."""
         self.side = side
         self.subindexes = side.subindexes(side.limit())
-        self._capacity = len(side.static) + len(side.insert_trees) + 2 * side.limit()
-        self.static = StaticTree(side.word, self._capacity)
+        held = max(len(side.static) + len(side.insert_trees), side.window_rows)
+        self.static = StaticTree(side.word, held + held // 4 + 2 * side.limit())
         self.trees = InsertTrees(self.static, self.subindexes, side.limit() + side.task_rows, 0)
         if not side.insert_trees.serves(self.subindexes, side.limit()):
             side.merge()
@@ -43,11 +43,6 @@ class Spares:
         limit = self.side.limit()
         count = self.side.subindexes(limit)
         return all(trees.serves(count, limit) for trees in (self.trees, self.side.insert_trees))
-
-    @property
-    def capacity(self) -> int:
-        """How many entries the immutable tree has memory for."""
-        return len(self.static.ids) - 1
 
     def exchange(self, static: int) -> None:
         """Note what workers have done; `static`: the address of the table of the side's immutable tree."""
@@ -65,6 +60,7 @@ class ParallelStep:
         self._team = team
         self._spares: list[Spares] = []
         self._slots = np.zeros(SLOTS * len(Slot), np.int64)
+        self._capacities = np.zeros(SLOTS, np.int64)
         self._control = allocate(len(Control) + 8, np.int64)[: len(Control)]
         self.merges = 0
         weakref.finalize(self, _free_slots, self._slots).atexit = False
@@ -105,14 +101,14 @@ class ParallelStep:
         for number, spare in enumerate(self._spares):
             statics[number], trees[number] = address(spare.static.table), address(spare.trees.table)
             self._control[Control.SUBINDEXES + number] = spare.subindexes
-            self._control[Control.STATIC_CAPACITY + number] = spare.capacity
 
     def _pack(self, order: Array, want_positions: bool, ranges: int) -> list[Any]:
         """Fill the control block; returns the arrays that it points to."""
         threads, task_rows = self._team.threads, self._sides[0].task_rows
         records = np.zeros((-(-len(order) // task_rows) + 1) * len(Record), np.int64)
         capacities = self._slots[Slot.CAPACITY :: len(Slot)]
-        capacities[:] = 0 if want_positions else -1
+        self._capacities = np.where(capacities < 0, self._capacities, capacities)
+        capacities[:] = self._capacities if want_positions else -1
         self._tables = np.zeros(2, np.int64), np.zeros(2, np.int64)
         workers = allocate(threads * pk.WORKER_BYTES // 8, np.int64)
         workers[:] = 0

@@ -130,7 +130,8 @@ def _begin_task(control: int, task: int, first: int, count: int, of_s: int) -> N
 def _begin_merge(control: int, side: int) -> int:
     """Begin a merge, with the queue's lock held, if the spare trees are large enough."""
     tree = load(load(load(control, Control.R + side), Side.STATICS), 0)
-    if load(tree, Static.SIZE) + load(control, Control.RESERVED + side) > load(control, Control.STATIC_CAPACITY + side):
+    spare = load(load(control, Control.SPARE_STATICS), side)
+    if load(tree, Static.SIZE) + load(control, Control.RESERVED + side) > load(spare, Static.CAPACITY):
         store(control, Control.STOP, GROW_R + side)
         return LEAVE
     store(control, Control.MERGING, 1)

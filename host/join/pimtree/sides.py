@@ -127,10 +127,8 @@ class JoinSide(ABC):
         """Set the new tuples and their probes, and allocate the output."""
         n, probe = len(part), part.probes[0]
         word, fields = self.word, self.table.view(np.uint64)
-        live, words = (
-            np.ascontiguousarray(part.live),
-            allocate(n + WIDE_LANES, word),
-        )  # vector code reads beyond the end
+        live = np.ascontiguousarray(part.live)
+        words = allocate(n + WIDE_LANES, word)  # vector code reads beyond the end
         words[:n] = part.words[0]
         begin, end = (np.ascontiguousarray(one, np.int64) for one in (part.begin, part.end))
         self.counts = np.zeros(n, np.int64)

@@ -45,6 +45,7 @@ class Static(KernelArgs):
     LINES = auto()
     LEVELS = auto()
     NODES = auto()
+    CAPACITY = auto()
     LEVEL = auto()
 
 
@@ -129,9 +130,9 @@ class StaticTree:
         self.ids = allocate(capacity + 1, np.uint32)
         self._nodes = allocate(max(node_words(capacity, word), 1), word)
         self.table = np.zeros(Static.LEVEL + MAX_LEVELS, np.int64)
-        self.table[: Static.LEVEL] = Static.partly(WORDS=self.words, IDS=self.ids, NODES=self._nodes, BASE=base)[
-            : Static.LEVEL
-        ]
+        self.table[: Static.LEVEL] = Static.partly(
+            WORDS=self.words, IDS=self.ids, NODES=self._nodes, BASE=base, CAPACITY=capacity
+        )[:-1]
         self.finish(0)
 
     def finish(self, size: int) -> None:

@@ -63,8 +63,6 @@ class Control(KernelArgs):
     SPARE_TREES = auto()
     SUBINDEXES = auto()  # of r and of s
     SUBINDEXES_S = auto()
-    STATIC_CAPACITY = auto()  # of the spare immutable trees
-    STATIC_CAPACITY_S = auto()
     WORKERS = auto()  # the workers' own words, WORKER_BYTES each
     WORKER_COUNT = auto()
 

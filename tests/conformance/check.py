@@ -20,6 +20,8 @@ import pyarrow as pa
 import millrace as mr
 from millrace.host.join.panjoin import bisort
 from millrace.host.join.panjoin.insertion_buffer import BUFFER
+from millrace.host.join.pimtree import index as pim_index
+from millrace.host.join.pimtree.index import MIN_PARALLEL_ROWS
 from millrace.host.join.registry import INDEXES, load_index
 from tests.conformance.cases import Advance, Call, Case, Checkpoint, Feed, Flush, Push, PushBoth
 from tests.conformance.expected import Expected
@@ -78,10 +80,13 @@ def check_case(
 def buffered(device: str, seed: int) -> Iterator[None]:
     """Uses BI-Sort's normal insertion buffer, or one of a few tuples: small cases would rarely overflow the real one.
 
-    On devices other than the CPU the buffer is always small, so that every tuple becomes part of a run on the device.
+    Likewise, PIM-Tree's workers process even the smallest steps, or only large ones. On devices other than the CPU the buffer is always small, so that every tuple becomes part of a run on the device.
     """
     few = device != "cpu" or seed % 2 == 1
-    with patch.object(bisort, "BUFFER", SMALL_BUFFER if few else BUFFER):
+    with (
+        patch.object(bisort, "BUFFER", SMALL_BUFFER if few else BUFFER),
+        patch.object(pim_index, "MIN_PARALLEL_ROWS", 1 if few else MIN_PARALLEL_ROWS),
+    ):
         yield
 
 

@@ -1,0 +1,76 @@
+"""The compiled workers of `pim`: several threads give the pairs of one, in order, while merges happen all the time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.host.base.types import Array
+from millrace.host.join.pimtree import index as pim_index
+
+ROWS = 24_000
+"""Enough for helper threads to take part in each push."""
+CASES: list[tuple[str, dict[str, Any], int, int]] = [
+    ("int32", {"merge_ratio": 0.05, "task_rows": 1, "subindexes": 3}, 2, 1),
+    ("int64", {"merge_ratio": 0.01, "task_rows": 8}, 2, 0),
+    ("int64", {"merge_ratio": 1.0, "task_rows": 64}, 3, 5),
+    ("int32", {}, 4, 2),
+]
+
+
+def streams(kind: str, drift: int) -> tuple[pa.Table, pa.Table, Array]:
+    """Two streams whose keys move by `drift` per tuple, and their order of arrival."""
+    rng = np.random.default_rng([drift, ROWS])
+    keys = [(rng.integers(0, 20_000, ROWS) + drift * np.arange(ROWS)).astype(kind) for _ in "rs"]
+    return pa.table({"x": keys[0]}), pa.table({"x": keys[1]}), rng.permutation(np.repeat([0, 1], ROWS)).astype(np.uint8)
+
+
+def run(kind: str, drift: int, window: str, **arguments: Any) -> tuple[list[pa.Table], mr.WindowJoin]:
+    r, s, arrival = streams(kind, drift)
+    join = mr.WindowJoin("abs(r.x - s.x) <= 2", window=window, **{"output": "seqs", **arguments})
+    found, at = [], [0, 0]
+    for part in np.array_split(arrival, 2):
+        take = [int((part == side).sum()) for side in (0, 1)]
+        if arguments.get("self_join"):
+            found.append(join.push("r", r.slice(at[0], take[0])))
+        else:
+            found.append(join.push_both(r.slice(at[0], take[0]), s.slice(at[1], take[1]), part))
+        at = [at[0] + take[0], at[1] + take[1]]
+    return found, join
+
+
+@pytest.mark.parametrize(("kind", "options", "threads", "drift"), CASES, ids=str)
+@pytest.mark.parametrize("window", ["300 rows", "5000 rows"])
+def test_threads_give_the_same_pairs_in_the_same_order(
+    kind: str, options: dict[str, Any], threads: int, drift: int, window: str
+) -> None:
+    wanted, _ = run(kind, drift, window, index="btree")
+    found, join = run(kind, drift, window, index="pim", threads=threads, options=options)
+    assert [one.num_rows for one in found] == [one.num_rows for one in wanted]
+    assert all(one.equals(two) for one, two in zip(found, wanted, strict=True))
+    assert join.stats["merges"] > 4
+
+
+@pytest.mark.parametrize("arguments", [{"self_join": True}, {"output": "count"}], ids=str)
+def test_threads_in_self_joins_and_counts(arguments: dict[str, Any]) -> None:
+    wanted, _ = run("int64", 1, "2000 rows", index="btree", **arguments)
+    found, _ = run("int64", 1, "2000 rows", index="pim", threads=2, **arguments)
+    assert all(one.equals(two) for one, two in zip(found, wanted, strict=True))
+
+
+def test_steps_on_one_thread_and_on_several_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few tuples run on one thread; both kinds of steps work on the same trees."""
+    monkeypatch.setattr(pim_index, "MIN_PARALLEL_ROWS", 100)
+    rng = np.random.default_rng(7)
+    joins = [mr.WindowJoin("r.x = s.x", window="700 rows", index="btree", output="seqs")]
+    options = {"merge_ratio": 0.1}
+    joins.append(mr.WindowJoin("r.x = s.x", window="700 rows", index="pim", output="seqs", threads=2, options=options))
+    for size in rng.choice([1, 30, 90, 200, 1500], 60):
+        r, s = (pa.table({"x": rng.integers(0, 300, size)}) for _ in "rs")
+        arrival = rng.permutation(np.repeat([0, 1], size)).astype(np.uint8)
+        wanted, found = (join.push_both(r, s, arrival) for join in joins)
+        assert found.equals(wanted)

@@ -80,7 +80,8 @@ def check_case(
 def buffered(device: str, seed: int) -> Iterator[None]:
     """Uses BI-Sort's normal insertion buffer, or one of a few tuples: small cases would rarely overflow the real one.
 
-    Likewise, PIM-Tree's workers process even the smallest steps, or only large ones. On devices other than the CPU the buffer is always small, so that every tuple becomes part of a run on the device.
+    Likewise, PIM-Tree's workers process even the smallest steps, or only large ones. On devices other than the CPU the
+    buffer is always small, so that every tuple becomes part of a run on the device.
     """
     few = device != "cpu" or seed % 2 == 1
     with (

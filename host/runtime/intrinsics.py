@@ -327,6 +327,10 @@ stream_line: Callable[[int, int], None] = define(_stream_line, _NONE, _W, _W)
 """Copy a cache line to an aligned address with a non-temporal store: the target is not loaded into the cache."""
 fence: Callable[[], None] = define(lambda b: b.fence("seq_cst"), _NONE)
 """A sequentially consistent fence: what stands before it is visible to all threads before anything after it is read."""
+fence_loads: Callable[[], None] = define(lambda b: b.fence("acquire"), _NONE)
+"""Loads before it are done before everything after it; no instruction on x86."""
+fence_stores: Callable[[], None] = define(lambda b: b.fence("release"), _NONE)
+"""Everything before it is done before stores after it; no instruction on x86."""
 fence_streams = fence
 """Wait until streamed lines are visible to all threads."""
 store_sorted: Callable[[int, int, int, int, int], None] = define(_store_sorted, _NONE, _W, _W, _W, _W, _W)

@@ -4,7 +4,11 @@ Subindex k holds the words above `BOUND` of subindex k - 1, up to its own. Nodes
 header line, words, and ids (in a leaf) or child numbers (in an inner node). Leaves are unsorted: an insertion appends,
 a probe compares all words in vector code. A full leaf is split at its median. Equal words may span several leaves: an
 insertion descends to the last of them, a probe to the first. Nodes are freed all at once, by a merge. The first leaf of
-subindex k is node k. Limit: the caller ensures that there are nodes for a split on every level.
+subindex k is node k, and its header line holds the words of the subindex too: most subindexes are one leaf.
+
+Threads may insert under `LOCK` while others search without it: entries are written before the count that shows them,
+and `VERSION` is odd during a split, so a reader that sees another version than before searches again.
+Limit: the caller ensures that there are nodes for a split on every level.
 """
 
 from __future__ import annotations
@@ -21,6 +25,10 @@ from millrace.host.runtime.intrinsics import (
     WIDE_LANES,
     address,
     atomic_add,
+    atomic_load,
+    atomic_store,
+    fence_loads,
+    fence_stores,
     fill_bytes,
     lines_below,
     lines_upto,
@@ -36,6 +44,7 @@ from millrace.host.runtime.intrinsics import (
 )
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.kernel_args import KernelArgs
+from millrace.host.runtime.thread_sleep import pause
 
 NODE = 32
 """Entries of a node: as many as `lines_below` compares."""
@@ -43,14 +52,11 @@ PATH_WORDS = 24
 """Words of the path to a leaf: a node and a slot per level."""
 SPLIT_NODES = 6
 """Nodes that one insertion may take: enough for 16**5 leaves."""
-COUNT, NEXT, UPPER = 0, 1, 2
-"""Words of a leaf's header: entries, the next leaf (-1: none), and the lower bound of the next leaf's words."""
 
 
 class Trees(KernelArgs):
     """The table of the insert trees of one side."""
 
-    SUBS = auto()  # the headers of the subindexes
     POOL = auto()  # the nodes
     USED = auto()
     CAPACITY = auto()
@@ -63,15 +69,20 @@ class Trees(KernelArgs):
 
 
 class Sub(KernelArgs):
-    """The header of a subindex."""
+    """The header line of a subindex's first leaf: the words of a leaf, then those of the subindex."""
 
+    COUNT = auto()
+    NEXT = auto()
+    UPPER = auto()
     LOCK = auto()
+    VERSION = auto()
     ROOT = auto()
     HEIGHT = auto()
     BOUND = auto()
 
 
-SUB_BYTES = 8 * len(Sub)
+COUNT, NEXT, UPPER = (int(field) for field in (Sub.COUNT, Sub.NEXT, Sub.UPPER))
+"""Words of every leaf's header: entries, the next leaf (-1: none), and the lower bound of the next leaf's words."""
 
 
 @inline
@@ -93,12 +104,6 @@ def ids_of(node: int, like: Any) -> int:
 
 
 @inline
-def sub_at(trees: int, sub: int) -> int:
-    """The address of a subindex's header."""
-    return load(trees, Trees.SUBS) + sub * SUB_BYTES
-
-
-@inline
 def sub_of(trees: int, node: int) -> int:
     """The subindex of the words below a node of T_S, on level `DEPTH`."""
     return (node * load(trees, Trees.FACTOR)) >> 32
@@ -106,8 +111,7 @@ def sub_of(trees: int, node: int) -> int:
 
 @inline
 def prefetch_leaf(trees: int, sub: int, lines: int, like: Any) -> None:
-    """Prefetch the header of a subindex and the first lines of its first leaf, which usually is its root."""
-    prefetch(sub_at(trees, sub))
+    """Prefetch the first lines of the first leaf of a subindex, which usually is its root."""
     node = node_at(trees, sub, like)
     for line in range(lines):
         prefetch(node + LINE * line)
@@ -145,17 +149,18 @@ def restart(trees: int, tree: int, subindexes: int, base: int, like: Any) -> Non
     store(trees, Trees.USED, subs)
     store(trees, Trees.INSERTED, 0)
     for sub in range(subs):
-        header, leaf = sub_at(trees, sub), node_at(trees, sub, like)
+        header = node_at(trees, sub, like)
+        store(header, COUNT, 0)
+        store(header, NEXT, -1)
         store(header, Sub.LOCK, 0)
+        store(header, Sub.VERSION, 0)
         store(header, Sub.ROOT, sub)
         store(header, Sub.HEIGHT, 0)
-        store(leaf, COUNT, 0)
-        store(leaf, NEXT, -1)
     level = load(tree, Static.LEVEL + depth)
     for node in range(count - 1):
         word = np.uint64(load_as(level, node * per_line + per_line - 1, like))
-        store_as(sub_at(trees, sub_of(trees, node)), Sub.BOUND, word)
-    store_as(sub_at(trees, subs - 1), Sub.BOUND, np.uint64(largest(like)))
+        store_as(node_at(trees, sub_of(trees, node), like), Sub.BOUND, word)
+    store_as(node_at(trees, subs - 1, like), Sub.BOUND, np.uint64(largest(like)))
 
 
 @kernel
@@ -263,7 +268,7 @@ def _split_path(trees: int, header: int, path: int, leaf: int, like: Any) -> int
 @inline
 def insert(trees: int, sub: int, word: Any, one: int, like: Any) -> None:
     """Insert an entry into its subindex."""
-    header, path = sub_at(trees, sub), stack_words(PATH_WORDS)
+    header, path = node_at(trees, sub, like), stack_words(PATH_WORDS)
     number = load(header, Sub.ROOT)
     for level in range(load(header, Sub.HEIGHT)):
         node = node_at(trees, number, like)
@@ -273,31 +278,52 @@ def insert(trees: int, sub: int, word: Any, one: int, like: Any) -> None:
         number = load_id(ids_of(node, like), slot)
     node = node_at(trees, number, like)
     if load(node, COUNT) == NODE:
+        version = header + 8 * Sub.VERSION
+        atomic_store(version, load(header, Sub.VERSION) + 1)
+        fence_stores()
         right = _split_path(trees, header, path, number, like)
+        atomic_store(version, load(header, Sub.VERSION) + 1)
         if word >= type(like)(load_as(node, UPPER, np.uint64(0))):
             node = node_at(trees, right, like)
     count = load(node, COUNT)
     store_as(node + LINE, count, word)
     store_as(ids_of(node, like), count, np.uint32(one))
-    store(node, COUNT, count + 1)
+    atomic_store(node + 8 * COUNT, count + 1)
 
 
 @inline
-def first_leaf(trees: int, sub: int, low: Any, like: Any) -> int:
-    """The number of the first leaf of a subindex that may hold a word."""
-    header = sub_at(trees, sub)
+def begin_search(header: int) -> int:
+    """The version of a subindex, once no split is going on."""
+    while True:
+        version = atomic_load(header + 8 * Sub.VERSION)
+        if version & 1 == 0:
+            return version
+        pause()
+
+
+@inline
+def is_unchanged(header: int, version: int) -> bool:
+    """Whether no split has begun since `begin_search`: what was read meanwhile is right."""
+    fence_loads()
+    return load(header, Sub.VERSION) == version
+
+
+@inline
+def first_leaf(trees: int, header: int, version: int, low: Any, like: Any) -> int:
+    """The number of the first leaf of a subindex that may hold a word; the first node if it has changed meanwhile."""
     number = load(header, Sub.ROOT)
     for _ in range(load(header, Sub.HEIGHT)):
         node = node_at(trees, number, like)
         number = load_id(ids_of(node, like), max(lines_below(node + LINE, low) - 1, 0))
+        if not is_unchanged(header, version):
+            return 0  # the number may be none of a node
     return number
 
 
 @inline
-def leaf_hits(node: int, at: int, low: Any, high: Any, like: Any) -> int:
-    """A bit mask of which of `WIDE_LANES` entries of a leaf, from `at` on, are in a closed range."""
-    from_here = load(node, COUNT) - at
-    valid = (1 << min(from_here, WIDE_LANES)) - 1
+def leaf_hits(node: int, at: int, count: int, low: Any, high: Any, like: Any) -> int:
+    """A bit mask of which of `WIDE_LANES` entries of a leaf of `count`, from `at` on, are in a closed range."""
+    valid = (1 << min(count - at, WIDE_LANES)) - 1
     return within(node + LINE, at, np.uint64(low), np.uint64(high - low), like) & valid
 
 
@@ -317,9 +343,8 @@ class InsertTrees:
         self._like = tree.word.type(0)
         self._nodes = max(subindexes, 1) + entries * 8 // (NODE * 3) + entries // NODE + 64 * SPLIT_NODES
         self._pool = allocate(self._nodes * (LINE + NODE * (tree.word.itemsize + 4)), np.uint8)
-        self._subs = allocate(max(subindexes, 1) * len(Sub), np.int64)
         self._limits = max(subindexes, 1), entries
-        self.table = Trees.partly(SUBS=self._subs, POOL=self._pool, CAPACITY=self._nodes)
+        self.table = Trees.partly(POOL=self._pool, CAPACITY=self._nodes)
         self.restart(tree, subindexes, base)
 
     def serves(self, subindexes: int, entries: int) -> bool:
@@ -341,6 +366,5 @@ class InsertTrees:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the nodes in use and of the headers."""
-        used = int(self.table[Trees.USED]) * (len(self._pool) // self._nodes)
-        return used + int(self._subs.nbytes)
+        """Bytes of the nodes in use."""
+        return int(self.table[Trees.USED]) * (len(self._pool) // self._nodes)

@@ -21,19 +21,21 @@ from millrace.host.join.pimtree.insert_trees import (
     UPPER,
     Sub,
     Trees,
+    begin_search,
     first_leaf,
     ids_of,
     insert,
+    is_unchanged,
     leaf_hits,
     node_at,
     prefetch_leaf,
-    sub_at,
     sub_of,
 )
 from millrace.host.join.pimtree.results import append
 from millrace.host.join.pimtree.static_tree import Static, descend, find_ranks, largest
 from millrace.host.runtime.intrinsics import (
     WIDE_LANES,
+    atomic_load,
     load,
     load_as,
     load_byte,
@@ -178,8 +180,9 @@ def scan_static(tree: int, rank: int, high: Any, begin: int, end: int, slot: int
 @inline
 def scan_leaf(node: int, low: Any, high: Any, begin: int, end: int, base: int, slot: int, at: int, like: Any) -> int:
     """The same for the entries of a leaf."""
-    for chunk in range(0, load(node, COUNT), WIDE_LANES):
-        hits = leaf_hits(node, chunk, low, high, like)
+    count = atomic_load(node + 8 * COUNT)
+    for chunk in range(0, count, WIDE_LANES):
+        hits = leaf_hits(node, chunk, count, low, high, like)
         while hits != 0:
             position = load_id(ids_of(node, like), chunk + lowest_bit(hits)) + base
             hits &= hits - 1
@@ -189,22 +192,26 @@ def scan_leaf(node: int, low: Any, high: Any, begin: int, end: int, base: int, s
 
 
 @inline
-def _scan_trees(trees: int, sub: int, low: Any, high: Any, begin: int, end: int, slot: int, at: int, like: Any) -> int:
-    """The same for insert trees, from the subindex of `low` on."""
-    base = load(trees, Trees.BASE)
-    number = first_leaf(trees, sub, low, like)
+def scan_trees(trees: int, sub: int, low: Any, high: Any, begin: int, end: int, slot: int, at: int, like: Any) -> int:
+    """The same for insert trees, from the subindex of `low` on; other threads may insert meanwhile."""
+    base, found = load(trees, Trees.BASE), at
+    header = node_at(trees, sub, like)
+    version = begin_search(header)
+    number = first_leaf(trees, header, version, low, like)
     while True:
         node = node_at(trees, number, like)
         at = scan_leaf(node, low, high, begin, end, base, slot, at, like)
         number = load(node, NEXT)
-        if number >= 0:
-            if type(like)(load_as(node, UPPER, np.uint64(0))) > high:
-                return at
-        else:
-            if type(like)(load_as(sub_at(trees, sub), Sub.BOUND, np.uint64(0))) >= high:
+        if number >= 0 and type(like)(load_as(node, UPPER, np.uint64(0))) <= high:
+            continue
+        if is_unchanged(header, version):
+            if type(like)(load_as(header, Sub.BOUND, np.uint64(0))) >= high:
                 return at
             sub += 1
-            number = sub
+            header, found = node_at(trees, sub, like), at
+        at = found
+        version = begin_search(header)
+        number = first_leaf(trees, header, version, low, like)
 
 
 @inline
@@ -222,7 +229,7 @@ def _find_partners(own: int, other: int, i: int, key: int, like: Any) -> None:
             at = scan_static(tree, rank, high, begin, end, slot, at, like)
         sub = load(load(other, Side.KEY_SUBS), key + k)
         for c in range(load(other, Side.TREE_COUNT)):
-            at = _scan_trees(load(load(other, Side.TREES), c), sub, low, high, begin, end, slot, at, like)
+            at = scan_trees(load(load(other, Side.TREES), c), sub, low, high, begin, end, slot, at, like)
     store(load(own, Side.COUNTS), i, at - used)
     if load(own, Side.OUT_CAPACITY) >= 0:
         sort_positions(load(own, Side.OUT), used, at)

@@ -23,6 +23,11 @@ from millrace.host.runtime.heap import free_memory
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.team import Team
 
+TASK_TUPLES = 64
+"""The most tuples of a task, unless a group has more: a probe compares those of tasks that are not completed."""
+MIN_TASKS = 16
+"""Tasks, at least, of a thread in a step, and from one merge to the next."""
+
 
 class Spares:
     """The trees into which the next merge of a side writes; a merge exchanges them with the side's own."""
@@ -59,8 +64,9 @@ class ParallelStep:
         self._sides = (r, s)
         self._team = team
         self._spares: list[Spares] = []
-        self._slots = np.zeros(SLOTS * len(Slot), np.int64)
-        self._capacities = np.zeros(SLOTS, np.int64)
+        self._slots = allocate(2 * SLOTS * len(Slot), np.int64)
+        self._slots[:] = 0
+        self._capacities = np.zeros(2 * SLOTS, np.int64)
         self._control = allocate(len(Control) + 8, np.int64)[: len(Control)]
         self.merges = 0
         weakref.finalize(self, _free_slots, self._slots).atexit = False
@@ -102,9 +108,15 @@ class ParallelStep:
             statics[number], trees[number] = address(spare.static.table), address(spare.trees.table)
             self._control[Control.SUBINDEXES + number] = spare.subindexes
 
+    def _task_rows(self, tuples: int) -> int:
+        """Tuples of a task: several groups if there are many, so that threads rarely meet at the queue."""
+        group = self._sides[0].task_rows
+        share = min(tuples // self._team.threads, *(side.limit() for side in self._sides)) // MIN_TASKS
+        return group * max(min(TASK_TUPLES, share) // group, 1)
+
     def _pack(self, order: Array, want_positions: bool, ranges: int) -> list[Any]:
         """Fill the control block; returns the arrays that it points to."""
-        threads, task_rows = self._team.threads, self._sides[0].task_rows
+        threads, task_rows = self._team.threads, self._task_rows(len(order))
         records = np.zeros((-(-len(order) // task_rows) + 1) * len(Record), np.int64)
         capacities = self._slots[Slot.CAPACITY :: len(Slot)]
         self._capacities = np.where(capacities < 0, self._capacities, capacities)

@@ -1,7 +1,7 @@
 """The workers of the parallel index-based join (PIM-Tree, section 4): compiled code from the first task to the last.
 
 A probe finds tuples before the edge in the index, and scans those from the edge to the end of its saved interval one by
-one. Insertions and probes lock one subindex at a time; immutable trees need no lock. A merge has two phases, which each
+one. Insertions lock one subindex; probes lock nothing. A merge has two phases, which each
 begin with a drain: no task is taken, and all active ones complete. In the first phase the trees of the side do not
 change, and its new tuples are left to be scanned; in the second the merged trees are in use, and the merging worker
 inserts those tuples. Any worker can do all work alone: none waits for one that has not come.
@@ -15,19 +15,8 @@ from typing import Any
 import numpy as np
 
 from millrace.host.join.baseline.btree_kernel import sort_positions
-from millrace.host.join.pimtree.insert_trees import (
-    NEXT,
-    UPPER,
-    Sub,
-    Trees,
-    first_leaf,
-    insert,
-    node_at,
-    restart,
-    sub_at,
-    sub_of,
-)
-from millrace.host.join.pimtree.join_kernel import Side, gather_keys, range_of, scan_leaf, scan_static, search_group
+from millrace.host.join.pimtree.insert_trees import Sub, Trees, insert, node_at, restart, sub_of
+from millrace.host.join.pimtree.join_kernel import Side, gather_keys, range_of, scan_static, scan_trees, search_group
 from millrace.host.join.pimtree.merge import merge_trees
 from millrace.host.join.pimtree.results import Slot, append
 from millrace.host.join.pimtree.static_tree import Static, descend
@@ -35,6 +24,7 @@ from millrace.host.join.pimtree.task_protocol import (
     GROW_R,
     NO_MEMORY,
     RUNNING,
+    SLOT_BYTES,
     SLOTS,
     Control,
     Record,
@@ -151,31 +141,6 @@ def _acquire(control: int, worker: int) -> int:
 
 
 @inline
-def _scan_locked(trees: int, sub: int, low: Any, high: Any, begin: int, end: int, slot: int, at: int, like: Any) -> int:
-    """Append the visible entries of a range in insert trees to a slot's results; one subindex is locked at a time."""
-    base = load(trees, Trees.BASE)
-    header = sub_at(trees, sub)
-    acquire_lock(header)
-    number = first_leaf(trees, sub, low, like)
-    while True:
-        node = node_at(trees, number, like)
-        at = scan_leaf(node, low, high, begin, end, base, slot, at, like)
-        number = load(node, NEXT)
-        if number >= 0:
-            if type(like)(load_as(node, UPPER, np.uint64(0))) > high:
-                break
-        else:
-            if type(like)(load_as(header, Sub.BOUND, np.uint64(0))) >= high:
-                break
-            release_lock(header)
-            sub += 1
-            number, header = sub, sub_at(trees, sub)
-            acquire_lock(header)
-    release_lock(header)
-    return at
-
-
-@inline
 def _scan_new(other: int, low: Any, high: Any, first: int, stop: int, slot: int, at: int, like: Any) -> int:
     """Append the new tuples `first .. stop` of the other side that are in a range: those that may not be indexed."""
     words, live, new = load(other, Side.WORDS), load(other, Side.LIVE), load(other, Side.NEW)
@@ -192,45 +157,42 @@ def _scan_new(other: int, low: Any, high: Any, first: int, stop: int, slot: int,
 
 
 @inline
-def _find_partners(own: int, other: int, i: int, key: int, edge: int, slot: int, at: int, like: Any) -> int:
-    """Append the partners of tuple i: before the edge from the index, from it on by a scan. Returns the new number."""
+def _find_partners(own: int, other: int, i: int, key: int, edge: int, slot: int, like: Any) -> None:
+    """Append the partners of tuple i: before the edge from the index, from it on by a scan."""
     begin, end, new = load(load(own, Side.BEGIN), i), load(load(own, Side.STOP), i), load(other, Side.NEW)
-    indexed, start = min(end, new + edge), at
+    indexed, start = min(end, new + edge), load(slot, Slot.USED)
+    at = start
     for k in range(load(own, Side.RANGES)):
         low, high = range_of(own, i, k, like)
         if low > high:
             continue
         rank, sub = load(load(other, Side.RANKS), key + k), load(load(other, Side.KEY_SUBS), key + k)
         at = scan_static(load(load(other, Side.STATICS), 0), rank, high, begin, indexed, slot, at, like)
-        at = _scan_locked(load(load(other, Side.TREES), 0), sub, low, high, begin, indexed, slot, at, like)
+        at = scan_trees(load(load(other, Side.TREES), 0), sub, low, high, begin, indexed, slot, at, like)
         at = _scan_new(other, low, high, max(begin - new, edge), end - new, slot, at, like)
     store(load(own, Side.COUNTS), i, at - start)
     if load(slot, Slot.CAPACITY) >= 0:
         sort_positions(load(slot, Slot.WHERE), start, at)
-    return at
+    store(slot, Slot.USED, at)
 
 
 @inline
 def _insert_locked(own: int, sub: int, i: int, like: Any) -> None:
     trees = load(load(own, Side.TREES), 0)
-    header = sub_at(trees, sub)
-    acquire_lock(header)
+    lock = node_at(trees, sub, like) + 8 * Sub.LOCK
+    acquire_lock(lock)
     insert(trees, sub, load_as(load(own, Side.WORDS), i, like), load(own, Side.NEW) + i - load(trees, Trees.BASE), like)
-    release_lock(header)
+    release_lock(lock)
 
 
 @inline
-def _process(control: int, worker: int, task: int, like: Any) -> None:
-    """Find the partners of a task's tuples and insert them, in order; then complete the task."""
-    record, slot, order = record_of(control, task), slot_of(control, task), load(control, Control.ORDER)
-    r, s = load(worker, Worker.R), load(worker, Worker.S)
-    first, count, updates = load(record, Record.FIRST), load(record, Record.COUNT), load(record, Record.UPDATES)
-    store(r, Side.DONE_TUPLES, load(record, Record.FROM_R))
-    store(s, Side.DONE_TUPLES, load(record, Record.FROM_S))
+def _process_group(control: int, r: int, s: int, slot: int, first: int, count: int, updates: int, like: Any) -> None:
+    """Search for a group of tuples together; then each finds its partners and is inserted, in order."""
+    order = load(control, Control.ORDER)
     gather_keys(order, first, count, r, s, like)
     search_group(r, like)
     search_group(s, like)
-    key_r = key_s = own_r = own_s = at = 0
+    key_r = key_s = own_r = own_s = 0
     for t in range(first, first + count):
         of_s = load_byte(order, t) != 0
         own, other, key, number = (s, r, key_r, own_s) if of_s else (r, s, key_s, own_r)
@@ -238,7 +200,7 @@ def _process(control: int, worker: int, task: int, like: Any) -> None:
         if load_byte(load(own, Side.LIVE), i):
             # The edge is read before the trees: what is before it was inserted earlier.
             edge = atomic_load(word_at(control, Control.EDGE_S if not of_s else Control.EDGE))
-            at = _find_partners(own, other, i, key, edge, slot, at, like)
+            _find_partners(own, other, i, key, edge, slot + of_s * SLOT_BYTES, like)
             if updates & (2 if of_s else 1):
                 _insert_locked(own, load(load(own, Side.OWN_SUBS), number), i, like)
             if of_s:
@@ -246,7 +208,22 @@ def _process(control: int, worker: int, task: int, like: Any) -> None:
             else:
                 key_s, own_r = key_s + load(own, Side.RANGES), own_r + 1
         store(own, Side.DONE_TUPLES, i + 1)
-    if load(slot, Slot.FAILED) != 0:
+
+
+@inline
+def _process(control: int, worker: int, task: int, like: Any) -> None:
+    """Process a task, a group of tuples at a time; then complete it."""
+    record, slot = record_of(control, task), slot_of(control, task)
+    r, s = load(worker, Worker.R), load(worker, Worker.S)
+    first, stop = load(record, Record.FIRST), load(record, Record.FIRST) + load(record, Record.COUNT)
+    store(r, Side.DONE_TUPLES, load(record, Record.FROM_R))
+    store(s, Side.DONE_TUPLES, load(record, Record.FROM_S))
+    store(slot, Slot.USED, 0)
+    store(slot + SLOT_BYTES, Slot.USED, 0)
+    group = load(r, Side.TASK_ROWS)
+    for at in range(first, stop, group):
+        _process_group(control, r, s, slot, at, min(group, stop - at), load(record, Record.UPDATES), like)
+    if load(slot, Slot.FAILED) | load(slot + SLOT_BYTES, Slot.FAILED):
         atomic_store(word_at(control, Control.STOP), NO_MEMORY)
     atomic_store(record + 8 * Record.DONE, 1)
     atomic_store(worker + 8 * Worker.ACTIVE, 0)

@@ -24,6 +24,7 @@ class Slot(KernelArgs):
     WHERE = auto()
     CAPACITY = auto()
     FAILED = auto()  # 1 if there was no memory: results are missing
+    USED = auto()  # results so far
 
 
 @kernel

@@ -18,7 +18,7 @@ from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
 from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.merge import merge
 from millrace.host.join.pimtree.results import ResultBuffer
-from millrace.host.join.pimtree.static_tree import StaticTree
+from millrace.host.join.pimtree.static_tree import LINE, StaticTree
 from millrace.host.runtime.allocator import allocate
 from millrace.host.runtime.intrinsics import WIDE_LANES, address
 
@@ -26,6 +26,11 @@ ENTRIES_PER_SUBINDEX = 16
 """Entries of a subindex just before a merge, on average: most are one leaf then."""
 MIN_INTERVAL = 64
 """The least entries of an archived subindex if the window's size is not known."""
+
+
+def _lines(size: int) -> int:
+    """So many bytes, as full cache lines."""
+    return -(-size // LINE) * LINE
 
 
 class JoinSide(ABC):
@@ -98,29 +103,32 @@ class JoinSide(ABC):
         """Update the addresses of the trees in the table, and a task's scratch memory for so many ranges per tuple."""
         statics = np.array([address(one.table) for one in self.statics], np.int64)
         trees = np.array([address(one.table) for one in self.trees], np.int64)
-        self._held = (statics, trees, *self._scratch(self.table, ranges, len(statics)))
+        self._held = (statics, trees, self._scratch(self.table, ranges, len(statics)))
         self.table[Side.STATICS], self.table[Side.TREES] = address(statics), address(trees)
         self.table[Side.STATIC_COUNT], self.table[Side.TREE_COUNT] = len(statics), len(trees)
         self.table[Side.LIMIT], self.table[Side.TASK_ROWS] = self.limit(), self.task_rows
 
-    def _scratch(self, table: Array, ranges: int, statics: int) -> list[Array]:
-        """New scratch memory of a task, entered in a table."""
-        slots = self.task_rows * ranges
-        scratch = [
-            np.empty(slots, self.word),
-            np.empty(slots * max(statics, 1), np.int64),
-            np.empty(slots, np.int64),
-            np.empty(self.task_rows, self.word),
-            np.empty(self.task_rows, np.int64),
-        ]
-        fields = (Side.KEYS, Side.RANKS, Side.KEY_SUBS, Side.OWN_WORDS, Side.OWN_SUBS)
-        for field, array in zip(fields, scratch, strict=True):
-            table[field] = address(array)
-        return scratch
+    def _scratch(self, table: Array, ranges: int, statics: int) -> Array:
+        """New scratch memory of a task, entered in a table; each part begins at a cache line."""
+        slots, item = self.task_rows * ranges, self.word.itemsize
+        sizes = {
+            Side.KEYS: slots * item,
+            Side.RANKS: slots * max(statics, 1) * 8,
+            Side.KEY_SUBS: slots * 8,
+            Side.OWN_WORDS: self.task_rows * item,
+            Side.OWN_SUBS: self.task_rows * 8,
+        }
+        memory = allocate(sum(_lines(size) for size in sizes.values()), np.uint8)
+        at = address(memory)
+        for field, size in sizes.items():
+            table[field] = at
+            at += _lines(size)
+        return memory
 
-    def worker_table(self, ranges: int) -> tuple[Array, list[Array]]:
-        """A copy of the table for a worker, and its scratch memory."""
-        table = self.table.copy()
+    def worker_table(self, ranges: int) -> tuple[Array, Array]:
+        """A copy of the table for a worker, and its scratch memory; no other worker's shares a cache line with them."""
+        table = allocate(len(Side), np.int64)
+        table[:] = self.table
         return table, self._scratch(table, ranges, len(self.statics))
 
     def set_probes(self, part: SideProbes, want_positions: bool) -> None:

@@ -12,7 +12,7 @@ from enum import auto
 
 from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.results import Slot, enlarge
-from millrace.host.runtime.intrinsics import atomic_load, atomic_store, fence, load, load_byte, move_bytes, store
+from millrace.host.runtime.intrinsics import atomic_load, atomic_store, fence, load, move_bytes, store
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.spin_lock import release_lock, try_lock
@@ -92,8 +92,8 @@ def record_of(control: int, task: int) -> int:
 
 @inline
 def slot_of(control: int, task: int) -> int:
-    """The address of a task's slot."""
-    return load(control, Control.SLOTS) + task % SLOTS * SLOT_BYTES
+    """The address of a task's two slots: the results of r's tuples, then those of s's."""
+    return load(control, Control.SLOTS) + task % SLOTS * 2 * SLOT_BYTES
 
 
 @inline
@@ -122,25 +122,16 @@ def _move_edge(control: int, side: int) -> None:
 
 @inline
 def _emit(control: int, task: int) -> bool:
-    """Append the results of a task to the output of each tuple's side."""
-    record, slot, order = record_of(control, task), slot_of(control, task), load(control, Control.ORDER)
-    r, s, results = load(control, Control.R), load(control, Control.S), load(slot, Slot.WHERE)
-    if load(r, Side.OUT_CAPACITY) < 0:
-        return True
-    i_r, i_s, at = load(record, Record.FROM_R), load(record, Record.FROM_S), 0
-    first = load(record, Record.FIRST)
-    for t in range(first, first + load(record, Record.COUNT)):
-        of_s = load_byte(order, t) != 0
-        side, i = (s, i_s) if of_s else (r, i_r)
-        i_r, i_s = (i_r, i_s + 1) if of_s else (i_r + 1, i_s)
-        found = load(load(side, Side.COUNTS), i)
-        if found:
-            used, out = load(side, Side.OUT_USED), side + 8 * Side.OUT
+    """Append the results of a task to the output of each side; false if there is no memory."""
+    for side in range(2):
+        slot = slot_of(control, task) + side * SLOT_BYTES
+        out = load(control, Control.R + side) + 8 * Side.OUT
+        found, used = load(slot, Slot.USED), load(out, Slot.USED)
+        if load(out, Slot.CAPACITY) >= 0 and found > 0:
             if used + found > load(out, Slot.CAPACITY) and not enlarge(out, used + found):
                 return False
-            move_bytes(load(side, Side.OUT) + 8 * used, results + 8 * at, 8 * found)
-            store(side, Side.OUT_USED, used + found)
-            at += found
+            move_bytes(load(out, Slot.WHERE) + 8 * used, load(slot, Slot.WHERE), 8 * found)
+            store(out, Slot.USED, used + found)
     return True
 
 

@@ -113,7 +113,8 @@ def test_insertions_keep_every_entry_in_its_subindex_and_leaf(
     held = int(trees.table[Trees.SUBINDEXES])
     assert held <= subindexes
     assert trees.table[Trees.USED] <= trees.table[Trees.CAPACITY]
-    bounds = trees._subs.view(np.uint64)[Sub.BOUND :: len(Sub)][:held].tolist()
+    headers = trees._pool.reshape(trees._nodes, -1)[:held, : 8 * len(Sub)].copy().view(np.uint64)
+    bounds = headers[:, Sub.BOUND].tolist()
     assert bounds == sorted(bounds)
     assert bounds[-1] == np.iinfo(word).max
     found: list[tuple[int, int]] = []

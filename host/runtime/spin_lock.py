@@ -10,13 +10,15 @@ forked child must zero the words: the thread that held a lock does not exist the
 
 from __future__ import annotations
 
-from millrace.host.runtime.intrinsics import atomic_swap_if, sc_exchange
+from millrace.host.runtime.intrinsics import atomic_store, atomic_swap_if, sc_exchange
 from millrace.host.runtime.jit import inline
 from millrace.host.runtime.thread_sleep import SPINS, pause, sleep_while, wake_sleepers
 
 FREE, HELD, CONTENDED = 0, 1, 2
 SLEEP_NANOSECONDS = 50_000_000
 """Longest sleep in one go; the thread then looks again. No wake-up depends on it."""
+NAP_NANOSECONDS = 20_000
+"""The same for a waiter that nobody wakes."""
 
 
 @inline
@@ -45,3 +47,24 @@ def release_lock(where: int) -> None:
     """Free the lock, and wake one sleeper if there are any."""
     if sc_exchange(where, FREE) == CONTENDED:
         wake_sleepers(where, 1)
+
+
+# A lock for sections of some ten instructions, which releases with a plain store: no second barrier.
+
+
+@inline
+def spin_acquire(where: int) -> None:
+    """Take the lock. A waiter spins; if the holder seems to be suspended, it sleeps for short times."""
+    spins = 0
+    while not atomic_swap_if(where, FREE, HELD):
+        spins += 1
+        if spins % SPINS == 0:
+            sleep_while(where, HELD, NAP_NANOSECONDS)
+        else:
+            pause()
+
+
+@inline
+def spin_release(where: int) -> None:
+    """Free the lock; nobody is woken."""
+    atomic_store(where, FREE)

@@ -46,6 +46,7 @@ from millrace.host.runtime.intrinsics import (
 )
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.kernel_args import KernelArgs
+from millrace.host.runtime.spin_lock import spin_acquire, spin_release
 
 DONE, MERGE_R, MERGE_S = range(3)
 MAX_TASK = 64
@@ -234,6 +235,16 @@ def _find_partners(own: int, other: int, i: int, key: int, like: Any) -> None:
     if load(own, Side.OUT_CAPACITY) >= 0:
         sort_positions(load(own, Side.OUT), used, at)
         store(own, Side.OUT_USED, at)
+
+
+@inline
+def insert_locked(own: int, sub: int, i: int, like: Any) -> None:
+    """Insert new tuple i into its subindex, which other threads may use."""
+    trees = load(load(own, Side.TREES), 0)
+    lock = node_at(trees, sub, like) + 8 * Sub.LOCK
+    spin_acquire(lock)
+    insert(trees, sub, load_as(load(own, Side.WORDS), i, like), load(own, Side.NEW) + i - load(trees, Trees.BASE), like)
+    spin_release(lock)
 
 
 @inline

@@ -12,7 +12,7 @@ import numpy as np
 
 from millrace.host.join.pimtree.insert_trees import COUNT, NEXT, NODE, InsertTrees, Trees, ids_of, node_at
 from millrace.host.join.pimtree.static_tree import LINE, Static, StaticTree, build_levels
-from millrace.host.runtime.intrinsics import address, load, load_as, load_id, stack_words, store_as
+from millrace.host.runtime.intrinsics import address, load, load_as, load_id, stack_words, store, store_as
 from millrace.host.runtime.jit import inline, kernel
 
 
@@ -34,39 +34,56 @@ def _sort_leaf(node: int, order: int, like: Any) -> int:
     return count
 
 
+@inline
+def _put(words: int, ids: int, at: int, word: Any, one: int, alive: int, end: int) -> int:
+    """Write an entry; count it if it has not expired. A branch on that would be mispredicted."""
+    if at < end:
+        store_as(words, at, word)
+        store_as(ids, at, np.uint32(one))
+    return at + (one >= alive)
+
+
 @kernel
-def merge_trees(tree: int, trees: int, oldest: int, out: int, like: Any) -> None:
-    """Write the entries of T_S and T_I from position `oldest` on into a new T_S, whose base is set already."""
-    words, ids, size = load(tree, Static.WORDS), load(tree, Static.IDS), load(tree, Static.SIZE)
+def merge_range(
+    tree: int, trees: int, subs: int, ranks: int, oldest: int, out: int, at: int, end: int, like: Any
+) -> int:
+    """Merge some subindexes with some entries of T_S: from the first to the second number at `subs` and at `ranks`.
+
+    Writes what is not older than `oldest` to a new T_S from number `at` on, nothing from `end` on, and returns the
+    number after the last.
+    """
+    words, ids, i, stop = load(tree, Static.WORDS), load(tree, Static.IDS), load(ranks, 0), load(ranks, 1)
     out_words, out_ids, base = load(out, Static.WORDS), load(out, Static.IDS), load(out, Static.BASE)
-    from_tree, from_trees = load(tree, Static.BASE) - base, load(trees, Trees.BASE) - base
-    alive, at, i = oldest - base, 0, 0
+    from_tree, from_trees, alive = load(tree, Static.BASE) - base, load(trees, Trees.BASE) - base, oldest - base
     order = stack_words(NODE)
-    for sub in range(load(trees, Trees.SUBINDEXES)):
+    for sub in range(load(subs, 0), load(subs, 1)):
         number = sub
         while number >= 0:
             node = node_at(trees, number, like)
             for k in range(_sort_leaf(node, order, like)):
                 slot = load_as(order, k, np.int64(0))
                 word = load_as(node + LINE, slot, like)
-                while i < size and load_as(words, i, like) <= word:
-                    one = load_id(ids, i) + from_tree
-                    store_as(out_words, at, load_as(words, i, like))
-                    store_as(out_ids, at, np.uint32(one))
-                    at += one >= alive
+                while i < stop and load_as(words, i, like) <= word:
+                    at = _put(out_words, out_ids, at, load_as(words, i, like), load_id(ids, i) + from_tree, alive, end)
                     i += 1
-                one = load_id(ids_of(node, like), slot) + from_trees
-                store_as(out_words, at, word)
-                store_as(out_ids, at, np.uint32(one))
-                at += one >= alive
+                at = _put(out_words, out_ids, at, word, load_id(ids_of(node, like), slot) + from_trees, alive, end)
             number = load(node, NEXT)
-    while i < size:
-        one = load_id(ids, i) + from_tree
-        store_as(out_words, at, load_as(words, i, like))
-        store_as(out_ids, at, np.uint32(one))
-        at += one >= alive
+    while i < stop:
+        at = _put(out_words, out_ids, at, load_as(words, i, like), load_id(ids, i) + from_tree, alive, end)
         i += 1
-    build_levels(out, at, like)
+    return at
+
+
+@kernel
+def merge_trees(tree: int, trees: int, oldest: int, out: int, like: Any) -> None:
+    """Write the entries of T_S and T_I from position `oldest` on into a new T_S, whose base is set already."""
+    ends = stack_words(4)
+    store(ends, 0, 0)
+    store(ends, 1, load(trees, Trees.SUBINDEXES))
+    store(ends, 2, 0)
+    store(ends, 3, load(tree, Static.SIZE))
+    size = merge_range(tree, trees, ends, ends + 16, oldest, out, 0, load(out, Static.CAPACITY), like)
+    build_levels(out, size, like)
 
 
 def merge(tree: StaticTree, trees: InsertTrees, oldest: int) -> StaticTree:

@@ -15,9 +15,19 @@ from millrace.host.base.types import Array
 from millrace.host.join.pimtree import parallel_kernel as pk
 from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
 from millrace.host.join.pimtree.results import Slot
+from millrace.host.join.pimtree.shared_merge import MERGE_WORDS
 from millrace.host.join.pimtree.sides import MergeSide
 from millrace.host.join.pimtree.static_tree import StaticTree
-from millrace.host.join.pimtree.task_protocol import GROW_R, NO_MEMORY, RUNNING, SLOTS, Control, Record
+from millrace.host.join.pimtree.task_protocol import (
+    GROW_R,
+    NO_MEMORY,
+    RUNNING,
+    SLOTS,
+    WORKER_BYTES,
+    Control,
+    Record,
+    Worker,
+)
 from millrace.host.runtime.allocator import allocate
 from millrace.host.runtime.heap import free_memory
 from millrace.host.runtime.intrinsics import address
@@ -27,6 +37,10 @@ TASK_TUPLES = 64
 """The most tuples of a task, unless a group has more: a probe compares those of tasks that are not completed."""
 MIN_TASKS = 16
 """Tasks, at least, of a thread in a step, and from one merge to the next."""
+
+
+BLOCKING = True
+"""All workers merge together: a step returns only after its last tuple, so nothing is gained by going on meanwhile."""
 
 
 class Spares:
@@ -68,6 +82,8 @@ class ParallelStep:
         self._slots[:] = 0
         self._capacities = np.zeros(2 * SLOTS, np.int64)
         self._control = allocate(len(Control) + 8, np.int64)[: len(Control)]
+        self._merge = allocate(MERGE_WORDS, np.int64)
+        self._merge[:] = 0
         self.merges = 0
         weakref.finalize(self, _free_slots, self._slots).atexit = False
 
@@ -122,13 +138,13 @@ class ParallelStep:
         self._capacities = np.where(capacities < 0, self._capacities, capacities)
         capacities[:] = self._capacities if want_positions else -1
         self._tables = np.zeros(2, np.int64), np.zeros(2, np.int64)
-        workers = allocate(threads * pk.WORKER_BYTES // 8, np.int64)
+        workers = allocate(threads * WORKER_BYTES // 8, np.int64)
         workers[:] = 0
         local = [side.worker_table(ranges) for _ in range(threads) for side in self._sides]
         for number in range(threads):
-            at = number * pk.WORKER_BYTES // 8
-            workers[at + pk.Worker.R] = address(local[2 * number][0])
-            workers[at + pk.Worker.S] = address(local[2 * number + 1][0])
+            at = number * WORKER_BYTES // 8
+            workers[at + Worker.R] = address(local[2 * number][0])
+            workers[at + Worker.S] = address(local[2 * number + 1][0])
         control = self._control
         r, s = self._sides
         control[:] = Control.partly(
@@ -147,6 +163,8 @@ class ParallelStep:
             SPARE_TREES=self._tables[1],
             WORKERS=workers,
             WORKER_COUNT=threads,
+            BLOCKING=int(BLOCKING),
+            SHARED_MERGE=self._merge,
         )
         self._store_spares()
         return [order, records, workers, local]

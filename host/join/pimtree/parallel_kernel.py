@@ -1,33 +1,40 @@
 """The workers of the parallel index-based join (PIM-Tree, section 4): compiled code from the first task to the last.
 
 A probe finds tuples before the edge in the index, and scans those from the edge to the end of its saved interval one by
-one. Insertions lock one subindex; probes lock nothing. A merge has two phases, which each
-begin with a drain: no task is taken, and all active ones complete. In the first phase the trees of the side do not
-change, and its new tuples are left to be scanned; in the second the merged trees are in use, and the merging worker
-inserts those tuples. Any worker can do all work alone: none waits for one that has not come.
+one. Insertions lock one subindex; probes lock nothing. Merges are those of `parallel_merge.py`. Any worker can do all
+work alone: none waits for one that has not come.
 """
 
 from __future__ import annotations
 
-from enum import auto
 from typing import Any
 
 import numpy as np
 
 from millrace.host.join.baseline.btree_kernel import sort_positions
-from millrace.host.join.pimtree.insert_trees import Sub, Trees, insert, node_at, restart, sub_of
-from millrace.host.join.pimtree.join_kernel import Side, gather_keys, range_of, scan_static, scan_trees, search_group
-from millrace.host.join.pimtree.merge import merge_trees
+from millrace.host.join.pimtree.join_kernel import (
+    Side,
+    gather_keys,
+    insert_locked,
+    range_of,
+    scan_static,
+    scan_trees,
+    search_group,
+)
+from millrace.host.join.pimtree.parallel_merge import merge_in_phases, merge_together
 from millrace.host.join.pimtree.results import Slot, append
-from millrace.host.join.pimtree.static_tree import Static, descend
+from millrace.host.join.pimtree.shared_merge import help_merge
+from millrace.host.join.pimtree.static_tree import Static
 from millrace.host.join.pimtree.task_protocol import (
     GROW_R,
     NO_MEMORY,
     RUNNING,
     SLOT_BYTES,
     SLOTS,
+    WORKER_BYTES,
     Control,
     Record,
+    Worker,
     advance,
     record_of,
     slot_of,
@@ -38,30 +45,16 @@ from millrace.host.runtime.intrinsics import (
     atomic_load,
     atomic_store,
     load,
-    load_as,
     load_byte,
     lowest_bit,
     store,
-    store_as,
     within,
 )
-from millrace.host.runtime.jit import inline, kernel, share
-from millrace.host.runtime.kernel_args import KernelArgs
+from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.spin_lock import acquire_lock, release_lock
 from millrace.host.runtime.thread_sleep import pause
 
 NO_TASK, WAIT, MERGE_R, MERGE_S, LEAVE = -1, -2, -3, -4, -5
-
-
-class Worker(KernelArgs):
-    """A worker's own words."""
-
-    ACTIVE = auto()
-    R = auto()  # its copies of the tables of r and s, with scratch memory of its own
-    S = auto()
-
-
-WORKER_BYTES = 64
 
 
 @inline
@@ -177,37 +170,45 @@ def _find_partners(own: int, other: int, i: int, key: int, edge: int, slot: int,
 
 
 @inline
-def _insert_locked(own: int, sub: int, i: int, like: Any) -> None:
-    trees = load(load(own, Side.TREES), 0)
-    lock = node_at(trees, sub, like) + 8 * Sub.LOCK
-    acquire_lock(lock)
-    insert(trees, sub, load_as(load(own, Side.WORDS), i, like), load(own, Side.NEW) + i - load(trees, Trees.BASE), like)
-    release_lock(lock)
+def _insert_new(own: int, first: int, like: Any) -> None:
+    """Insert the group's tuples of a side, from number `first` on."""
+    number = 0
+    for i in range(first, load(own, Side.DONE_TUPLES)):
+        if load_byte(load(own, Side.LIVE), i):
+            insert_locked(own, load(load(own, Side.OWN_SUBS), number), i, like)
+            number += 1
 
 
 @inline
 def _process_group(control: int, r: int, s: int, slot: int, first: int, count: int, updates: int, like: Any) -> None:
-    """Search for a group of tuples together; then each finds its partners and is inserted, in order."""
+    """Search for a group of tuples together; then each finds its partners, in order; then all are inserted.
+
+    Insertions come last because each has a barrier, across which the processor does not overlap cache misses. Pairs
+    within the group are found all the same: the edge is before it.
+    """
     order = load(control, Control.ORDER)
+    from_r, from_s = load(r, Side.DONE_TUPLES), load(s, Side.DONE_TUPLES)
     gather_keys(order, first, count, r, s, like)
     search_group(r, like)
     search_group(s, like)
-    key_r = key_s = own_r = own_s = 0
+    key_r = key_s = 0
     for t in range(first, first + count):
         of_s = load_byte(order, t) != 0
-        own, other, key, number = (s, r, key_r, own_s) if of_s else (r, s, key_s, own_r)
+        own, other, key = (s, r, key_r) if of_s else (r, s, key_s)
         i = load(own, Side.DONE_TUPLES)
         if load_byte(load(own, Side.LIVE), i):
             # The edge is read before the trees: what is before it was inserted earlier.
             edge = atomic_load(word_at(control, Control.EDGE_S if not of_s else Control.EDGE))
             _find_partners(own, other, i, key, edge, slot + of_s * SLOT_BYTES, like)
-            if updates & (2 if of_s else 1):
-                _insert_locked(own, load(load(own, Side.OWN_SUBS), number), i, like)
             if of_s:
-                key_r, own_s = key_r + load(own, Side.RANGES), own_s + 1
+                key_r += load(own, Side.RANGES)
             else:
-                key_s, own_r = key_s + load(own, Side.RANGES), own_r + 1
+                key_s += load(own, Side.RANGES)
         store(own, Side.DONE_TUPLES, i + 1)
+    if updates & 1:
+        _insert_new(r, from_r, like)
+    if updates & 2:
+        _insert_new(s, from_s, like)
 
 
 @inline
@@ -230,98 +231,6 @@ def _process(control: int, worker: int, task: int, like: Any) -> None:
     advance(control)
 
 
-# A merge.
-
-
-@inline
-def _drain(control: int) -> None:
-    """Wait until no task is active; no new one is taken meanwhile."""
-    for number in range(load(control, Control.WORKER_COUNT)):
-        while atomic_load(load(control, Control.WORKERS) + number * WORKER_BYTES + 8 * Worker.ACTIVE) != 0:
-            pause()
-
-
-@inline
-def _set_draining(control: int, value: int) -> None:
-    acquire_lock(word_at(control, Control.QUEUE_LOCK))
-    store(control, Control.DRAINING, value)
-    release_lock(word_at(control, Control.QUEUE_LOCK))
-
-
-@inline
-def _set_edge(control: int, side: int, frozen: int, task: int, edge: int) -> None:
-    """Hold an edge at a tuple, or let it go on from a task; all earlier tasks are completed."""
-    acquire_lock(word_at(control, Control.ORDERED_LOCK))
-    store(control, Control.EDGE_TASK + side, task)
-    atomic_store(word_at(control, Control.EDGE + side), edge)
-    atomic_store(word_at(control, Control.FROZEN + side), frozen)
-    release_lock(word_at(control, Control.ORDERED_LOCK))
-
-
-@inline
-def _oldest(control: int, side: int) -> int:
-    """The oldest position of a side that a tuple not yet taken may see: intervals never move back."""
-    other, taken = load(control, Control.R + 1 - side), load(control, Control.TAKEN + 1 - side)
-    seen = load(load(other, Side.BEGIN), taken - 1) if taken > 0 else 0
-    return max(seen, load(load(control, Control.R + side), Side.OLDEST))
-
-
-@inline
-def _swap_words(a: int, b: int) -> None:
-    before = load(a, 0)
-    store(a, 0, load(b, 0))
-    store(b, 0, before)
-
-
-@inline
-def _insert_pending(own: int, first: int, stop: int, like: Any) -> None:
-    """Insert new tuples `first .. stop`, a group at a time."""
-    tree, trees = load(load(own, Side.STATICS), 0), load(load(own, Side.TREES), 0)
-    words, live, subs = load(own, Side.WORDS), load(own, Side.LIVE), load(own, Side.OWN_SUBS)
-    group = load(own, Side.TASK_ROWS)
-    for start in range(first, stop, group):
-        count = min(group, stop - start)
-        for j in range(count):
-            store(subs, j, 0)
-            store_as(load(own, Side.OWN_WORDS), j, load_as(words, start + j, like))
-        descend(tree, 0, load(trees, Trees.DEPTH), load(own, Side.OWN_WORDS), subs, count, like)
-        for j in range(count):
-            if load_byte(live, start + j):
-                _insert_locked(own, sub_of(trees, load(subs, j)), start + j, like)
-
-
-@kernel
-def _merge(control: int, worker: int, side: int, like: Any) -> None:
-    """Merge the trees of a side in two phases. `DRAINING` is set already."""
-    own, table = load(worker, Worker.R + side), load(control, Control.R + side)
-    _drain(control)
-    frozen, oldest = load(control, Control.TAKEN + side), _oldest(control, side)
-    _set_edge(control, side, 1, load(control, Control.TASKS), frozen)
-    store(control, Control.UPDATING + side, 0)
-    store(control, Control.RESERVED + side, 0)
-    _set_draining(control, 0)
-    tree, trees = load(load(table, Side.STATICS), 0), load(load(table, Side.TREES), 0)
-    new_tree = load(load(control, Control.SPARE_STATICS), side)
-    new_trees = load(load(control, Control.SPARE_TREES), side)
-    store(new_tree, Static.BASE, oldest)
-    merge_trees(tree, trees, oldest, new_tree, like)
-    restart(new_trees, new_tree, load(control, Control.SUBINDEXES + side), oldest, like)
-    _set_draining(control, 1)
-    _drain(control)
-    _swap_words(load(table, Side.STATICS), load(control, Control.SPARE_STATICS) + 8 * side)
-    _swap_words(load(table, Side.TREES), load(control, Control.SPARE_TREES) + 8 * side)
-    pending, task = load(control, Control.TAKEN + side), load(control, Control.TASKS)
-    store(control, Control.UPDATING + side, 1)
-    _set_draining(control, 0)
-    _insert_pending(own, frozen, pending, like)
-    _set_edge(control, side, 0, task, pending)
-    acquire_lock(word_at(control, Control.QUEUE_LOCK))
-    store(control, Control.MERGING, 0)
-    store(control, Control.MERGES, load(control, Control.MERGES) + 1)
-    release_lock(word_at(control, Control.QUEUE_LOCK))
-    advance(control)
-
-
 @inline
 def _work(control: int, part: int, like: Any) -> None:
     """Take tasks until there are none left, or until workers must stop."""
@@ -331,8 +240,12 @@ def _work(control: int, part: int, like: Any) -> None:
         if task >= 0:
             _process(control, worker, task, like)
         elif task in (MERGE_R, MERGE_S):
-            _merge(control, worker, MERGE_R - task, like)
+            if load(control, Control.BLOCKING) != 0:
+                merge_together(control, MERGE_R - task, like)
+            else:
+                merge_in_phases(control, worker, MERGE_R - task, like)
         elif task == WAIT:
+            help_merge(load(control, Control.SHARED_MERGE), like)
             advance(control)
             pause()
         else:

@@ -65,6 +65,8 @@ class Control(KernelArgs):
     SUBINDEXES_S = auto()
     WORKERS = auto()  # the workers' own words, WORKER_BYTES each
     WORKER_COUNT = auto()
+    BLOCKING = auto()  # whether all workers merge together, and no task is processed meanwhile
+    SHARED_MERGE = auto()
 
 
 class Record(KernelArgs):
@@ -78,6 +80,17 @@ class Record(KernelArgs):
     TO_S = auto()
     UPDATES = auto()  # bit 0: tuples of r are inserted; bit 1: of s
     DONE = auto()
+
+
+class Worker(KernelArgs):
+    """A worker's own words."""
+
+    ACTIVE = auto()
+    R = auto()  # its copies of the tables of r and s, with scratch memory of its own
+    S = auto()
+
+
+WORKER_BYTES = 64
 
 
 RECORD_BYTES = 8 * len(Record)

@@ -9,6 +9,7 @@ import numpy as np
 from millrace.host.base.types import SIDES, Positions, Side, other
 from millrace.host.join.matcher import PairBlock
 from millrace.host.join.pair_merger import SLACK, merge_pairs, repeat_numbers
+from millrace.host.runtime.allocator import result_array
 from millrace.host.stream.window_bounds import NewTuples, TakenTuples
 
 
@@ -52,7 +53,7 @@ def _merged(taken: TakenTuples, new: dict[Side, NewTuples], block: PairBlock) ->
     order = taken.order[start : start + len(block.counts["r"]) + len(block.counts["s"])]
     first = {side: new[side].first + block.first[side] for side in SIDES}
     pairs = len(block.partner["r"]) + len(block.partner["s"])
-    merged = {side: np.empty(pairs, np.int64) for side in SIDES}
+    merged = {side: result_array(pairs, np.int64) for side in SIDES}
     counts, partners = block.counts, block.partner
     merge_pairs(
         order, counts["r"], counts["s"], partners["r"], partners["s"], first["r"], first["s"], merged["r"], merged["s"]

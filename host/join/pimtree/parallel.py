@@ -63,10 +63,11 @@ class Spares:
         count = self.side.subindexes(limit)
         return all(trees.serves(count, limit) for trees in (self.trees, self.side.insert_trees))
 
-    def exchange(self, static: int) -> None:
-        """Note what workers have done; `static`: the address of the table of the side's immutable tree."""
+    def exchange(self, static: int, trees: int) -> None:
+        """Note what workers have done: the addresses of the tables of the side's trees."""
         if static != address(self.side.static.table):
             self.side.static, self.static = self.static, self.side.static
+        if trees != address(self.side.insert_trees.table):
             self.side.insert_trees, self.trees = self.trees, self.side.insert_trees
 
 
@@ -109,7 +110,7 @@ class ParallelStep:
 
     def _exchange(self) -> None:
         for number, (side, spare) in enumerate(zip(self._sides, self._spares, strict=True)):
-            spare.exchange(side.static_address)
+            spare.exchange(*side.tree_addresses)
             side.insert_trees.table[Trees.INSERTED] = self._control[Control.RESERVED + number]
 
     def _enlarge(self, number: int) -> None:

@@ -63,14 +63,6 @@ def _swap_words(a: int, b: int) -> None:
 
 
 @inline
-def _swap_trees(control: int, side: int) -> None:
-    """Exchange the trees of a side and the spare ones."""
-    table = load(control, Control.R + side)
-    _swap_words(load(table, Side.STATICS), load(control, Control.SPARE_STATICS) + 8 * side)
-    _swap_words(load(table, Side.TREES), load(control, Control.SPARE_TREES) + 8 * side)
-
-
-@inline
 def _insert_pending(own: int, first: int, stop: int, like: Any) -> None:
     """Insert new tuples `first .. stop`, a group at a time."""
     tree, trees = load(load(own, Side.STATICS), 0), load(load(own, Side.TREES), 0)
@@ -95,11 +87,11 @@ def merge_together(control: int, side: int, like: Any) -> None:
     oldest = _oldest(control, side)
     tree, trees = load(load(table, Side.STATICS), 0), load(load(table, Side.TREES), 0)
     new_tree = load(load(control, Control.SPARE_STATICS), side)
-    new_trees = load(load(control, Control.SPARE_TREES), side)
     store(new_tree, Static.BASE, oldest)
     merge_shared(load(control, Control.SHARED_MERGE), tree, trees, oldest, new_tree, like)
-    restart(new_trees, new_tree, load(control, Control.SUBINDEXES + side), oldest, like)
-    _swap_trees(control, side)
+    # The same insert trees again: they are in the cache, the spare ones are not.
+    restart(trees, new_tree, load(control, Control.SUBINDEXES + side), oldest, like)
+    _swap_words(load(table, Side.STATICS), load(control, Control.SPARE_STATICS) + 8 * side)
     acquire_lock(word_at(control, Control.QUEUE_LOCK))
     store(control, Control.RESERVED + side, 0)
     store(control, Control.DRAINING, 0)
@@ -132,7 +124,8 @@ def merge_in_phases(control: int, worker: int, side: int, like: Any) -> None:
     restart(new_trees, new_tree, load(control, Control.SUBINDEXES + side), oldest, like)
     _set_draining(control, 1)
     _drain(control)
-    _swap_trees(control, side)
+    _swap_words(load(table, Side.STATICS), load(control, Control.SPARE_STATICS) + 8 * side)
+    _swap_words(load(table, Side.TREES), load(control, Control.SPARE_TREES) + 8 * side)
     pending, task = load(control, Control.TAKEN + side), load(control, Control.TASKS)
     store(control, Control.UPDATING + side, 1)
     _set_draining(control, 0)

@@ -8,6 +8,7 @@ from enum import auto
 import numpy as np
 
 from millrace.host.base.types import Array, Positions
+from millrace.host.runtime.allocator import result_array
 from millrace.host.runtime.heap import free_memory, resize_memory
 from millrace.host.runtime.intrinsics import address, load, move_bytes, store
 from millrace.host.runtime.jit import inline, kernel
@@ -84,7 +85,7 @@ class ResultBuffer:
             raise MemoryError("the partners of a step do not fit in memory; push smaller batches")
         if slot[Slot.CAPACITY] < 0:
             return None
-        found = np.empty(count, np.int64)
+        found = result_array(count, np.int64)
         copy_words(address(found), int(slot[Slot.WHERE]), count)
         return found
 

@@ -19,7 +19,7 @@ from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.merge import merge
 from millrace.host.join.pimtree.results import ResultBuffer
 from millrace.host.join.pimtree.static_tree import LINE, StaticTree
-from millrace.host.runtime.allocator import allocate
+from millrace.host.runtime.allocator import allocate, result_array
 from millrace.host.runtime.intrinsics import WIDE_LANES, address
 
 ENTRIES_PER_SUBINDEX = 16
@@ -139,7 +139,8 @@ class JoinSide(ABC):
         words = allocate(n + WIDE_LANES, word)  # vector code reads beyond the end
         words[:n] = part.words[0]
         begin, end = (np.ascontiguousarray(one, np.int64) for one in (part.begin, part.end))
-        self.counts = np.zeros(n, np.int64)
+        self.counts = result_array(n, np.int64)
+        self.counts[:] = 0
         self._part = [live, words, begin, end]
         ranges = 1
         if probe.band is None:
@@ -211,9 +212,9 @@ class MergeSide(JoinSide):
         return limit // ENTRIES_PER_SUBINDEX if self._subindexes is None else self._subindexes
 
     @property
-    def static_address(self) -> int:
-        """The table of the immutable tree that kernels use now."""
-        return int(self._held[0][0])
+    def tree_addresses(self) -> tuple[int, int]:
+        """The tables of the immutable tree and of the insert trees that kernels use now."""
+        return int(self._held[0][0]), int(self._held[1][0])
 
     def merge(self) -> None:
         """Merge T_I into a new T_S and drop what has expired."""

@@ -19,8 +19,8 @@ from millrace.host.runtime.spin_lock import release_lock, try_lock
 
 RUNNING, NO_MEMORY, GROW_R, GROW_S = range(4)
 """Values of `STOP`: why workers leave; the last two: the spare trees of a side are too small for a merge."""
-SLOTS = 256
-"""Tasks whose results may wait for an earlier one."""
+SLOTS = 64
+"""Tasks whose results may wait for an earlier one; few, so that their memory stays in the cache."""
 
 
 class Control(KernelArgs):

@@ -1,7 +1,7 @@
 """Bench `live`: index-based window joins tuple by tuple; the experiments of the PIM-Tree paper, section 5.
 
 Both sides are interleaved tuple by tuple; two matches per tuple unless the case says otherwise; pairs emitted. One
-thread: these indexes work tuple by tuple on one.
+thread, except in `threads-…`, `control-…` (`live_threads.py`) and `drift-…`, which has two.
 
 - `tuples-…`: `btree`, `im`, `pim` and `chain` in windows of 2^16 to 2^23 (Figure 10a).
 - `chain-…` chain length and variant (8b), `merge-…` merge ratio (9c, 9d), `subindexes-…` (8c), `task-…` task (10c),
@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import log2
 
+from millrace.bench import live_threads
 from millrace.bench.harness import Case, Contender
-from millrace.bench.live_workload import Engine, Keys, LiveSession, LiveWorkload
+from millrace.bench.live_workload import Engine, Keys, LiveWorkload
 from millrace.bench.options import Options
-from millrace.bench.stream import Stream
 
 WINDOWS = tuple(1 << power for power in range(16, 24))
 MIDDLE = 1 << 20
@@ -52,6 +52,7 @@ def cases(options: Options) -> Iterator[Case]:
     tasks = [Engine("pim", f"task {rows}", {"task_rows": rows}) for rows in TASKS]
     yield _case(f"task-{_power(middle)}", base, (BTREE, *tasks))
     yield from _variations(middle, batch)
+    yield from live_threads.cases(windows[:2] if options.quick else windows[2:], batch, SLICE_SHARE)
 
 
 def _variations(window: int, batch: int) -> Iterator[Case]:
@@ -75,8 +76,9 @@ def _variations(window: int, batch: int) -> Iterator[Case]:
     steady = LiveWorkload(window, batch, "tuples", shape="gaussian")
     for drift in DRIFTS:
         work = LiveWorkload(window, batch, "tuples", shape="gaussian", drift=drift)
-        yardsticks = [_contender(PIM, steady, f"{PIM.name}, steady")] if drift else []
-        yield _case(f"drift-{size}-{drift:g}", work, (PIM,), yardsticks)
+        two = live_threads.TWO
+        yardsticks = [_contender(two, steady, f"{two.name}, steady")] if drift else []
+        yield _case(f"drift-{size}-{drift:g}", work, (two,), yardsticks)
 
 
 def _chains() -> list[Engine]:
@@ -98,14 +100,9 @@ def _case(name: str, work: LiveWorkload, engines: Sequence[Engine], peers: Seque
 
 def _contender(engine: Engine, work: LiveWorkload, yardstick: str | None = None) -> Contender:
     """An engine on a stream; as a yardstick, it runs another stream than the case's."""
-    start = partial(_start, work, engine)
     if yardstick is not None:
-        return Contender(yardstick, start, answers=False)
-    return Contender(engine.name, start, engine.index, "cpu", "cpu")
-
-
-def _start(work: LiveWorkload, engine: Engine) -> Stream:
-    return Stream(LiveSession(work, engine), work, ordered=True)
+        return Contender(yardstick, partial(live_threads.start, work, engine), answers=False)
+    return live_threads.ours(engine, work)
 
 
 def _power(window: int) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millrace.bench.ours import OurSession
 from millrace.bench.workload import DOMAIN, Longs, Rows, Turn, Workload, sampled_eps
+from millrace.host.runtime.team import Team
 from millrace.ingest.choices import IndexName
 from millrace.window_join import WindowJoin
 
@@ -84,12 +85,16 @@ class LiveWorkload(Workload):
 
 @dataclass(frozen=True)
 class Engine:
-    """One of our indexes with options and threads; `label` names it in a case."""
+    """One of our indexes with options and threads; `label` names it in a case.
+
+    `alone`: another team has the helper threads, so one worker does all the work of the threads' protocol.
+    """
 
     index: IndexName
     label: str = ""
     options: Mapping[str, int | float | str] = field(default_factory=dict)
     threads: int = 1
+    alone: bool = False
 
     @property
     def name(self) -> str:
@@ -116,6 +121,7 @@ class LiveSession(OurSession):
             "options": engine.options,
             "threads": engine.threads,
         }
+        self._other_team = Team(2) if engine.alone else Team(1)
 
     def fill(self, r: Rows, s: Rows) -> None:
         """Fill the windows with the fastest index, and go on with the engine's."""
@@ -129,4 +135,8 @@ class LiveSession(OurSession):
     def push(self, prepared: tuple[pa.Table, pa.Table, Any]) -> pa.Table:
         """Push a turn."""
         r, s, order = prepared
-        return self._join.push("r", r) if self._self_join else self._join.push_both(r, s, order)
+        self._other_team.acquire()
+        try:
+            return self._join.push("r", r) if self._self_join else self._join.push_both(r, s, order)
+        finally:
+            self._other_team.release()

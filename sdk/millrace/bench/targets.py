@@ -84,6 +84,8 @@ TARGETS = (
     Target("pim 2x btree", 2, "live", "tuples-.*", "pim", _BTREE),
     Target("pim 2.5x btree at 2^23", 2.5, "live", r"tuples-2\^23", "pim", _BTREE),
     Target("im 1.5x btree", 1.5, "live", "tuples-.*", "im", _BTREE),
+    Target("pim 1.6x on two threads", 1.6, "live", "threads-.*", "pim", "one thread"),
+    Target("concurrency control costs 20%", 0.8, "live", "control-.*", "pim", "one thread"),
     Target("pim at the fastest drift 0.5 of steady", 0.5, "live", "drift-.*-1", "pim", "pim .*, steady"),
     Target("spo count 4x at 1M matches", 4, _I, "count-100K-1M", "spo", _PEERS),
     Target("spo count 50x at 100M matches", 50, _I, "count-100K-100M", "spo", _PEERS),

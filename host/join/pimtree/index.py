@@ -19,12 +19,13 @@ from millrace.host.join.pimtree import join_kernel as jk
 from millrace.host.join.pimtree.parallel import ParallelStep
 from millrace.host.join.pimtree.sides import ChainSide, JoinSide, MergeSide
 from millrace.host.runtime.intrinsics import address
+from millrace.host.runtime.team import MIN_SHARED_ROWS
 
 TASK_ROWS = 8
 MERGE_RATIO = 1 / 8
 MAX_SUBINDEXES = 1 << 20
-MIN_PARALLEL_ROWS = 1 << 10
-"""Steps of fewer tuples run on one thread: waking another takes as long."""
+MIN_PARALLEL_ROWS = MIN_SHARED_ROWS
+"""Steps of fewer tuples run on one thread, without concurrency control: a team has no helpers for them."""
 _TASK_ROWS = Option(TASK_ROWS, 1, jk.MAX_TASK)
 _MERGE_RATIO = Option(MERGE_RATIO, 1e-6, 1.0)
 

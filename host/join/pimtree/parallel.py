@@ -2,6 +2,17 @@
 
 It packs the control block, the records of all tasks of the step, and for each worker a copy of both sides' tables with
 scratch memory of its own. Workers return early only if a merge needs larger spare trees.
+
+How to feed it: a step takes 1..n tuples of both sides. `MergeSide.set_probes` gives each side its new tuples (words,
+liveness, visible intervals, ranges) and zeroes their counts; `run` takes the order of arrival, a byte per tuple (0: the
+next of r, 1: the next of s). How results come out: in order of arrival, appended to the buffer at `Side.OUT` of the
+tuple's own side (positions of the other side, ascending per tuple), and `COUNTS[i]` is how many belong to new tuple i.
+Results of tasks before `Control.HEAD` have left; `HEAD`, and `Slot.USED` of a buffer, only grow during a step.
+
+For an engine from ring to ring: `work_32` and `work_64` are the compiled loops, run by address on any thread. They end
+when `Control.NEXT` reaches `TUPLES`, which they read under the queue's lock: a feeder that holds this lock may append
+tuples to the arrays behind it and raise `TUPLES`, within the capacity of the arrays and of `RECORDS`. With `BLOCKING` 0
+merges do not stop other workers.
 """
 
 from __future__ import annotations

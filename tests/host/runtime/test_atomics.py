@@ -27,7 +27,7 @@ from millrace.host.runtime.intrinsics import (
     store,
 )
 from millrace.host.runtime.jit import inline, kernel
-from millrace.host.runtime.spin_lock import acquire_lock, release_lock, try_lock
+from millrace.host.runtime.spin_lock import acquire_lock, release_lock, spin_acquire, spin_release, try_lock
 from millrace.host.runtime.thread_sleep import await_event, signal_event, sleep_while, wake_sleepers
 
 LINE = 8
@@ -149,13 +149,27 @@ def _count_with_lock(lock: int, counters: int, rounds: int, pauses: int, tries: 
 
 
 @pytest.mark.parametrize("threads", [2, 7])
-def test_a_lock_excludes_others_also_when_holders_sleep(threads: int) -> None:
+@pytest.mark.parametrize("count", ["_count_with_lock", "_count_with_spin_lock"])
+def test_a_lock_excludes_others_also_when_holders_sleep(threads: int, count: str) -> None:
     rounds = 8000
     memory, where = lines(3)
     given = [(where, where + 64, rounds, 500, i == 1) for i in range(threads)]
-    run_together(_count_with_lock, *given)
+    run_together(globals()[count], *given)
     total = threads * rounds
     assert sorted(memory[memory != 0].tolist()) == [total, total]
+
+
+@kernel
+def _count_with_spin_lock(lock: int, counters: int, rounds: int, pauses: int, tries: bool) -> None:
+    """The same with the lock of short sections; a holder that sleeps is as one that was suspended."""
+    for i in range(rounds):
+        spin_acquire(lock)
+        first = load(counters, 0)
+        store(counters, 0, first + 1)
+        if i % pauses == 0:
+            sleep_while(counters + 64, 0, 20_000)
+        store(counters, 1, load(counters, 1) + load(counters, 0) - first)
+        spin_release(lock)
 
 
 @kernel

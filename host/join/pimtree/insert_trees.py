@@ -110,11 +110,17 @@ def sub_of(trees: int, node: int) -> int:
 
 
 @inline
-def prefetch_leaf(trees: int, sub: int, lines: int, like: Any) -> None:
-    """Prefetch the first lines of the first leaf of a subindex, which usually is its root."""
+def prefetch_leaf(trees: int, sub: int, with_ids: bool, like: Any) -> None:
+    """Prefetch the lines that a search of a subindex reads, and that an insertion (`with_ids`) writes.
+
+    That is the header of its first leaf and its first words and ids: most subindexes are one leaf, half full at most.
+    """
     node = node_at(trees, sub, like)
-    for line in range(lines):
-        prefetch(node + LINE * line)
+    prefetch(node)
+    for line in range(NODE * size_of(like) // (2 * LINE)):
+        prefetch(node + LINE + LINE * line)
+    if with_ids:
+        prefetch(ids_of(node, like))
 
 
 @inline

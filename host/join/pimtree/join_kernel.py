@@ -146,11 +146,11 @@ def search_group(side: int, like: Any) -> None:
             for j in range(own_count):
                 sub = sub_of(trees, load(own_subs, j))
                 store(own_subs, j, sub)
-                prefetch_leaf(trees, sub, 5, like)
+                prefetch_leaf(trees, sub, True, like)
             for j in range(count):
                 sub = sub_of(trees, load(ranks, j))
                 store(subs, j, sub)
-                prefetch_leaf(trees, sub, 3, like)
+                prefetch_leaf(trees, sub, False, like)
         descend(tree, depth, load(tree, Static.LEVELS), keys, ranks, count, like)
         find_ranks(tree, keys, ranks, count, like)
 

@@ -96,6 +96,13 @@ def is_grouped(plan: Plan, side: Side) -> bool:
     return any(one.key.grouped for one in plan.searches[side][:1])
 
 
+def group_bits(search: KeySearch) -> tuple[int, int] | None:
+    """Return how many bits of a grouped key's words hold the group, and how many are below; None without a group."""
+    if not isinstance(search, GroupedSearch) or search.shape == "equal" or search.key.layout is None:
+        return None
+    return search.key.layout.group_bits, search.key.layout.slots[-1].bits
+
+
 def _grouped(searches: tuple[KeySearch, ...], kinds: Kinds) -> tuple[KeySearch, ...]:
     """Combine the equalities and the first order key."""
     equal = [one for one in searches if _finds_one_word(one, kinds)][: MAX_KEYS - 1]
@@ -125,12 +132,15 @@ def _is_point(solved: SolvedComparison, key: Key, kinds: Kinds) -> bool:
     return solved.op == "=" and all(steps) and not (key.clamped and kinds(solved.value) == "double")
 
 
-def laid_out(plan: Plan, side: Side, columns: Columns, static: bool) -> Plan:
-    """Return the plan with a layout of a side's grouped key for these rows, which are all (`static`) or the first."""
+def laid_out(plan: Plan, side: Side, columns: Columns, static: bool, numbered: bool = True) -> Plan:
+    """Return the plan with a layout of a side's grouped key for these rows, which are all (`static`) or the first.
+
+    `numbered`: see `table_layout`.
+    """
     search = plan.searches[side][0]
     assert isinstance(search, GroupedSearch)
     words, _ = search.key.part_words(columns, plan.types)
-    layout = table_layout(words) if static else stream_layout(words)
+    layout = table_layout(words, numbered) if static else stream_layout(words)
     exact = [one for one, slot in zip(search.key.parts, layout.slots, strict=True) if slot.exact]
     decided = tuple(term for one in exact for term in one.decided)
     first = replace(search, key=replace(search.key, layout=layout), decided=decided)

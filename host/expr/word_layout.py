@@ -110,6 +110,14 @@ class Layout:
 
     slots: tuple[Slot, ...]
 
+    @property
+    def group_bits(self) -> int:
+        """The bits of combined words above those of the last slot."""
+        bits = 0
+        for before, slot in zip(self.slots, self.slots[1:], strict=False):
+            bits = bits + before.bits if slot.prefix is None else _bits(len(slot.prefix))
+        return bits
+
     def words(self, keys: Sequence[Array]) -> Array:
         """Return the combined words of rows; may be the array given, if there is one."""
         words = self.slots[0].codes(keys[0])
@@ -142,19 +150,22 @@ def _ranks(held: Array, words: Array) -> tuple[Array, Mask]:
     return ranks.astype(_U64), absent
 
 
-def table_layout(keys: Sequence[Array]) -> Layout:
+def table_layout(keys: Sequence[Array], numbered: bool = True) -> Layout:
     """Return an exact layout for rows with these words of each key. Limit: 2**32 rows.
 
-    Words leave room for a row number if that is possible: `mr.join` keeps both in 64 bits (`direct/keyed_rows.py`).
+    If rows are `numbered`, words leave room for a row number if that is possible: `mr.join` keeps both in 64 bits
+    (`direct/keyed_rows.py`). If not, the bits before the last key are few, so that groups can be counted
+    (`spo/groups.py`).
     """
     slots: list[Slot] = []
     prefix_bits, number_bits = 0, _bits(len(keys[0]))
-    limit = max(WORD_BITS - number_bits, 2 * number_bits)
+    limit = max(WORD_BITS - number_bits, 2 * number_bits) if numbered else WORD_BITS
     for number, words in enumerate(keys):
         slot = _offset_slot(words)
-        if prefix_bits + slot.bits > limit and slot.bits >= prefix_bits:
+        sparse = not numbered and number == len(keys) - 1 and prefix_bits > number_bits + 2
+        if prefix_bits + slot.bits > limit and not sparse and slot.bits >= prefix_bits:
             slot = _rank_slot(words)
-        if prefix_bits + slot.bits > limit:
+        if prefix_bits + slot.bits > limit or sparse:
             held = np.unique(Layout(tuple(slots)).words(keys[:number]))
             slot, prefix_bits = replace(slot, prefix=held), _bits(len(held))
             if prefix_bits + slot.bits > limit:

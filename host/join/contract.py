@@ -162,6 +162,9 @@ class JoinIndex(ABC):
     """How many keys of a side the index searches; the condition may have more, or fewer."""
     options: ClassVar[Mapping[str, Option]] = {}
     """The options that users may set, by name; their values are in `IndexContext.options`."""
+    numbers_rows: ClassVar[bool] = True
+    """Whether the index keeps row numbers beside grouped words in a join of tables; if not, the words' layout is free
+    to use all bits, and makes groups easy to count."""
     needs: frozenset[str] = frozenset()
     """The units that a device must offer. If empty, the index runs on the CPU only."""
 

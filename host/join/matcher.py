@@ -118,7 +118,8 @@ class Matcher:
         for side in self._grouped_sides:
             live, columns = windows[side].live.view(), windows[side].held_columns()
             rows = slice(None) if all_true(live) else np.flatnonzero(live)
-            plan = laid_out(plan, side, {(side, name): c[rows] for name, c in columns.items()}, self._static)
+            cells = {(side, name): c[rows] for name, c in columns.items()}
+            plan = laid_out(plan, side, cells, self._static, self._index_class.numbers_rows)
         self._use(plan)
 
     def _empty_probes(self, side: Side) -> SideProbes:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.join.spo import table as spo_table
+from millrace.host.join.spo import pair_memory
 from millrace.host.runtime.allocator import bytes_in_use
 from millrace.ingest.choices import HOWS, How, Output
 from tests.sdk.join_cases import check_message
@@ -92,7 +92,7 @@ def test_a_result_beyond_memory_is_refused_before_it_is_allocated() -> None:
 
 
 def test_a_result_beyond_memory_can_be_streamed_or_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spo_table, "memory", lambda: 80 << 20)
+    monkeypatch.setattr(pair_memory, "memory", lambda: 80 << 20)
     rows = 2400
     r = s = pa.table({"a": np.zeros(rows, np.int64), "b": np.zeros(rows, np.int64)})
     with pytest.raises(mr.ArgumentError, match=r"5,760,000 pairs .*batch_rows"):

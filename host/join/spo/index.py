@@ -44,6 +44,7 @@ class SpoIndex(JoinIndex):
     """Two order keys of each side, searched together."""
 
     max_keys = 2
+    numbers_rows = False
     needs = frozenset({UNIT})
     options: ClassVar[Mapping[str, Option]] = {"merge_rows": Option(1 << 16, 1 << 10, MAX_MERGE_ROWS)}
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace.host.base.errors import ArgumentError
-from millrace.host.base.memory import memory, size_text
 from millrace.host.base.types import SIDES, Array, Ids, Mask, Positions, Side
 from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
 from millrace.host.join.spo import bitmap_kernel as bk
 from millrace.host.join.spo import search_kernel as sk
 from millrace.host.join.spo import sweep_kernel as wk
+from millrace.host.join.spo.groups import Groups
+from millrace.host.join.spo.pair_memory import check_fits
 from millrace.host.join.spo.points import Bounds, Points
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import address
@@ -28,8 +28,6 @@ MIN_SWEEP = 256
 BLOCK_COST = 1200
 """About how long the bitmaps take for a query and a block of rows, in nanoseconds."""
 QUERIES_PER_PART = 1 << 9
-BYTES_PER_PAIR = 16
-"""Two positions."""
 _NO_POSITIONS = np.zeros(0, np.int64)
 
 
@@ -40,6 +38,7 @@ class Table:
     first: int
     words: tuple[Array, ...]
     live: Mask
+    groups: Groups | None = None
     points: Points | None = None
 
 
@@ -47,6 +46,7 @@ class Table:
 class Ways:
     """How many queries were answered in each way."""
 
+    grouped: int = 0
     swept: int = 0
     scanned: int = 0
     few: int = 0
@@ -73,12 +73,13 @@ class TableEngine:
         self._team = context.team
         self._tables: dict[Side, Table] = {}
         self._ways = Ways()
-        self._shapes = {side: tuple(one.shape for one in context.plan.searches[side][:2]) for side in SIDES}
+        self._searches = {side: context.plan.searches[side][:2] for side in SIDES}
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Keep the rows of a table."""
         if len(live):
-            self._tables[side] = Table(first, words, live)
+            groups = Groups.of(words, live, first, self._searches[side], self._team)
+            self._tables[side] = Table(first, words, live, groups)
 
     def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """The partners of the rows of both sides; rows of a step are not searched themselves."""
@@ -88,8 +89,14 @@ class TableEngine:
         table = self._tables.get(searched)
         if table is None or not len(part):
             return Matches(np.zeros(len(part), np.int64), _NO_POSITIONS if want else None)
+        if table.groups is not None:
+            found = table.groups.matches(part, want)
+            if found is not None:
+                self._ways.grouped += len(part)
+                return found
         if table.points is None:
-            table.points = Points.of(table.words, table.live, self._shapes[searched], self._team)
+            shapes = tuple(one.shape for one in self._searches[searched])
+            table.points = Points.of(table.words, table.live, shapes, self._team)
         return _TableSearch(table.points, table.first, part, self._ways).matches(want)
 
     def close(self) -> None:
@@ -99,6 +106,8 @@ class TableEngine:
     def reason(self) -> str:
         """How the last queries were answered."""
         ways = self._ways
+        if ways.grouped:
+            return f"groups are small: {ways.grouped:,} rows were compared with all rows of their group"
         counted = "a sweep" if ways.swept >= ways.scanned else "scans"
         return (
             f"counts by {counted}; {ways.few:,} rows with few partners by minima or scans, "
@@ -108,16 +117,6 @@ class TableEngine:
     def counters(self) -> dict[str, int]:
         """How many queries were answered in each way."""
         return {f"spo_{name}": amount for name, amount in vars(self._ways).items()}
-
-
-def _check_fits(pairs: int) -> None:
-    """Refuse a result that cannot be in memory, before any of it is allocated."""
-    if pairs * BYTES_PER_PAIR > memory():
-        raise ArgumentError(
-            f"the result does not fit in memory: {pairs:,} pairs of {BYTES_PER_PAIR} bytes are "
-            f"{size_text(pairs * BYTES_PER_PAIR)}, and there are {size_text(memory())}; take it in parts with "
-            "batch_rows=, count the pairs with output='count', or narrow the condition"
-        )
 
 
 class _TableSearch:
@@ -139,7 +138,7 @@ class _TableSearch:
         offsets = allocate(self._queries + 1, np.int64)
         offsets[0] = 0
         np.cumsum(counts, out=offsets[1:])
-        _check_fits(int(offsets[-1]))
+        check_fits(int(offsets[-1]))
         partners, own = (result_array(int(offsets[-1]), np.int64) for _ in range(2))
         if offsets[-1]:
             self._find(boxes, counts, offsets, partners, own)

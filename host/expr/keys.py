@@ -105,7 +105,9 @@ def _line(bound: Bound | None, key: Key, rows: int, lower: bool) -> tuple[Array,
     """Return the words of one end for all rows (maybe the column itself: read only), and a mask of empty ranges."""
     outermost = key.kind.word.type(0 if lower else np.iinfo(key.kind.word).max)
     if bound is None:
-        return np.full(rows, outermost), None
+        words = result_array(rows, key.kind.word)
+        words[:] = outermost
+        return words, None
     bound = round_outwards(bound, lower) if key.clamped else bound  # the unit of an expression may differ from 1
     words, nothing = _end(bound, key, lower)
     # The key of an expression is clamped like the bound: values beyond the range of the type are at its ends.

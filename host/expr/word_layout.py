@@ -20,12 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from millrace.host.base.types import Array, Mask
+from millrace.host.kernels.word_packer import append_ranges, append_words, ranks_among
 
 WORD_BITS = 64
 HASH_BITS = 24
 """Bits for all equality keys together, if not all words fit."""
 ROOM = 2
 """Minimum of bits beyond those of the words that a layout of a stream was made for."""
+_LARGEST = (1 << WORD_BITS) - 1
 _U64 = np.uint64
 _MIX = _U64(0x9E3779B97F4A7C15)
 
@@ -57,51 +59,40 @@ class Slot:
         """The largest word inside."""
         return min(self.base + (1 << (self.bits + self.shift)), 1 << WORD_BITS) - 1
 
-    def codes(self, words: Array) -> Array:
-        """Return the codes of words that rows have."""
-        if self.hashed:
-            return self._hash(words)
-        if self.held is not None:
-            return np.searchsorted(self.held, words).astype(_U64)
-        if len(words) and not self._covers(words):
+    def append(self, packed: Array | None, words: Array) -> Array:
+        """Append the codes of words that rows have to packed words, in place; None: there are none yet."""
+        if self.prefix is not None and packed is not None:
+            packed = ranks_among(self.prefix, packed)
+        if self.hashed or self.held is not None:
+            codes = self._hash(words) if self.hashed or self.held is None else ranks_among(self.held, words)
+            return append_words(packed, codes, 0, _LARGEST, 0, self.bits)[0]
+        packed, outside = append_words(packed, words, self.base, self.top, self.shift, self.bits)
+        if outside:
             raise LayoutOutgrown
-        return self._shifted(words)
-
-    def _covers(self, words: Array) -> bool:
-        lowest, highest = 0, int(np.iinfo(words.dtype).max)
-        return (self.base <= lowest or self.base <= int(words.min())) and (
-            self.top >= highest or int(words.max()) <= self.top
-        )
-
-    def _shifted(self, words: Array) -> Array:
-        codes = words.astype(_U64, copy=False)
-        codes = codes - _U64(self.base) if self.base else codes
-        return codes >> _U64(self.shift) if self.shift else codes
+        return packed
 
     def _hash(self, words: Array) -> Array:
         mixed = words.astype(_U64) * _MIX
         mixed ^= mixed >> _U64(32)
         return (mixed * _MIX) >> _U64(WORD_BITS - self.bits)
 
-    def ranges(self, low: Array, high: Array) -> tuple[Array, Array, Mask]:
-        """Return the codes of the ends of closed ranges of words, and a mask of empty ranges (without valid ends)."""
-        empty: Mask = low > high
+    def append_ranges(self, packed: tuple[Array, Array] | None, low: Array, high: Array) -> tuple[Array, Array]:
+        """Append closed ranges of words to packed ranges, in place; an empty one makes the result empty."""
+        if self.prefix is not None and packed is not None:
+            packed = _known(self.prefix, *packed)
+        if not self.hashed and self.held is None:
+            return append_ranges(packed, low, high, self.base, self.top, self.shift, self.bits)
         if self.hashed:
-            return self._hash(low), self._hash(high), empty
-        if self.held is not None:
-            first, last = np.searchsorted(self.held, low), np.searchsorted(self.held, high, "right") - 1
-            empty |= first > last
-            return first.astype(_U64), last.astype(_U64), empty
-        top = int(np.iinfo(low.dtype).max)
-        if self.base:
-            base = low.dtype.type(self.base)
-            empty |= high < base
-            low = np.maximum(low, base)
-        if self.top < top:
-            limit = low.dtype.type(self.top)
-            empty |= low > limit
-            high = np.minimum(high, limit)
-        return self._shifted(low), self._shifted(high), empty
+            empty: Mask = low > high
+            low, high = self._hash(low), self._hash(high)
+        else:
+            assert self.held is not None
+            low, high = ranks_among(self.held, low), ranks_among(self.held, high, upper=True)
+            empty = low >= high
+            high = high - _U64(1)
+        if empty.any():
+            low, high = np.where(empty, _U64(1), low), np.where(empty, _U64(0), high)
+        return append_ranges(packed, low, high, 0, _LARGEST, 0, self.bits)
 
 
 @dataclass(frozen=True)
@@ -119,35 +110,27 @@ class Layout:
         return bits
 
     def words(self, keys: Sequence[Array]) -> Array:
-        """Return the combined words of rows; may be the array given, if there is one."""
-        words = self.slots[0].codes(keys[0])
-        for slot, key in zip(self.slots[1:], keys[1:], strict=True):
-            if slot.prefix is not None:
-                words = np.searchsorted(slot.prefix, words).astype(_U64)
-            words = words << _U64(slot.bits) | slot.codes(key)
+        """Return the combined words of rows; raise `LayoutOutgrown` if a word is outside."""
+        words: Array | None = None
+        for slot, key in zip(self.slots, keys, strict=True):
+            words = slot.append(words, key)
+        assert words is not None
         return words
 
     def ranges(self, keys: Iterable[tuple[Array, Array]]) -> tuple[Array, Array]:
         """Return ranges of combined words. Of each key but the last, a range has one word or none."""
-        low, high, empty = self.slots[0].ranges(*(pairs := list(keys))[0])
-        for slot, pair in zip(self.slots[1:], pairs[1:], strict=True):
-            if slot.prefix is not None:
-                low, absent = _ranks(slot.prefix, low)
-                empty |= absent
-            lowest, highest, none = slot.ranges(*pair)
-            group = low << _U64(slot.bits)
-            low, high = group | lowest, group | highest
-            empty |= none
-        if empty.any():
-            low, high = np.where(empty, _U64(1), low), np.where(empty, _U64(0), high)
-        return low, high
+        ranges: tuple[Array, Array] | None = None
+        for slot, pair in zip(self.slots, keys, strict=True):
+            ranges = slot.append_ranges(ranges, *pair)
+        assert ranges is not None
+        return ranges
 
 
-def _ranks(held: Array, words: Array) -> tuple[Array, Mask]:
-    """Return the ranks of words among those held, and a mask of words that are not among them."""
-    ranks = np.searchsorted(held, words)
-    absent = np.ones(len(words), np.bool_) if not len(held) else held[np.minimum(ranks, len(held) - 1)] != words
-    return ranks.astype(_U64), absent
+def _known(held: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Return ranges of one word each as ranges of ranks among the words held; empty where a word is not held."""
+    first, last = ranks_among(held, low), ranks_among(held, high, upper=True)
+    absent: Mask = (first >= last) | (low > high)
+    return np.where(absent, _U64(1), first), np.where(absent, _U64(0), first)
 
 
 def table_layout(keys: Sequence[Array], numbered: bool = True) -> Layout:

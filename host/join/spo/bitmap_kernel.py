@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.join.spo.search_kernel import SearchArgs, inside
+from millrace.host.runtime.bit_intrinsics import SPREAD, spread_bits
 from millrace.host.runtime.intrinsics import (
     MASK_LANES,
     load,
@@ -35,8 +36,6 @@ CHUNK = 1 << 10
 CHECKPOINTS = BLOCK // CHUNK + 1
 WORDS = BLOCK // 64
 """Words of a bitmap."""
-EASY_BITS = 2
-"""Bits of a word that are written without a branch on their number."""
 _U16, _U32 = np.uint16, np.uint32
 
 
@@ -125,22 +124,28 @@ def _checkpoints(block: int, low: int, high: int, other_low: int, other_high: in
 
 
 @inline
+def _write_rest(word: int, bits: int, first: int, out: int, at: int, end: int) -> None:
+    """Write the numbers of a word's `bits` set bits, `first` added, from `out[at]` on, and nothing from `end` on."""
+    while bits > SPREAD and at + SPREAD <= end:
+        spread_bits(word, first, out + 8 * at)
+        for _ in range(SPREAD):
+            word &= word - 1
+        at, bits = at + SPREAD, bits - SPREAD
+    for i in range(bits):
+        store(out, at + i, first + lowest_bit(word))
+        word &= word - 1
+
+
+@inline
 def _write_bits(words: int, count: int, base: int, out: int, at: int, end: int) -> int:
     """Write the numbers of the set bits, `base` added, from `out[at]` on; entries before `end` may be overwritten."""
     for w in range(count):
         word, first = load(words, w), base + 64 * w
         bits = ones(word)
-        if at + EASY_BITS <= end:  # no branch on the number of bits, unless there are many
-            for i in range(EASY_BITS):
-                store(out, at + i, first + lowest_bit(word))
-                word &= word - 1
-            for i in range(EASY_BITS, bits):
-                store(out, at + i, first + lowest_bit(word))
-                word &= word - 1
+        if bits <= SPREAD and at + SPREAD <= end:  # no branch on the number of bits, unless there are many
+            spread_bits(word, first, out + 8 * at)
         else:
-            for i in range(bits):
-                store(out, at + i, first + lowest_bit(word))
-                word &= word - 1
+            _write_rest(word, bits, first, out, at, end)
         at += bits
     return at
 

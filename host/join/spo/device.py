@@ -19,6 +19,7 @@ from millrace.host.device.contract import Buffer, Launch
 from millrace.host.device.units import TILE_ROWS
 from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
 from millrace.host.join.spo.device_window import DeviceBlock, DeviceWindow
+from millrace.host.join.spo.pair_memory import check_fits, fits
 
 UNIT = "spo_bits"
 SLICE_WORDS = 1 << 22
@@ -46,6 +47,7 @@ class DeviceEngine:
         """Two empty windows."""
         self._device, most = context.device, int(context.options["merge_rows"])
         self._windows = {side: DeviceWindow(context.device, context.team, most) for side in SIDES}
+        self._static = context.static
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Insert earlier tuples."""
@@ -72,6 +74,8 @@ class DeviceEngine:
         counts = np.zeros(len(part), np.int64)
         positions = [_NO_POSITIONS]
         rows = sum(map(len, window.blocks))
+        if want and self._static and not fits(len(part) * rows):  # counting takes no memory: do that first
+            check_fits(int(self._probe(window, part, want=False).counts.sum()))
         if rows:
             size = max(1, SLICE_WORDS * (1 if want else TILE_ROWS // _WORD) * _WORD // rows)
             for start in range(0, len(part), size):

@@ -9,9 +9,14 @@ BYTES_PER_PAIR = 16
 """Two positions."""
 
 
+def fits(pairs: int) -> bool:
+    """Whether so many pairs can be in memory."""
+    return pairs * BYTES_PER_PAIR <= memory()
+
+
 def check_fits(pairs: int) -> None:
     """Raise an error with the arithmetic if so many pairs cannot be in memory."""
-    if pairs * BYTES_PER_PAIR > memory():
+    if not fits(pairs):
         raise ArgumentError(
             f"the result does not fit in memory: {pairs:,} pairs of {BYTES_PER_PAIR} bytes are "
             f"{size_text(pairs * BYTES_PER_PAIR)}, and there are {size_text(memory())}; take it in parts with "

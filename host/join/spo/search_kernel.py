@@ -16,6 +16,7 @@ import numpy as np
 from millrace.host.kernels.segments import sort_segment
 from millrace.host.runtime.intrinsics import (
     MASK_LANES,
+    WIDE_LANES,
     load,
     load_id,
     lowest_bit,
@@ -26,6 +27,7 @@ from millrace.host.runtime.intrinsics import (
     stack_words,
     store,
     store_as,
+    within,
 )
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -66,10 +68,14 @@ class SearchArgs(KernelArgs):
 
     M = auto()
     ORDER = auto()  # the rows in order of A, so that successive queries visit the same points
+    A_BOUNDS = auto()  # the bounds of A by which they are in order
+    A_UPPER = auto()  # whether these are the upper ones
+    A_OTHERS = auto()  # by row: the lower ones; 0 if they are all trivial, or if A_BOUNDS has them
     A_LOW = auto()
     A_HIGH = auto()
     B_LOW = auto()
     B_HIGH = auto()
+    N = auto()  # the number of points
     VALUES = auto()  # ranks of B, in order of A; padded to full vectors with the largest number
     A_ROWS = auto()  # row numbers in order of A
     LEVELS = auto()  # addresses of the levels of minima, the values first; 0 if B is not one-sided
@@ -78,7 +84,6 @@ class SearchArgs(KernelArgs):
     B_ROWS = auto()  # row numbers in order of B
     COUNTS = auto()
     OFFSETS = auto()  # where a row's partners begin in the result
-    COSTS = auto()
     LIMIT = auto()  # rows with a higher cost are left to the bitmaps
     FIRST = auto()  # the position of row 0 of the searched table
     OWN_FIRST = auto()  # the position of row 0 of the queries
@@ -107,6 +112,11 @@ def _emit(out: int, found: int, first: int, row: int) -> int:
 def _write_sorted(rows: int, count: int, first: int, out: int) -> None:
     """Write at most `SMALL` different rows in ascending order, as positions: each goes where its rank says."""
     among: Any = np.int64(_ALL >> np.uint64(SMALL - count))
+    if count <= WIDE_LANES:
+        for i in range(count):
+            row = load_id(rows, i)
+            store(out, ones(within(rows, 0, np.uint64(0), np.uint64(row), _U32(0)) & among) - 1, first + row)
+        return
     for i in range(count):
         row = load_id(rows, i)
         store(out, ones(mask_below(rows, 0, row, _U32(0)) & among), first + row)
@@ -179,20 +189,25 @@ class CostArgs(KernelArgs):
     COSTS = auto()
 
 
+@inline
+def _cost(given: int, row: int, count: int) -> int:
+    """About how long `find_rows` takes for a query with so many partners, in nanoseconds."""
+    cost = count * (CHEAP_ROW if count <= SMALL else SORTED_ROW)
+    if load(given, SearchArgs.LEVELS) == 0 and count:
+        a_low, a_high = load(given, SearchArgs.A_LOW), load(given, SearchArgs.A_HIGH)
+        b_low, b_high = load(given, SearchArgs.B_LOW), load(given, SearchArgs.B_HIGH)
+        a, b = load_id(a_high, row) - load_id(a_low, row), load_id(b_high, row) - load_id(b_low, row)
+        cost += min(a, b) >> 4
+    return cost
+
+
 @share
 def estimate_costs(given: int, part: int, parts: int) -> None:
-    """Estimate how long `find_rows` takes for each query, in nanoseconds."""
+    """Estimate how long `find_rows` takes for each query."""
     search, costs = load(given, CostArgs.SEARCH), load(given, CostArgs.COSTS)
-    a_low, a_high = load(search, SearchArgs.A_LOW), load(search, SearchArgs.A_HIGH)
-    b_low, b_high = load(search, SearchArgs.B_LOW), load(search, SearchArgs.B_HIGH)
-    m, counts, levels = load(search, SearchArgs.M), load(search, SearchArgs.COUNTS), load(search, SearchArgs.LEVELS)
+    m, counts = load(search, SearchArgs.M), load(search, SearchArgs.COUNTS)
     for row in range(m * part // parts, m * (part + 1) // parts):
-        count = load(counts, row)
-        cost = count * (CHEAP_ROW if count <= SMALL else SORTED_ROW)
-        if levels == 0 and count:
-            a, b = load_id(a_high, row) - load_id(a_low, row), load_id(b_high, row) - load_id(b_low, row)
-            cost += min(a, b) >> 4
-        store(costs, row, cost)
+        store(costs, row, _cost(search, row, load(counts, row)))
 
 
 @share
@@ -211,48 +226,50 @@ def _prefetch_query(given: int, order: int, i: int, stop: int) -> None:
     """Prefetch a later query, and where the partners of one before it are written: rows in order of A are random."""
     if i + 2 * AHEAD < stop:
         row = load_id(order, i + 2 * AHEAD)
-        prefetch(load(given, SearchArgs.COUNTS) + 8 * row)
-        prefetch(load(given, SearchArgs.COSTS) + 8 * row)
         prefetch(load(given, SearchArgs.OFFSETS) + 8 * row)
-        prefetch(load(given, SearchArgs.A_LOW) + 4 * row)
-        prefetch(load(given, SearchArgs.A_HIGH) + 4 * row)
         prefetch(load(given, SearchArgs.B_HIGH) + 4 * row)
+        prefetch(load(given, SearchArgs.A_OTHERS) + 4 * row)
     if i + AHEAD < stop:
         out = load(given, SearchArgs.PARTNERS) + 8 * load(load(given, SearchArgs.OFFSETS), load_id(order, i + AHEAD))
         prefetch(out)
         prefetch(out + 64)
 
 
+@inline
+def _find_below(given: int, i: int, row: int, first: int, out: int) -> None:
+    """Write the partners of query `i` in order of A by descending the minima. Few random accesses: see `A_BOUNDS`."""
+    bound, others = load_id(load(given, SearchArgs.A_BOUNDS), i), load(given, SearchArgs.A_OTHERS)
+    a, a_end = bound, load(given, SearchArgs.N)
+    if load(given, SearchArgs.A_UPPER):
+        a, a_end = load_id(others, row) if others else 0, bound
+    levels, level_count = load(given, SearchArgs.LEVELS), load(given, SearchArgs.LEVEL_COUNT)
+    rows, b_end = load(given, SearchArgs.A_ROWS), load_id(load(given, SearchArgs.B_HIGH), row)
+    _descend(levels, level_count, a, a_end, b_end, rows, first, out)
+
+
 @share
 def find_rows(given: int, part: int, parts: int) -> None:
     """Write the partners of each query with few of them, in order."""
-    m, counts, offsets = load(given, SearchArgs.M), load(given, SearchArgs.COUNTS), load(given, SearchArgs.OFFSETS)
-    partners, order, costs = (
+    m, order, offsets = load(given, SearchArgs.M), load(given, SearchArgs.ORDER), load(given, SearchArgs.OFFSETS)
+    partners, first, limit = (
         load(given, SearchArgs.PARTNERS),
-        load(given, SearchArgs.ORDER),
-        load(given, SearchArgs.COSTS),
-    )
-    levels, level_count = load(given, SearchArgs.LEVELS), load(given, SearchArgs.LEVEL_COUNT)
-    first, limit, rows = load(given, SearchArgs.FIRST), load(given, SearchArgs.LIMIT), load(given, SearchArgs.A_ROWS)
-    a_low, a_high, b_high = (
-        load(given, SearchArgs.A_LOW),
-        load(given, SearchArgs.A_HIGH),
-        load(given, SearchArgs.B_HIGH),
+        load(given, SearchArgs.FIRST),
+        load(given, SearchArgs.LIMIT),
     )
     stop = m * (part + 1) // parts
     buffer = stack_words(32)
     for i in range(m * part // parts, stop):
         _prefetch_query(given, order, i, stop)
         row = load_id(order, i)
-        count = load(counts, row)
-        if count == 0 or load(costs, row) > limit:
+        start = load(offsets, row)
+        count = load(offsets, row + 1) - start
+        if count == 0 or _cost(given, row, count) > limit:
             continue
-        out = partners + 8 * load(offsets, row)
+        out = partners + 8 * start
         small = count <= SMALL
         target, base = buffer if small else out, -1 if small else first
-        if levels:
-            a, a_end, b_end = load_id(a_low, row), load_id(a_high, row), load_id(b_high, row)
-            _descend(levels, level_count, a, a_end, b_end, rows, base, target)
+        if load(given, SearchArgs.LEVELS):
+            _find_below(given, i, row, base, target)
         else:
             _narrow(given, row, base, target)
         if small:

@@ -206,10 +206,14 @@ class _TableSearch:
         return sk.SearchArgs.partly(
             M=self._queries,
             ORDER=boxes.sweeps[0][1].rows,
+            A_BOUNDS=boxes.sweeps[0][1].ascending,
+            A_UPPER=int(boxes.sweeps[0][0] > 0),
+            A_OTHERS=boxes.a_low if len(boxes.sweeps) > 1 else 0,
             A_LOW=boxes.a_low,
             A_HIGH=boxes.a_high,
             B_LOW=boxes.b_low,
             B_HIGH=boxes.b_high,
+            N=len(points),
             VALUES=points.values,
             A_ROWS=points.a_rows,
             LEVELS=levels,
@@ -230,17 +234,17 @@ class _TableSearch:
         given[[fields.PARTNERS, fields.OWN]] = address(partners), address(own)
         parts = -(-self._queries // QUERIES_PER_PART)
         costs = allocate(self._queries, np.int64)
-        given[fields.COSTS] = address(costs)
         self._team.run(sk.estimate_costs, sk.CostArgs.pack(SEARCH=given, COSTS=costs), parts)
         self._team.run(sk.fill_own, given, parts)
         self._team.run(sk.find_rows, given, parts)
-        order = boxes.sweeps[0][1].rows
-        # In order of A, so that successive queries read the same bitmap of A.
-        many = order[costs[order] > limit].astype(np.int64)
-        self._ways.many += len(many)
-        self._ways.few += int(np.count_nonzero(counts)) - len(many)
-        if len(many):
-            self._find_many(given, many, offsets[many])
+        many = int(np.count_nonzero(costs > limit))
+        self._ways.many += many
+        self._ways.few += int(np.count_nonzero(counts)) - many
+        if many:
+            order = boxes.sweeps[0][1].rows
+            # In order of A, so that successive queries read the same bitmap of A.
+            rows = order[costs[order] > limit].astype(np.int64)
+            self._find_many(given, rows, offsets[rows])
 
     def _find_many(self, search: Array, many: Array, offsets: Array) -> None:
         """Write the partners of rows with many of them, one block of points after the other."""

@@ -76,8 +76,10 @@ class TableResult:
     def _of_rows(self, found: Partners) -> pa.Table:
         """One row for each row of r that `how` keeps."""
         counts = found.counts
-        kept = {"semi": counts > 0, "anti": counts == 0}.get(self.how, np.ones(len(counts), np.bool_))
-        at = np.flatnonzero(kept)
+        if self.how not in ("semi", "anti"):
+            rows = pa.array(np.arange(found.first, found.first + len(counts)))
+            return pa.Table.from_arrays([rows, pa.array(counts)], schema=self.schema)
+        at = np.flatnonzero(counts if self.how == "semi" else counts == 0)
         rows = pa.array(at + found.first)
         if self.output == "count":
             return pa.Table.from_arrays([rows, pa.array(counts[at])], schema=self.schema)

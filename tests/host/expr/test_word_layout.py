@@ -56,9 +56,23 @@ def expected(keys: list[Array], ranges: list[tuple[Array, Array]]) -> Any:
 def test_a_layout_of_a_table_finds_exactly_the_matching_rows(
     case: tuple[list[Array], list[tuple[Array, Array]]],
 ) -> None:
-    layout = table_layout(case[0])
-    assert all(slot.exact for slot in layout.slots)
-    assert (found(layout, *case) == expected(*case)).all()
+    for numbered in (True, False):
+        layout = table_layout(case[0], numbered)
+        assert all(slot.exact for slot in layout.slots)
+        assert (found(layout, *case) == expected(*case)).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_groups_of_a_table_without_row_numbers_can_be_counted(
+    case: tuple[list[Array], list[tuple[Array, Array]]],
+) -> None:
+    layout = table_layout(case[0], numbered=False)
+    assert layout.group_bits <= len(case[0][0]).bit_length() + 3
+    groups = layout.words(case[0]) >> np.uint64(layout.slots[-1].bits)
+    assert (groups < 1 << layout.group_bits).all()
+    same = np.logical_and.reduce([key[:, None] == key for key in case[0][:-1]])
+    assert ((groups[:, None] == groups) == same).all()
 
 
 @settings(max_examples=300, deadline=None)

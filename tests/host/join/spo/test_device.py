@@ -16,8 +16,10 @@ import millrace as mr
 from millrace import registry
 from millrace.gpu.device import GpuDevice
 from millrace.host.join.spo import device as engine
+from millrace.host.join.spo import pair_memory
 from millrace.host.join.spo.device_window import DeviceWindow
 from millrace.host.runtime.team import Team
+from millrace.join_parts import table_batches
 from tests.gpu.emulated.backend import emulated, registered
 from tests.host import faults
 
@@ -46,6 +48,22 @@ def test_tables_of_several_blocks_and_slices(name: str, output: str, monkeypatch
     wanted = mr.join(r, s, device="cpu", **given)
     assert wanted.num_rows > 500
     assert mr.join(r, s, device=name, options={"merge_rows": 1024}, **given).equals(wanted)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_result_larger_than_memory_is_refused_counted_or_taken_in_parts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_memory, "memory", lambda: 1 << 20)
+    same = pa.table({"x": np.zeros(400, np.int64), "y": np.zeros(400, np.int64)})
+    given: dict[str, Any] = {"on": "r.x <= s.x AND r.y >= s.y", "index": "spo", "device": name}
+    with pytest.raises(mr.ArgumentError, match=r"160,000 pairs of 16 bytes are 2\.4 MiB, .* are 1\.0 MiB.*batch_rows"):
+        mr.join(same, same, output="seqs", **given)
+    assert mr.join(same, same, output="count", **given)["count"].to_pylist() == [400] * 400
+    monkeypatch.setattr(table_batches, "FIRST_PAIRS", 40_000)
+    monkeypatch.setattr(table_batches, "PIECE_PAIRS", 40_000)
+    parts = mr.join(same, same, output="seqs", batch_rows=10_000, **given)
+    assert [part.num_rows for part in parts] == [10_000] * 16
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -89,6 +89,7 @@ class SearchArgs(KernelArgs):
     OWN_FIRST = auto()  # the position of row 0 of the queries
     PARTNERS = auto()
     OWN = auto()
+    CHOSEN = auto()  # memory for one number per query and part; 0: a part takes a share in order of A
 
 
 @inline
@@ -222,17 +223,39 @@ def fill_own(given: int, part: int, parts: int) -> None:
 
 
 @inline
-def _prefetch_query(given: int, order: int, i: int, stop: int) -> None:
+def _choose(given: int, chosen: int, part: int, parts: int) -> int:
+    """List the queries of a part: those of its range of rows, in order of A. Return their number."""
+    m, order = load(given, SearchArgs.M), load(given, SearchArgs.ORDER)
+    first, stop = m * part // parts, m * (part + 1) // parts
+    count = 0
+    for i in range(m):
+        row = load_id(order, i)
+        store_as(chosen, count, _U32(i))
+        count += (row >= first) & (row < stop)
+    return count
+
+
+@inline
+def _number(chosen: int, j: int) -> int:
+    return load_id(chosen, j) if chosen else j
+
+
+@inline
+def _prefetch_query(given: int, chosen: int, j: int, stop: int) -> None:
     """Prefetch a later query, and where the partners of one before it are written: rows in order of A are random."""
-    if i + 2 * AHEAD < stop:
-        row = load_id(order, i + 2 * AHEAD)
-        prefetch(load(given, SearchArgs.OFFSETS) + 8 * row)
+    order, offsets = load(given, SearchArgs.ORDER), load(given, SearchArgs.OFFSETS)
+    if j + 2 * AHEAD < stop:
+        row = load_id(order, _number(chosen, j + 2 * AHEAD))
+        prefetch(offsets + 8 * row)
         prefetch(load(given, SearchArgs.B_HIGH) + 4 * row)
         prefetch(load(given, SearchArgs.A_OTHERS) + 4 * row)
-    if i + AHEAD < stop:
-        out = load(given, SearchArgs.PARTNERS) + 8 * load(load(given, SearchArgs.OFFSETS), load_id(order, i + AHEAD))
-        prefetch(out)
-        prefetch(out + 64)
+    if j + AHEAD < stop:
+        row = load_id(order, _number(chosen, j + AHEAD))
+        start = load(offsets, row)
+        if load(offsets, row + 1) - start <= SMALL:  # many partners are left to the bitmaps
+            out = load(given, SearchArgs.PARTNERS) + 8 * start
+            prefetch(out)
+            prefetch(out + 64)
 
 
 @inline
@@ -256,10 +279,15 @@ def find_rows(given: int, part: int, parts: int) -> None:
         load(given, SearchArgs.FIRST),
         load(given, SearchArgs.LIMIT),
     )
-    stop = m * (part + 1) // parts
+    begin, stop = m * part // parts, m * (part + 1) // parts
+    chosen = load(given, SearchArgs.CHOSEN)
+    if chosen:
+        chosen += 4 * (begin + part)
+        begin, stop = 0, _choose(given, chosen, part, parts)
     buffer = stack_words(32)
-    for i in range(m * part // parts, stop):
-        _prefetch_query(given, order, i, stop)
+    for j in range(begin, stop):
+        _prefetch_query(given, chosen, j, stop)
+        i = _number(chosen, j)
         row = load_id(order, i)
         start = load(offsets, row)
         count = load(offsets, row + 1) - start

@@ -28,6 +28,9 @@ MIN_SWEEP = 256
 BLOCK_COST = 1200
 """About how long the bitmaps take for a query and a block of rows, in nanoseconds."""
 QUERIES_PER_PART = 1 << 9
+MIN_CHOSEN = 1 << 18
+"""From so many queries on, a part has the queries of a range of rows, so that what it writes fits into the cache."""
+CHOSEN_ROWS = 1 << 16
 _NO_POSITIONS = np.zeros(0, np.int64)
 
 
@@ -236,7 +239,7 @@ class _TableSearch:
         costs = allocate(self._queries, np.int64)
         self._team.run(sk.estimate_costs, sk.CostArgs.pack(SEARCH=given, COSTS=costs), parts)
         self._team.run(sk.fill_own, given, parts)
-        self._team.run(sk.find_rows, given, parts)
+        self._find_few(given, parts)
         many = int(np.count_nonzero(costs > limit))
         self._ways.many += many
         self._ways.few += int(np.count_nonzero(counts)) - many
@@ -245,6 +248,17 @@ class _TableSearch:
             # In order of A, so that successive queries read the same bitmap of A.
             rows = order[costs[order] > limit].astype(np.int64)
             self._find_many(given, rows, offsets[rows])
+
+    def _find_few(self, search: Array, parts: int) -> None:
+        """Write the partners of rows with few of them. A part of a large table writes to a range of rows alone."""
+        if self._queries < MIN_CHOSEN:
+            self._team.run(sk.find_rows, search, parts)
+            return
+        parts = max(-(-self._queries // CHOSEN_ROWS), 4 * self._team.threads)
+        chosen = allocate(self._queries + parts, np.uint32)
+        search[sk.SearchArgs.CHOSEN] = address(chosen)
+        self._team.run(sk.find_rows, search, parts)
+        free(chosen)
 
     def _find_many(self, search: Array, many: Array, offsets: Array) -> None:
         """Write the partners of rows with many of them, one block of points after the other."""

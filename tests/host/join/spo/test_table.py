@@ -83,6 +83,8 @@ def test_rows_are_found_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     r, s = (pa.table({name: rng.integers(0, 1 << 40, 5000) for name in "ab"}) for _ in range(2))
     on = "r.a < s.a AND r.b > s.b"
     few = mr.join(r, s, on, index="spo", output="seqs")
+    monkeypatch.setattr(table, "MIN_CHOSEN", 0)
+    assert mr.join(r, s, on, index="spo", output="seqs").equals(few)
     monkeypatch.setattr(table, "BLOCK_COST", 0)
     assert mr.join(r, s, on, index="spo", output="seqs").equals(few)
 

@@ -68,10 +68,10 @@ class TaskQueue(Generic[Item, Result]):
     def __init__(self, capacity: int, first: int = 0) -> None:
         """An empty queue; `first` is the number of the next row."""
         self.capacity = capacity
-        lock = threading.RLock()
-        self._changed = threading.Condition(lock)
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         """Callers wait for it."""
-        self._work = threading.Condition(lock)
+        self._work = threading.Condition(self._lock)
         """The worker waits for it."""
         self._processor: int | None = None
         """The thread that processes tasks, if any."""
@@ -108,7 +108,7 @@ class TaskQueue(Generic[Item, Result]):
         to `claim` the tasks, and calls `wake_worker` in any case.
         """
         reply = Reply() if confirmed else None
-        with self._changed:
+        with self._lock:
             self._check()
             self._wait(lambda: bool(not self.waiting or self.waiting + rows <= self.capacity), timeout)
             if self.waiting and self.waiting + rows > self.capacity:
@@ -130,7 +130,7 @@ class TaskQueue(Generic[Item, Result]):
         With `closing`, later calls raise a `StateError` with this text, unless the call fails.
         """
         reply = Reply()
-        with self._changed:
+        with self._lock:
             self._check()
             task: Task[Item] = Task(self.end, 0, None, work, reply if wait else None, urgent, bool(closing))
             self._closed = closing
@@ -162,7 +162,7 @@ class TaskQueue(Generic[Item, Result]):
 
         A closed queue without results raises a `StateError`; with `ending`, it returns nothing.
         """
-        with self._changed:
+        with self._lock:
             self._raise_error()
             self.wake_worker()  # a caller that was interrupted may have left a task
             if not self._results and not (ending and self._closed):
@@ -206,13 +206,13 @@ class TaskQueue(Generic[Item, Result]):
 
     def wake_worker(self) -> None:
         """Wake the worker if tasks wait for it."""
-        with self._changed:
+        with self._lock:
             if self._processor is None and self._may_go_on():
                 self._work.notify()
 
     def claim(self, most: int) -> list[Task[Item]]:
         """All tasks, if they are rows, at most `most`, and nobody processes tasks; otherwise none. They stay here."""
-        with self._changed:
+        with self._lock:
             if self._processor is not None or self._stopped or self._single or not self._may_go_on():
                 return []
             if self.waiting > most or any(task.is_alone for task in self._tasks):
@@ -222,7 +222,7 @@ class TaskQueue(Generic[Item, Result]):
 
     def take(self, most: int) -> list[Task[Item]]:
         """The next tasks, which stay in the queue: one call, or rows, at most `most` or one task; none at the end."""
-        with self._changed:
+        with self._lock:
             self._work.wait_for(lambda: self._stopped or (self._processor is None and self._may_go_on()))
             if self._stopped:
                 return []
@@ -245,7 +245,7 @@ class TaskQueue(Generic[Item, Result]):
     def finish(self, tasks: Sequence[Task[Item]], results: Sequence[tuple[Result, int]], returned: Any = None) -> None:
         """Remove finished tasks from the head, and keep their results, with the rows of each, for `poll`."""
         now = time.perf_counter()
-        with self._changed:
+        with self._lock:
             self.add_results(results)
             self._remove(tasks)
             for task in tasks:
@@ -270,7 +270,7 @@ class TaskQueue(Generic[Item, Result]):
 
     def fail(self, tasks: Sequence[Task[Item]], error: BaseException) -> None:
         """Tasks at the head have failed. Several are tried again one by one."""
-        with self._changed:
+        with self._lock:
             refused = isinstance(error, MillraceError)
             if len(tasks) > 1:
                 self._single = len(tasks)
@@ -286,12 +286,12 @@ class TaskQueue(Generic[Item, Result]):
 
     def results(self) -> tuple[list[Result], int]:
         """The results that were not polled, which stay; and the number of the next row that is not done."""
-        with self._changed:
+        with self._lock:
             return list(self._results), self._done_end
 
     def add_results(self, results: Sequence[tuple[Result, int]]) -> None:
         """Keep results for `poll`, each with its rows."""
-        with self._changed:
+        with self._lock:
             for result, rows in results:
                 self._results.append(result)
                 self.unpolled += rows
@@ -299,12 +299,12 @@ class TaskQueue(Generic[Item, Result]):
 
     def clear_results(self) -> None:
         """Drop the results that were not polled."""
-        with self._changed:
+        with self._lock:
             self._results.clear()
 
     def stop(self, reason: str) -> None:
         """Make the worker end after its current step, and later calls raise a `StateError`."""
-        with self._changed:
+        with self._lock:
             self._closed = self._closed or reason
             self._stopped = True
             self._work.notify_all()
@@ -312,5 +312,5 @@ class TaskQueue(Generic[Item, Result]):
 
     def wait_for_step(self) -> None:
         """Wait until no other thread processes tasks."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._processor in (None, threading.get_ident()))

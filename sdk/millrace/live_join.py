@@ -326,7 +326,8 @@ class LiveEngine(WindowJoin):
             try:
                 progress, fresh = self._progress, {}
                 for (side, source), some in tables.items():
-                    table = some[0] if len(some) == 1 else pa.concat_tables(some)
+                    # In one piece: kernels gather payload from whole columns only.
+                    table = some[0] if len(some) == 1 else pa.concat_tables(some).combine_chunks()
                     progress, tuples = self._reader.read(progress, side, table, source)
                     if self._args.time is None:
                         fresh[side] = tuples

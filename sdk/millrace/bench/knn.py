@@ -6,6 +6,7 @@
 - `stream-…`: both sides get 10,000 rows per step; `…-rebuild` peers build their tree of the whole window again.
 - `upkeep-…`: inserting and expiring in a full window, in points per second, against its searches (`search`).
 - `shape-…`: clustered, duplicated and collinear points, and haversine, against uniform points in the plane (`uniform`).
+- partitions: `knn_partitions.py`.
 
 Neighbours are compared by row number; distances of the peers may differ in the last bit.
 """
@@ -23,6 +24,8 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace.bench.harness import Answer, Case, Contender
+from millrace.bench.knn_partitions import partition_cases
+from millrace.bench.knn_runners import FixedSpeed, KnnRunner
 from millrace.bench.options import Options
 from millrace.bench.peers.nearest_trees import TREES, Points, Search
 from millrace.host.knn.curve import Curve
@@ -102,6 +105,7 @@ def cases(options: Options) -> Iterator[Case]:
             [_ours(HeldSearch, workload), Contender("uniform", partial(HeldSearch, uniform), answers=False)],
             workload,
         )
+    yield from partition_cases(POINTS // small, SLIDE // small, STREAM_K)
 
 
 def _case(name: str, unit: str, contenders: list[Contender], workload: Workload) -> Case:
@@ -141,24 +145,7 @@ def _table(points: Points) -> pa.Table:
     return pa.table({"x": np.ascontiguousarray(points[:, 0]), "y": np.ascontiguousarray(points[:, 1])})
 
 
-class _Runner:
-    """What all contenders have: an answer, and nothing to release."""
-
-    _found: Any = None
-
-    def answer(self) -> Answer:
-        """The row numbers of the neighbours, in query order."""
-        return {"neighbours": np.asarray(self._found).reshape(-1)}
-
-    def pause(self) -> None:
-        """Free the last result."""
-        self._found = None
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-class HeldSearch(_Runner):
+class HeldSearch(KnnRunner):
     """`mr.KnnJoin` whose window holds all points: r's rows are searched, without payload."""
 
     def __init__(self, workload: Workload) -> None:
@@ -184,7 +171,7 @@ class HeldSearch(_Runner):
         self._join.close()
 
 
-class TreeSearch(_Runner):
+class TreeSearch(KnnRunner):
     """A peer's tree; `sort`: the queries are sorted along a curve beforehand, and so are the answers."""
 
     def __init__(self, make: Callable[[Points], Search], workload: Workload, sort: bool) -> None:
@@ -209,7 +196,7 @@ class TreeSearch(_Runner):
         return {"neighbours": self._found[self._back].reshape(-1)}
 
 
-class IndexBuild(_Runner):
+class IndexBuild(KnnRunner):
     """Our index alone: the points are inserted, and one query has them indexed."""
 
     def __init__(self, workload: Workload) -> None:
@@ -229,7 +216,7 @@ class IndexBuild(_Runner):
         return count, time.perf_counter() - start
 
 
-class TreeBuild(_Runner):
+class TreeBuild(KnnRunner):
     """A peer's tree alone."""
 
     def __init__(self, make: Callable[[Points], Search], workload: Workload) -> None:
@@ -260,7 +247,7 @@ class Slides:
         return self.points[part], self.queries[part]
 
 
-class JoinStream(_Runner):
+class JoinStream(KnnRunner):
     """`mr.KnnJoin` with a full window; each step pushes a slide to both sides."""
 
     def __init__(self, workload: Workload) -> None:
@@ -290,7 +277,7 @@ class JoinStream(_Runner):
         self._join.close()
 
 
-class TreeStream(_Runner):
+class TreeStream(KnnRunner):
     """A peer that builds its tree of the whole window again for each slide."""
 
     def __init__(self, make: Callable[[Points], Search], workload: Workload) -> None:
@@ -312,7 +299,7 @@ class TreeStream(_Runner):
         return {"neighbours": (len(self._window) - self._found).reshape(-1)}
 
 
-class Upkeep(_Runner):
+class Upkeep(KnnRunner):
     """Inserting and expiring slides in a full window, or searching it; points per second."""
 
     def __init__(self, workload: Workload, searched: bool) -> None:
@@ -339,15 +326,3 @@ class Upkeep(_Runner):
 
 def _columns(points: Points) -> list[Any]:
     return [np.ascontiguousarray(column) for column in points.T]
-
-
-class FixedSpeed(_Runner):
-    """A speed to compare with."""
-
-    def __init__(self, speed: float) -> None:
-        """The work per second."""
-        self._speed = speed
-
-    def step(self) -> tuple[float, float]:
-        """A second's work."""
-        return self._speed, 1.0

@@ -24,8 +24,9 @@ SAMPLE = 1000
 """Rows of each table that are tried."""
 FEW_PARTNERS = 4
 """If a row has at most this many partners by the equality alone, checking the other terms on them is cheaper."""
-FEW_CANDIDATES = 8
-"""If a row has at most this many partners by its best key, checking the other terms on them beats a second key."""
+FEW_CANDIDATES = 0.25
+"""If a row has at most this many partners by its best key, checking the other terms on them beats a second key: a
+candidate costs about 40 ns, a second key about 10 ns per row (bench `inequality_join`, cases `crossover-…`)."""
 FEW_PAIRS = 1 << 14
 """With at most this many pairs of rows, comparing all of them beats building an index."""
 Samples = dict[Side, dict[tuple[Side, str], Array]]

@@ -13,11 +13,12 @@ from millrace.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Bench:
-    """A module with `cases(options)`, what it measures in one line, and whether it can write a trace."""
+    """A module with `cases(options)`, what it measures in one line, whether it can write a trace, further modules."""
 
     module: str
     title: str
     traced: bool = False
+    more: tuple[str, ...] = ()
 
 
 BENCHES: dict[str, Bench] = {
@@ -44,7 +45,8 @@ BENCHES: dict[str, Bench] = {
     ),
     "live": Bench(
         "millrace.bench.live",
-        "index-based window joins tuple by tuple: PIM-Tree, IM-Tree and chained index against a B+-tree",
+        "window joins tuple by tuple: PIM-Tree, IM-Tree, chained index against a B+-tree; the nested loop (ScaleJoin)",
+        more=("millrace.bench.scalejoin",),
     ),
     "live_join": Bench(
         "millrace.bench.live_join",
@@ -99,7 +101,8 @@ def check_traced(names: Sequence[str]) -> None:
 
 def cases(name: str, options: Options) -> list[Case]:
     """The cases of a bench that match `options.only`."""
-    every: list[Case] = list(import_module(BENCHES[name].module).cases(options))
+    bench = BENCHES[name]
+    every: list[Case] = [one for m in (bench.module, *bench.more) for one in import_module(m).cases(options)]
     kept = [case for case in every if options.only in case.name]
     if not kept:
         raise ArgumentError(

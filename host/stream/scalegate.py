@@ -1,7 +1,8 @@
 """The memory of a compiled ScaleGate (`scalegate_kernel.py`) and its calls from Python, one thread at a time.
 
-Rings begin small and grow when a batch needs room. Limit: growing moves the rings, so no other thread may use the gate
-meanwhile; a gate that compiled threads share is made with the rings that it needs.
+Rings begin small, grow when a batch needs room, and shrink when a burst has been merged. Limits: all rings have the
+same size, that of the source with most tuples waiting; moving them means that no other thread may use the gate
+meanwhile, so a gate that compiled threads share is made with the rings that it needs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from millrace.host.stream.scalegate_kernel import CLOSED, NO_CLOCK, SCRATCH_WORD
 
 MIN_RING = 1 << 10
 MIN_LOG = 1 << 14
+SHRUNK_RING = 1 << 14
+"""Rings of up to so many entries do not shrink."""
 
 
 class Inbox:
@@ -71,7 +74,8 @@ class Gate:
         self.control = self._memory[-address(self._memory) // 8 % LINE :][:words]
         self._scratch = np.zeros(SCRATCH_WORDS * sources + 1, np.int64)
         self._log = np.zeros((3, log), np.int64)
-        self._ring = np.zeros((2, sources, ring), np.int64)
+        self._rings: list[Array] = []
+        """The memory of the rings; two while they are moved."""
         for word, value in (
             (GateWords.SOURCES, sources),
             (GateWords.READERS, readers),
@@ -82,18 +86,23 @@ class Gate:
             (GateWords.SCRATCH, address(self._scratch)),
         ):
             self.control[word] = value
-        self._use_ring(self._ring)
+        self._use_rings(np.zeros((2, sources, ring), np.int64))
 
     @property
     def address(self) -> int:
         """The address of the gate, for compiled threads; the caller keeps the gate alive."""
         return address(self.control)
 
-    def _use_ring(self, ring: Array) -> None:
-        self._ring = ring
-        self.control[GateWords.RING] = ring.shape[2]
-        self.control[GateWords.RING_TIMES] = address(ring[0])
-        self.control[GateWords.RING_WORDS] = address(ring[1])
+    def _use_rings(self, rings: Array) -> None:
+        """Use other memory; an interrupt may come between any two lines."""
+        self._rings.append(rings)
+        kernels.use_rings(self.address, rings.shape[2], address(rings[0]), address(rings[1]))
+        self._rings = [rings]
+
+    @property
+    def ring_size(self) -> int:
+        """The entries of each ring."""
+        return int(self.control[GateWords.RING])
 
     def of_source(self, source: int) -> Longs:
         """A source's words; see `SourceWords`."""
@@ -140,21 +149,31 @@ class Gate:
         """
         words = self.of_source(source)
         held = int(words[SourceWords.END]) - int(words[SourceWords.BEGIN])
-        if held + count > self._ring.shape[2]:
-            self._grow(held + count)
+        if held + count > self.ring_size:
+            self._resize(held + count)
         late = len(times) - nulls - count
         kernels.append_rows(self.address, source, address(times), address(kept), len(times), late, nulls)
 
-    def _grow(self, least: int) -> None:
+    def shrink(self) -> None:
+        """Give back the memory of large rings that are nearly empty."""
+        if self.ring_size > SHRUNK_RING:
+            held = max(int(w[SourceWords.END] - w[SourceWords.BEGIN]) for w in map(self.of_source, range(self.sources)))
+            if 8 * held < self.ring_size:
+                self._resize(max(2 * held, MIN_RING))
+
+    def _resize(self, least: int) -> None:
         """Move the rings to memory with at least this many entries each."""
-        old = self._ring
-        size = old.shape[2]
-        ring = np.zeros((2, self.sources, 1 << (least - 1).bit_length()), np.int64)
+        old, size = self._current_rings(), self.ring_size
+        rings = np.zeros((2, self.sources, 1 << (least - 1).bit_length()), np.int64)
         for source in range(self.sources):
             words = self.of_source(source)
             rows = np.arange(int(words[SourceWords.BEGIN]), int(words[SourceWords.END]))
-            ring[:, source, rows & (ring.shape[2] - 1)] = old[:, source, rows & (size - 1)]
-        self._use_ring(ring)
+            rings[:, source, rows & (rings.shape[2] - 1)] = old[:, source, rows & (size - 1)]
+        self._use_rings(rings)
+
+    def _current_rings(self) -> Array:
+        """The memory in use; an interrupt may have left another one beside it."""
+        return next(rings for rings in self._rings if address(rings[0]) == self.control[GateWords.RING_TIMES])
 
     def advance(self, source: int, time: int) -> None:
         """Move a source's clock forward to a time."""

@@ -329,6 +329,14 @@ def append_rows(gate: int, source: int, times: int, kept: int, count: int, late:
 
 
 @kernel
+def use_rings(gate: int, size: int, times: int, words: int) -> None:
+    """Use other memory for the rings, with `size` entries each: all at once, whatever interrupts the caller."""
+    store(gate, GateWords.RING, size)
+    store(gate, GateWords.RING_TIMES, times)
+    store(gate, GateWords.RING_WORDS, words)
+
+
+@kernel
 def advance_clock(gate: int, source: int, time: int) -> None:
     """See `move_clock`."""
     move_clock(gate, source, time)

@@ -8,7 +8,7 @@ gathered once, in Arrow, for all readers; a reader gets slices. Calls from sever
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -145,6 +145,7 @@ class ScaleGate:
             inbox.clear()
             for source in used:
                 self._stores[source].evict(int(self._gate.of_source(source)[SourceWords.BEGIN]))
+            self._gate.shrink()
 
     def _gathered(self, inbox: Inbox, used: list[int]) -> pa.Table:
         """The rows of merged tuples, which come from the sources `used`, with their source in front."""
@@ -180,6 +181,9 @@ class ScaleGate:
                 open_sources=sum(not gate.is_closed(source) for source in range(self._sources)),
                 slowest_source=gate.slowest_source(),
             )
+
+    def __reduce__(self) -> NoReturn:
+        raise StateError("a ScaleGate cannot be copied or pickled: its rows belong to one process; make another gate")
 
     def __repr__(self) -> str:
         """Sources, readers and row counts."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import threading
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.host.stream import scalegate_kernel as kernels
 
 Row = tuple[int, int, int]
 """Time, source, seq."""
@@ -171,6 +174,50 @@ def test_memory_is_freed_behind_the_slowest_reader() -> None:
     assert gate.ready(1).num_rows == 50_000
     assert gate.stats.held == 0
     assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_the_memory_of_a_burst_is_given_back() -> None:
+    """Rings grow for the rows that wait for a silent source, and shrink when these have been merged."""
+    gate = mr.ScaleGate(sources=3, readers=1, time="ts")
+    n = 1 << 18
+    gate.add(0, pa.table({"ts": range(n)}))
+    assert gate._gate.ring_size == n
+    gate.add(1, pa.table({"ts": range(0, 2 * n, 2)}))
+    gate.close(2)
+    gate.add(0, pa.table({"ts": [n, n + 1]}))
+    got = rows_of(gate.ready(0))
+    assert gate._gate.ring_size > gate.stats.pending > 0
+    gate.close(0)
+    gate.close(1)
+    got += rows_of(gate.ready(0))
+    assert got == sorted([(ts, 0, ts) for ts in range(n + 2)] + [(2 * i, 1, i) for i in range(n)])
+    assert gate._gate.ring_size <= 1 << 14
+
+
+def test_an_interrupt_while_rings_move_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = kernels.use_rings
+    for line in ("before", "after"):
+        gate = mr.ScaleGate(sources=1, readers=1, time="ts")
+        gate.add(0, pa.table({"ts": range(1000)}))
+
+        def interrupted(*given: int, line: str = line) -> None:
+            if line == "after":
+                real(*given)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "use_rings", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                gate.add(0, pa.table({"ts": range(1000, 5000)}))
+        gate.add(0, pa.table({"ts": range(1000, 5000)}))
+        assert rows_of(gate.ready(0)) == [(ts, 0, ts) for ts in range(5000)]
+
+
+def test_a_gate_is_not_copied() -> None:
+    gate = mr.ScaleGate(sources=1, readers=1, time="ts")
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(mr.StateError, match="another gate"):
+            copied(gate)
 
 
 def test_times_of_any_kind_and_instants_between_ticks() -> None:

@@ -4,14 +4,15 @@ A *comparison* decides for one new tuple and one tuple of the other window wheth
 subtraction and one unsigned comparison of words. The join counts them (`stats["comparisons"]`): new tuples times the
 tuples visible to each. Batches of new tuples go into full count windows through the public API; counts come out.
 
-- `nested-…-threads…`: one band on 32-bit keys. Peers: `numpy` does the same, a window at a time for each new tuple, on
-  one thread; `bar` is 3 billion comparisons per second and thread, `paper` its 0.1 billion; `1 thread` is ours.
-- `bands-…-threads…`: the paper's condition: a band on an integer and one on a float, 1 pair in 250,000 comparisons;
-  pairs come out.
-- `latency-…-batch…-threads…`: pushes of so many tuples; percentiles over single pushes.
-- `share-…`: how far a thread's comparisons in a period are from the mean of all threads, at most, in thousandths (lower
-  is better; `2%` is the bar). Sources with constant, fluctuating and peaking rates, 10, 12 and 14 threads (Figure 8).
-  Not a speed: stripes are counted, whatever cores the machine has.
+- `nested-keys-…-threads…`: one band on 32-bit keys. Peers: `numpy` does the same, a window at a time for each new
+  tuple, on one thread; `bar` is 3 billion comparisons per second and thread, `paper` its 0.1 billion; `1 thread` is
+  ours.
+- `nested-bands-…-threads…`: the paper's condition: a band on an integer and one on a float, 1 pair in 250,000
+  comparisons; pairs come out.
+- `nested-latency-…-batch…-threads…`: pushes of so many tuples; percentiles over single pushes.
+- `nested-share-…`: how far a thread's comparisons in a period are from the mean of all threads, at most, in
+  thousandths (lower is better; `2%` is the bar). Sources with constant, fluctuating and peaking rates, 10, 12 and 14
+  threads (Figure 8). Not a speed: stripes are counted, whatever cores the machine has.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ BAND_WINDOWS = (1 << 14, 1 << 16, 1 << 18)
 THREADS = (1, 2)
 BATCHES = (1, 16, 256)
 LATENCY_WINDOW = 1 << 16
-TURN = 1 << 28
+TURN = 1 << 27
 """About so many comparisons in a push."""
 MAX_BATCH = 1 << 14
 SPAN = 10_000
-"""The paper's domain of the keys, and the half-width of its bands; the keys of `nested` have 2 matches per tuple."""
 WIDTH = 10
+"""The paper's domain of the keys, and the half-width of its bands."""
 DOMAIN = 1 << 30
 BAR, PAPER = 3e9, 0.1e9
-SLICE_SHARE = 0.4
+SLICE_SHARE = 0.3
 SEED = 40_048
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -68,7 +69,7 @@ class NestedWork:
 
     @property
     def eps(self) -> int:
-        """The half-width of the band of `nested`, for two matches per tuple."""
+        """The half-width of the band of `nested-keys`, for two matches per tuple."""
         return DOMAIN // self.window
 
     @property
@@ -94,10 +95,10 @@ def cases(options: Options) -> Iterator[Case]:
     quick = options.quick
     for window in QUICK_WINDOWS if quick else WINDOWS:
         work = NestedWork(window, _batch(window))
-        yield from (_nested(f"nested-{_power(window)}", work, threads) for threads in THREADS)
+        yield from (_nested(f"nested-keys-{_power(window)}", work, threads) for threads in THREADS)
     for window in QUICK_WINDOWS if quick else BAND_WINDOWS:
         work = NestedWork(window, _batch(window), bands=2)
-        yield from (_nested(f"bands-{_power(window)}", work, threads) for threads in THREADS)
+        yield from (_nested(f"nested-bands-{_power(window)}", work, threads) for threads in THREADS)
     window = QUICK_WINDOWS[0] if quick else LATENCY_WINDOW
     for batch in BATCHES:
         yield from (_latency(NestedWork(window, batch), threads) for threads in THREADS)
@@ -131,7 +132,7 @@ def _seconds(speed: float) -> float:
 
 def _latency(work: NestedWork, threads: int) -> Case:
     ours = Contender("scan on cpu", partial(TuplePushes, work, threads), "scan", "cpu", "cpu")
-    name = f"latency-{_power(work.window)}-batch{work.batch}-threads{threads}"
+    name = f"nested-latency-{_power(work.window)}-batch{work.batch}-threads{threads}"
     warm, facts = 100 * work.batch, work.facts(threads)
     return Case(name, "tuples/s", [ours], facts, round=2, warm_work=warm, slice_share=SLICE_SHARE, step_unit="us")
 
@@ -239,7 +240,7 @@ def _share(study: Study) -> Case:
     ours = Contender("scan on cpu", partial(Deviation, study), "scan", "cpu", "cpu")
     bar = Contender("2%", partial(Bar, partial(_seconds, 20.0)), answers=False)
     facts = {"threads": study.threads, "sources": {"r": study.r_sources, "s": study.s_sources}}
-    return Case(f"share-{study.name}", "1/1000 of the mean", [ours, bar], facts, check_steps=1, slice_share=0.01)
+    return Case(f"nested-share-{study.name}", "1/1000 of the mean", [ours, bar], facts, check_steps=1, slice_share=0.01)
 
 
 class Deviation:

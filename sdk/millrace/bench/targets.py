@@ -143,6 +143,7 @@ TARGETS = (
     Target("40 MB a worker for 512 MB of index", 1, "spark", "memory-512MB", "lookup", "40 MB"),
     Target("stream 0.8 of an empty join", 0.8, _STREAM, "window-1M", "range", "empty range"),
     Target("stream, all shards, 0.8 of an empty join", 0.8, _STREAM, "window-1M", "store-one", "empty store-one"),
+    Target("nested loop 3 G comparisons/s and thread", 1, "live", r"nested-keys-.*", "scan", "bar"),
     Target("stream 3x Spark's own", 3, _STREAM, "window-1M", "range|store-one", _BUCKETS),
     Target("window 4 M half of 256 K", 0.5, _STREAM, "window-4M", "range", "range at 256K"),
     Target("window 4 M, all shards, half of 256 K", 0.5, _STREAM, "window-4M", "store-one", "store-one at 256K"),

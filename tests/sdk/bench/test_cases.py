@@ -345,6 +345,9 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
     yield "bisort", "bound", "rtl:w4,n2,m4,ideal"
     yield "bisort", "bar", "hls:w4"
     yield "gate", "bar", "cpu"
+    yield "scan", "bar", "cpu"
+    for peer in ("scipy-sorted", "scipy", "pykdtree", "bar", "scipy-rebuild", "search", "uniform"):
+        yield "hilbert", peer, "cpu"
     for index, peer in (("pim", "btree on cpu"), ("im", "btree on cpu"), ("pim", "pim on cpu, 2 threads, steady")):
         yield index, peer, "cpu"
     peers = [

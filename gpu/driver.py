@@ -2,7 +2,7 @@
 
 A unit is one file in `kernels/` with one kernel of the same name. The kernel takes the buffers and then the scalars in
 the order of `host/device/units.py`, which also checks each launch. BI-Sort's units: PanJoin, III-D, III-E and IV.
-HB+-Tree's units: thesis, appendix A, 5.2 and 5.3. SPO-Join's: section 3.4.
+HB+-Tree's units: thesis, appendix A, 5.2 and 5.3. SPO-Join's: section 3.4. ADS-kNN's: thesis, appendix C.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ UNITS: dict[str, Unit] = {
         _unit("hb_search_regular", teams=True),
         _unit("hb_lookup", teams=True),
         _unit("spo_bits"),
+        _unit("knn_select"),
     )
 }
 

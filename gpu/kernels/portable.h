@@ -33,6 +33,12 @@ typedef ulong U64;
 typedef unsigned long long U64;
 #endif
 
+#if defined(__CUDA_ARCH__)
+#define ROLLED _Pragma("unroll 1") /* before a loop: unrolling it would cost registers */
+#else
+#define ROLLED
+#endif
+
 typedef unsigned short U16;
 typedef unsigned int U32;
 

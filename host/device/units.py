@@ -6,7 +6,8 @@ Words are uint32 or uint64, the same type in all buffers of a launch; all other 
 except those in `WORDS`. Limits: a sorted run (also the result of a merge) or a tree has at most 2**31 rows, so that
 positions fit in 32 bits. The contents of tree nodes are not checked: a damaged node, or a start node that is not in its
 level, may read any memory. BI-Sort's units: PanJoin, III-D, III-E and IV. HB+-Tree's: thesis, appendix A, 5.2 and 5.3;
-`hbtree/layout.py` describes the memory layout of a tree. SPO-Join's: section 3.4.
+`hbtree/layout.py` describes the memory layout of a tree. SPO-Join's: section 3.4. ADS-kNN's: thesis, appendix C;
+`knn/run.py` describes a run of points.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ BLOCK_ROWS = 1 << 16
 """The maximum number of positions of a block of `spo_bits`, whose ranks have 16 bits."""
 TILE_ROWS = 1 << 10
 """`spo_bits` counts the matches of so many positions together."""
+POINT_BLOCK = 32
+"""Points of a block of a run, for `knn_select` and the CPU."""
+BOX_FANOUT = 16
+"""Boxes of a node over blocks or nodes."""
 WORDS = frozenset({"below", "above", "least", "most"})
 """Names of the scalars that are words."""
 
@@ -107,6 +112,38 @@ def _bits(scalars: Scalars) -> int:
 def _tiles(scalars: Scalars) -> int:
     """Return the number of (tile, query) combinations of a block."""
     return -(-scalars["n"] // TILE_ROWS) * scalars["m"]
+
+
+def box_counts(slots: int) -> list[int]:
+    """Return the number of boxes of each level over the blocks of a run, the lowest level first; nodes are full."""
+    counts, children = list[int](), -(-slots // POINT_BLOCK)
+    while True:
+        nodes = -(-children // BOX_FANOUT)
+        counts.append(nodes * BOX_FANOUT)
+        if nodes <= 1:
+            return counts
+        children = nodes
+
+
+def _point_boxes(scalars: Scalars) -> int:
+    return 2 * scalars["dims"] * sum(box_counts(scalars["n"]))
+
+
+def _coordinates(scalars: Scalars) -> int:
+    return scalars["n"] * scalars["dims"]
+
+
+def _query_columns(scalars: Scalars) -> int:
+    """Return the coordinates of all queries, and their limits."""
+    return (scalars["dims"] + 1) * scalars["m"]
+
+
+def _spans(scalars: Scalars) -> int:
+    return 4 * scalars["m"]
+
+
+def _selected(scalars: Scalars) -> int:
+    return scalars["want"] * scalars["m"]
 
 
 _A, _B, _N, _M, _LEVELS = (_count(name) for name in ("a_n", "b_n", "n", "m", "levels"))
@@ -202,6 +239,21 @@ _TABLE = (
         ("n", "m", "want"),
         _tiles,
     ),
+    Unit(
+        "knn_select",
+        (
+            Slot("points", False, _coordinates),
+            Slot("positions", False, _N),
+            Slot("boxes", False, _point_boxes),
+            Slot("offsets", False, _LEVELS),
+            Slot("queries", False, _query_columns),
+            Slot("spans", False, _spans),
+            Slot("squares", False, _selected, written=True),
+            Slot("ids", False, _selected, written=True),
+        ),
+        ("n", "dims", "levels", "m", "want"),
+        _M,
+    ),
 )
 UNITS: dict[str, Unit] = {unit.name: unit for unit in _TABLE}
 
@@ -233,8 +285,23 @@ def _check_scalars(unit: Unit, values: Scalars) -> None:
         raise DeviceFault(f"{unit.name}: from={values['from']}, but there are {values['levels']} levels to walk")
     if unit.name == "spo_bits" and values["n"] > BLOCK_ROWS:
         raise DeviceFault(f"spo_bits: n={values['n']}, a block has at most {BLOCK_ROWS} positions: cut the block")
+    if unit.name == "knn_select":
+        _check_selection(unit, values)
     if unit.rows(values) > MAX_ROWS:
         raise DeviceFault(f"{unit.name}: {unit.rows(values)} rows, at most {MAX_ROWS} are allowed: cut the runs")
+
+
+def _check_selection(unit: Unit, values: Scalars) -> None:
+    """Check that a run has its levels, and that every index of `knn_select` fits 32 bits."""
+    levels = len(box_counts(values["n"]))
+    if values["want"] < 1 or values["dims"] < 1 or values["levels"] != levels:
+        raise DeviceFault(
+            f"knn_select: want={values['want']}, dims={values['dims']}, levels={values['levels']}; want and dims must "
+            f"be at least 1, and {values['n']} slots have {levels} levels"
+        )
+    for slot in unit.slots:
+        if slot.size(values) > MAX_ROWS:
+            raise DeviceFault(f"knn_select: {slot.name} of {slot.size(values)}, at most {MAX_ROWS} are allowed: cut it")
 
 
 def _check_buffers(unit: Unit, buffers: Sequence[Buffer], values: Scalars) -> np.dtype[np.unsignedinteger]:

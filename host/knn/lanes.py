@@ -14,12 +14,13 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
+from millrace.host.device.units import BOX_FANOUT, POINT_BLOCK
 from millrace.host.runtime.intrinsics import _broadcast, _element, _flags, codegen, define
 from millrace.host.runtime.jit import inline
 
-BLOCK = 32
+BLOCK = POINT_BLOCK
 """Points of a block."""
-FANOUT = 16
+FANOUT = BOX_FANOUT
 """Children of a node."""
 MIN_DIMENSIONS, MAX_DIMENSIONS = 2, 8
 _LANES = 8

@@ -8,7 +8,7 @@ leaves a doubt is searched on the host, and counted. Limit: a device holds at mo
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -27,14 +27,17 @@ MIN_SPARE = 16
 """A device selects so many more points than are wanted, or a quarter more."""
 SLICE_POINTS = 1 << 21
 """Points that a device selects at once, about: bounds the memory."""
+DOUBT, FAR, SCALE, MANY = 1, 2, 3, 4
+"""Marks of queries that are searched on the host."""
 REASONS = {
-    1: "points at almost the same distance",
-    2: "far from all points",
-    3: "coordinates that float32 cannot hold",
-    4: f"more than {MAX_SELECTED} points to select",
+    DOUBT: ("host_close", "points at almost the same distance"),
+    FAR: ("host_far", "far from all points"),
+    SCALE: ("host_scale", "coordinates that float32 cannot hold"),
+    MANY: ("host_many", f"more than {MAX_SELECTED} points to select"),
 }
-"""Why a query is searched on the host, by its mark."""
-DOUBT, FAR, SCALE, MANY = REASONS
+"""For each mark the name of the counter, and the reason."""
+SELECTED = "device_queries"
+"""The counter of the queries for which the device has selected all candidates."""
 
 
 class DevicePointIndex(PointIndex):
@@ -47,8 +50,7 @@ class DevicePointIndex(PointIndex):
         super().__init__(dims, team, start, grouped, tied)
         self._device = device
         self._copies: dict[PointRun, DeviceRun] = {}
-        self._on_device = 0
-        self._on_host = Counter[str]()
+        self._answered = dict.fromkeys([SELECTED, *(name for name, _ in REASONS.values())], 0)
 
     def expire(self, keep: int) -> None:
         """Drop points and runs, also those on the device."""
@@ -66,15 +68,7 @@ class DevicePointIndex(PointIndex):
 
     def counters(self) -> dict[str, int]:
         """Runs built and their points, and how many queries the device and the host have answered."""
-        return {**super().counters(), "device_queries": self._on_device, "host_queries": self._on_host.total()}
-
-    def reason(self) -> str:
-        """Where queries were answered, and why."""
-        why = ", ".join(f"{reason}: {count}" for reason, count in self._on_host.items())
-        return (
-            f"{self._device.name} selected the candidates of {self._on_device} queries, the host searched for "
-            f"{self._on_host.total()}{f' ({why})' if why else ''}"
-        )
+        return super().counters() | self._answered
 
     def query(self, queries: PointQueries, k: int, limit: float = np.inf) -> Neighbours:
         """Return the k nearest points of each query; see `PointIndex.query`."""
@@ -83,7 +77,7 @@ class DevicePointIndex(PointIndex):
         searched = k if queries.own is None else k + 1
         want = searched + max(MIN_SPARE, searched // 4)
         if not n or end <= first or want > MAX_SELECTED:
-            self._on_host[REASONS[MANY]] += n if want > MAX_SELECTED else 0
+            self._count(np.full(n, MANY if want > MAX_SELECTED else 0))
             return super().query(queries, k, limit)
         columns = np.ascontiguousarray(np.stack(queries.columns))
         runs, _ = self._parts_for(queries, first, end)
@@ -93,15 +87,19 @@ class DevicePointIndex(PointIndex):
         marks, step = np.zeros(n, np.uint8), max(SLICE_POINTS // want, 1)
         for start in range(0, n, step):
             part = order[start : start + step]
-            best = BestCandidates(np.ascontiguousarray(columns[:, part]), searched, limit, self._team)
+            limits = np.full(len(part), limit) if queries.limits is None else queries.limits[part]
+            best = BestCandidates(np.ascontiguousarray(columns[:, part]), searched, limits, self._team)
             for run in runs:
                 self._search(best, queries, part, run, want)
             best.write(part, None if queries.own is None else queries.own[part], found)
             marks[part] = best.marks
         self._search_on_host(queries, np.flatnonzero(marks), k, limit, found)
-        self._on_host.update({REASONS[mark]: int((marks == mark).sum()) for mark in set(marks.tolist()) if mark})
-        self._on_device += n - int(np.count_nonzero(marks))
+        self._count(marks)
         return found
+
+    def _count(self, marks: Array) -> None:
+        for name, number in zip(self._answered, np.bincount(marks, minlength=len(self._answered)), strict=True):
+            self._answered[name] += int(number)
 
     def _parts_for(self, queries: PointQueries, first: int, end: int) -> tuple[list[PointRun], int]:
         """Return the runs to search, those with most visible points first; all points are in runs."""
@@ -126,24 +124,24 @@ class DevicePointIndex(PointIndex):
             spans[1] = np.where(searched, spans[1], spans[0])
             best.refine(held, held.select(columns, spans, best.limits, want), DOUBT)
 
-    def _search_on_host(
-        self, queries: PointQueries, some: Positions, k: int, limit: float, found: Neighbours
-    ) -> None:
+    def _search_on_host(self, queries: PointQueries, some: Positions, k: int, limit: float, found: Neighbours) -> None:
         """Replace what was found for some queries."""
         if not len(some):
             return
-        again = super().query(
-            PointQueries(
-                [column[some] for column in queries.columns],
-                *(None if one is None else one[some] for one in (queries.begin, queries.end, queries.own)),
-                groups=None if queries.groups is None else queries.groups[some],
-            ),
-            k,
-            limit,
-        )
+        limits = None if queries.limits is None else queries.limits[some]
+        again = super().query(queries.take(some, limits), k, limit)
         found.counts[some] = again.counts
         found.positions[some, : again.k] = again.positions
         found.squares[some, : again.k] = again.squares
+
+
+def describe_selection(device: str, counters: Mapping[str, int]) -> str:
+    """Return where queries were answered, and why; empty before the first one."""
+    if SELECTED not in counters:
+        return ""
+    searched = [f"{counters[name]} ({reason})" for name, reason in REASONS.values() if counters.get(name)]
+    host = f"; the host searched for {', '.join(searched)}" if searched else ""
+    return f"{device} selected the candidates of {counters[SELECTED]} queries{host}"
 
 
 def _spans(run: PointRun, queries: PointQueries, part: Array) -> Array:
@@ -152,17 +150,8 @@ def _spans(run: PointRun, queries: PointQueries, part: Array) -> Array:
     if queries.groups is None or run.groups is None:
         spans[0], spans[1] = 0, len(run)
     else:
-        for line, end in enumerate(("left", "right")):
-            spans[line] = np.searchsorted(run.groups[: len(run)], queries.groups[part], end)
+        held, wanted = run.groups[: len(run)], queries.groups[part]
+        spans[0], spans[1] = np.searchsorted(held, wanted, "left"), np.searchsorted(held, wanted, "right")
     spans[2] = run.first if queries.begin is None else queries.begin[part]
     spans[3] = run.end if queries.end is None else queries.end[part]
     return spans
-
-
-def point_index(
-    device: Device, dims: int, team: Team, start: int = 0, grouped: bool = False, tied: bool = False
-) -> PointIndex:
-    """An empty index for a device; the CPU searches alone."""
-    if device.shares_host_memory:
-        return PointIndex(dims, team, start, grouped, tied)
-    return DevicePointIndex(device, dims, team, start, grouped, tied)

@@ -83,7 +83,8 @@ class DeviceRun:
         shape = [-1 if i == axis else 1 for i in range(values.ndim)]
         with np.errstate(over="ignore"):  # of queries that are too far, which the device does not search
             offsets = (values - self._origin.reshape(shape)) * self.scale
-            return offsets.astype(np.float32).reshape(-1).view(np.uint32)
+            bits: Array = offsets.astype(np.float32).reshape(-1).view(np.uint32)
+        return bits
 
     def offsets(self, columns: Array) -> Array:
         """Return the largest offset of each query, in the device's units."""

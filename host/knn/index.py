@@ -101,14 +101,6 @@ class PointIndex:
         """The position that the next point will get."""
         return self._columns[0].end
 
-    def counters(self) -> dict[str, int]:
-        """How many runs were built, and of how many points."""
-        return {"builds": self.builds, "built_points": self.built_points}
-
-    def reason(self) -> str:
-        """Where queries were answered, and why; empty if there is no choice."""
-        return ""
-
     def close(self) -> None:
         """Free what is not in the memory of this process."""
 

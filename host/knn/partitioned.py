@@ -19,7 +19,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from millrace.host.base.types import Array, Longs
+from millrace.host.device.contract import Device
 from millrace.host.knn.balance import better_map, interval_is_over, thinned
+from millrace.host.knn.device import DevicePointIndex
 from millrace.host.knn.index import Neighbours, PointIndex, PointQueries
 from millrace.host.knn.join_core import Found, JoinCore, PointShape
 from millrace.host.knn.mapper_joiner import Load, MapperJoiner, Search, Task
@@ -99,6 +101,9 @@ class PartitionedIndex:
         builds = self._past_builds + np.sum([one.core.builds for one in self._operators], axis=0)
         counts = {name: past + now.get(name, 0) for name, past in self._past_counts.items()}
         return {**counts, "builds": int(builds[0]), "built_points": int(builds[1])}
+
+    def close(self) -> None:
+        """Free what is not in the memory of this process: nothing."""
 
     def insert(self, columns: list[Array], groups: Longs | None = None, ties: Longs | None = None) -> None:
         """Append points; the next query distributes them."""
@@ -205,8 +210,12 @@ class PartitionedIndex:
             one.core.insert(points.take(order[homes[order] == number]))
 
 
-def open_index(how: Partitioning, shape: PointShape, team: Team, start: int = 0) -> PointIndex | PartitionedIndex:
-    """An index for a window; one partition needs no plan."""
+def open_index(
+    how: Partitioning, shape: PointShape, team: Team, start: int = 0, device: Device | None = None
+) -> PointIndex | PartitionedIndex:
+    """An index for a window; one partition needs no plan, and a device with memory of its own has one partition."""
+    if device is not None and not device.shares_host_memory:
+        return DevicePointIndex(device, shape.dims, team, start, shape.grouped, shape.tied)
     if how.partitions == 1:
         return PointIndex(shape.dims, team, start, shape.grouped, shape.tied)
     return PartitionedIndex(how, shape, start)

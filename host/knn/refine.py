@@ -132,13 +132,13 @@ def _write(given: int, part: int, parts: int) -> None:
 class BestCandidates:
     """The k nearest candidates of some queries, over the runs refined so far."""
 
-    def __init__(self, columns: Array, k: int, limit: float, team: Team) -> None:
-        """No candidates yet; `columns` are the queries' points, `limit` bounds squared distances."""
+    def __init__(self, columns: Array, k: int, limits: Array, team: Team) -> None:
+        """No candidates yet; `columns` are the queries' points, `limits` bound squared distances and are changed."""
         self.columns, self._k, self._team = columns, k, team
         m = columns.shape[1]
         self._best = allocate(LISTS * k * m, np.int64)
         self._counts = np.zeros(m, np.int64)
-        self.limits = np.full(m, limit)
+        self.limits = limits
         self.marks = np.zeros(m, np.uint8)
         """Not 0: the host must search for the query."""
 

@@ -116,7 +116,8 @@ class KnnJoin(StreamJoin):
 
     def explain(self) -> Explanation:
         """The search, the index and the device in use, and the reasons for them."""
-        return explain_stream(self._args)
+        why = self._engine.fallback() or self._args.search.engine.planned()[1]
+        return explain_stream(self._args, (self._engine.current_device.name, why))
 
     def _arguments(self) -> dict[str, str]:
         described = {name: repr(value) for name, value in self._args.search.describe().items()}
@@ -134,6 +135,6 @@ class KnnJoin(StreamJoin):
         return f"KnnJoin of the {self._args.search.k} {self._args.search.spec.describe()}"
 
 
-def explain_stream(args: KnnArguments) -> Explanation:
-    """What a `mr.KnnJoin` with these arguments does, and why; its window is s's."""
-    return explain_knn(args.search, {**explain_window(args), "window": str(args.window.s)})
+def explain_stream(args: KnnArguments, used: tuple[str, str] | None = None) -> Explanation:
+    """What a `mr.KnnJoin` with these arguments does, and why; its window is s's. `used`: see `explain_knn`."""
+    return explain_knn(args.search, {**explain_window(args), "window": str(args.window.s)}, used)

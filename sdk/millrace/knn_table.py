@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millrace.host.base.errors import ArgumentError
+from millrace.host.base.errors import ArgumentError, DeviceFault
 from millrace.host.base.types import SIDES, Side
 from millrace.host.base.words import repeated
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
+from millrace.host.device.contract import Device
+from millrace.host.device.cpu import CpuDevice
 from millrace.host.kernels.gathering import Gatherer
 from millrace.host.knn.index import PointQueries
 from millrace.host.knn.intake import bind_points
@@ -30,6 +32,7 @@ from millrace.ingest.choices import Fallback, KnnHow, KnnOutput
 from millrace.ingest.knn_arguments import SearchArguments, parse_search
 from millrace.ingest.tables import as_table
 from millrace.join_parts.knn_output import Columns, knn_schema, leading_columns
+from millrace.join_parts.table_batches import warn_of_fallback
 
 MAX_BLOCK_PAIRS = 1 << 24
 """Neighbours of a block of r rows, about: bounds the scratch memory."""
@@ -89,9 +92,15 @@ def knn_join(
     team = args.engine.partitioning.team(opened.team or Team(args.engine.threads or cores()))
     team.acquire(max(table.num_rows for table in tables.values()))
     try:
-        blocks = _blocks(args, tables, sides, schema, team)
+        blocks = _blocks(args, tables, sides, schema, team, opened)
+    except DeviceFault as fault:
+        if args.engine.fallback is None or opened.shares_host_memory:
+            raise
+        warn_of_fallback(f"{opened.name} -> cpu: {fault}", 2, "mr.knn_join")
+        blocks = _blocks(args, tables, sides, schema, team, CpuDevice(team=team))
     finally:
         team.release()
+        team.close()
         opened.close()
     return pa.concat_tables(blocks) if blocks else schema.empty_table()
 
@@ -120,11 +129,17 @@ def _read(args: SearchArguments, tables: dict[Side, pa.Table]) -> dict[Side, Tup
 
 
 def _blocks(
-    args: SearchArguments, tables: dict[Side, pa.Table], sides: dict[Side, Tuples], schema: pa.Schema, team: Team
+    args: SearchArguments,
+    tables: dict[Side, pa.Table],
+    sides: dict[Side, Tuples],
+    schema: pa.Schema,
+    team: Team,
+    device: Device,
 ) -> list[pa.Table]:
     """The output in blocks of r rows."""
     spec, s, r = args.spec, sides["s"], sides["r"]
-    index = open_index(args.engine.partitioning, PointShape(spec.dimensions, bool(spec.by["s"])), team)
+    shape = PointShape(spec.dimensions, bool(spec.by["s"]))
+    index = open_index(args.engine.partitioning, shape, team, device=device)
     index.insert(spec.points_of("s", s.columns, s.live), spec.groups_of("s", s.columns))
     points, groups = spec.points_of("r", r.columns, r.live), spec.groups_of("r", r.columns)
     gatherers = [Gatherer(tables[side], team, scattered=side == "s") for side in SIDES]

@@ -113,7 +113,7 @@ def planned_device(choice: IndexChoice, name: str, threads: int | None) -> tuple
             if index is not None:
                 return index, one, why
         raise DeviceUnavailable(f"no device of this machine can run this; {_usable()} (see `millrace devices`)")
-    info = _info(name)
+    info = device_info(name)
     index = choice.first_on(info.kind)
     if index is None:
         able = (one.name for one in devices() if one.available and choice.first_on(one.kind))
@@ -121,7 +121,7 @@ def planned_device(choice: IndexChoice, name: str, threads: int | None) -> tuple
     return index, info.name, "the device was named"
 
 
-def _info(name: str) -> DeviceInfo:
+def device_info(name: str) -> DeviceInfo:
     """The entry of a device; a family's name stands for its first one. Raises `DeviceUnavailable` with the reason."""
     found = _probe(check_name(name))
     for info in found:

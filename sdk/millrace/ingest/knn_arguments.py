@@ -17,13 +17,14 @@ from millrace.host.knn.lanes import MAX_DIMENSIONS, MIN_DIMENSIONS
 from millrace.host.knn.maps import MAP_KINDS
 from millrace.host.knn.metric import METRICS, Metric, square_limit
 from millrace.host.knn.partitioned import REPLACEMENTS, Partitioning
+from millrace.host.planner.choice import GPU_KINDS
 from millrace.host.planner.explanation import Explanation
 from millrace.host.runtime.pool import cores
 from millrace.ingest.arguments import GivenStreamArguments, StreamArguments, parse_stream_arguments
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import FALLBACKS, KNN_HOWS, KNN_OUTPUTS
 from millrace.ingest.durations import parse_window
-from millrace.registry import check_name
+from millrace.registry import check_name, device_info, devices
 from millrace.registry import device as open_device
 
 INDEX = "hilbert"
@@ -42,12 +43,40 @@ class KnnEngineArguments:
     partitioning: Partitioning
 
     def open(self) -> Device:
-        """Open the device: the CPU, the only one that searches points so far."""
-        if self.device in ("auto", "cpu"):
+        """Open the device; `auto` is the CPU."""
+        if self.device == "auto":
             return open_device("cpu", threads=self.threads)
-        opened = open_device(self.device, threads=self.threads)  # reports a device that cannot be used at all
-        opened.close()
-        raise DeviceUnavailable(f"device {self.device!r} cannot search nearest neighbours; it runs on cpu")
+        opened = open_device(self.device, threads=self.threads)
+        try:
+            self._check(opened.kind)
+        except DeviceUnavailable:
+            opened.close()
+            raise
+        return opened
+
+    def planned(self) -> tuple[str, str]:
+        """The name of the device that `open` would open, and why."""
+        if self.device == "auto":
+            return "cpu", "no other device is calibrated for nearest neighbours"
+        info = device_info(self.device)
+        self._check(info.kind)
+        return info.name, "the device was named"
+
+    def _check(self, kind: str) -> None:
+        """Raise a `DeviceUnavailable` unless devices of a kind can run this."""
+        if not _searches(kind):
+            able = ", ".join(info.name for info in devices() if info.available and _searches(info.kind))
+            raise DeviceUnavailable(f"device {self.device!r} cannot search nearest neighbours; it runs on {able}")
+        if kind != "cpu" and self.partitioning.partitions > 1:
+            raise DeviceUnavailable(
+                f"device {self.device!r} searches one partition, given options partitions={self.partitioning.partitions}: "
+                f"partitions are threads of cpu; leave the option out"
+            )
+
+
+def _searches(kind: str) -> bool:
+    """Whether devices of a kind search nearest neighbours: GPUs have the unit `knn_select`."""
+    return kind == "cpu" or kind.startswith(GPU_KINDS)
 
 
 @dataclass(frozen=True)
@@ -207,21 +236,19 @@ def _partitioning(options: Any, threads: int | None) -> Partitioning:
     )
 
 
-def explain_knn(search: SearchArguments, more: dict[str, Any]) -> Explanation:
-    """What a nearest-neighbour join does, and why."""
-    named = search.engine.device != "auto"
+def explain_knn(search: SearchArguments, more: dict[str, Any], used: tuple[str, str] | None = None) -> Explanation:
+    """What a nearest-neighbour join does, and why; `used`: the device of an open join, and why."""
+    device, why = used or search.engine.planned()
     plan = {name: value for name, value in search.describe().items() if name not in more}
     how = search.engine.partitioning
     if how.partitions > 1:
         plan |= {"partitions": how.partitions, "map": how.map, "replace": how.replace}
+    index_why = "points in blocks along a Hilbert curve, with boxes: it serves every metric"
+    if device != "cpu":
+        index_why += f"; {device} selects candidates, the host computes exact distances"
     return Explanation(
         "knn_join",
         {"kind": "nearest neighbours", "dimensions": search.spec.dimensions, **plan, **more},
-        {"name": INDEX, "why": "points in blocks along a Hilbert curve, with boxes: it serves every metric"},
-        {
-            "name": "cpu",
-            "why": "the device was named" if named else "no other device searches nearest neighbours",
-            "threads": search.engine.threads,
-            "fallback": search.engine.fallback,
-        },
+        {"name": INDEX, "why": index_why},
+        {"name": device, "why": why, "threads": search.engine.threads, "fallback": search.engine.fallback},
     )

@@ -6,14 +6,21 @@ always be built again from it: after a failed call, a fork or a restore.
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
+
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.errors import DeviceFault
+from millrace.host.base.log import log
 from millrace.host.base.types import Array, Longs, Positions, Side
 from millrace.host.data.sliding import is_consecutive
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
+from millrace.host.device.cpu import CpuDevice
 from millrace.host.kernels.gathering import Gatherer
+from millrace.host.knn.device import describe_selection
 from millrace.host.knn.index import TAIL_ROWS, PointIndex, PointQueries
 from millrace.host.knn.join_core import PointShape
 from millrace.host.knn.neighbour_rows import NeighbourRows, neighbour_rows
@@ -46,6 +53,7 @@ class KnnEngine(HeldWindows):
         super().__init__(args, ("s",))
         self._args = args
         self._past_counters: dict[str, int] = {}
+        self._fallback: str | None = None
         self._open()
 
     def _open(self) -> None:
@@ -58,12 +66,16 @@ class KnnEngine(HeldWindows):
 
     @property
     def current_device(self) -> Device:
-        """The device in use."""
+        """The device in use: after a fault, the CPU if the user allows it."""
         return self._device
 
     def load(self, windows: dict[Side, Window], snapshot: Snapshot) -> None:
-        """Continue with a stored window and counters."""
+        """Continue with a stored window and counters; after a stored fallback, on the CPU."""
         self.windows, self._past_counters = windows, snapshot.counters
+        self._fallback = snapshot.fallback
+        failed = (snapshot.fallback or "").partition(" -> ")[0]
+        if self._args.search.engine.fallback is not None and failed == self._device.name:
+            self._use_cpu()
 
     def close(self) -> None:
         """Close the device; the counters stay in the stats."""
@@ -73,21 +85,32 @@ class KnnEngine(HeldWindows):
 
     def discard_index(self) -> None:
         """Drop the index: the next search builds it from the window."""
-        self._past_counters, self._points = self.counters(), None
+        points, self._points = self._points, None
+        if points is not None:
+            self._past_counters = _sum(self._past_counters, points.counters())
+            with suppress(DeviceFault):  # a device that failed may refuse to free: nothing more can be done
+                points.close()
+
+    def _use_cpu(self) -> None:
+        """Continue on the CPU, with the same threads."""
+        self.discard_index()
+        self._past_counters = _sum(self._past_counters, self._device.counters())
+        self._device.close()
+        self._device = CpuDevice(team=self.team)
 
     def fallback(self) -> str | None:
-        """None: the CPU is the only device so far."""
-        return None
+        """From which device the join fell back to the CPU, and why; None if it did not."""
+        return self._fallback
 
     def strategy(self) -> str:
-        """Empty: there is one index."""
-        return ""
+        """Where queries were answered, and why; empty on the CPU."""
+        return "" if self._device.shares_host_memory else describe_selection(self._device.name, self.counters())
 
     def counters(self) -> dict[str, int]:
-        """How many runs of points were built, and of how many points; with partitions also what these did."""
-        now = {} if self._points is None else self._points.counters()
+        """How many runs of points were built, and of how many points; what partitions and a device have counted."""
         names = ["builds", "built_points", *(COUNTERS if self._args.search.engine.partitioning.partitions > 1 else ())]
-        return {name: self._past_counters.get(name, 0) + now.get(name, 0) for name in names}
+        now = {} if self._points is None else self._points.counters()
+        return _sum(dict.fromkeys(names, 0), self._past_counters, self._device.counters(), now)
 
     # --- matching ---
 
@@ -103,12 +126,24 @@ class KnnEngine(HeldWindows):
                 found = _nothing_found(len(r), self._args.search.left)
                 blocks = [self._table(schema, taken, found, None)] if len(found.queries) else []
             else:
-                blocks = list(self._blocks(progress, taken))
+                blocks = self._blocks_on_devices(progress, taken)
         finally:
             self.team.release()
         tables = [table for table, _ in blocks if table.num_rows]
         pairs = sum(count for _, count in blocks)
         return (pa.concat_tables(tables) if tables else schema.empty_table()), pairs
+
+    def _blocks_on_devices(self, progress: Progress, taken: TakenTuples) -> list[tuple[pa.Table, int]]:
+        """The output in blocks; after a fault of the device, from the CPU if the user allows it."""
+        try:
+            return self._blocks(progress, taken)
+        except DeviceFault as fault:
+            if self._args.search.engine.fallback is None or self._device.shares_host_memory:
+                raise
+            self._fallback = f"{self._device.name} -> cpu: {fault}"
+            log.warning("knn join: fell back %s", self._fallback)
+            self._use_cpu()
+            return self._blocks(progress, taken)
 
     def _blocks(self, progress: Progress, taken: TakenTuples) -> list[tuple[pa.Table, int]]:
         """The output in blocks of r tuples whose visible intervals are alike."""
@@ -138,13 +173,15 @@ class KnnEngine(HeldWindows):
         """The index, with exactly the points of the window."""
         if not self._opened_in.is_here:
             self.discard_index()
+            self._past_counters = _sum(self._past_counters, self._device.counters())
             self._open()
         spec = self._args.search.spec
         if self._points is not None and self._points.end < window.first:
             self.discard_index()  # all its points have expired, and the next ones do not follow them
         if self._points is None:
             shape = PointShape(spec.dimensions, bool(spec.by["s"]), self._args.time is not None)
-            self._points = open_index(self._args.search.engine.partitioning, shape, self.team, window.first)
+            how = self._args.search.engine.partitioning
+            self._points = open_index(how, shape, self.team, window.first, self._device)
         index = self._points
         index.expire(window.first)
         new = slice(index.end - window.first, None)
@@ -193,6 +230,14 @@ class KnnEngine(HeldWindows):
             window.payload_at(found, self.team), names=[f"{i}" for i in range(len(schema) - done)]
         )
         return list(Gatherer(table, self.team).gather(numbers))
+
+
+def _sum(*counters: dict[str, int]) -> dict[str, int]:
+    """Add counters by name."""
+    total: Counter[str] = Counter()
+    for one in counters:
+        total.update(one)
+    return dict(total)
 
 
 def _seq_shift(seq: Longs) -> int | None:

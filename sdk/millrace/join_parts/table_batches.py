@@ -99,9 +99,9 @@ class _PieceWork:
         self._opened.close()
 
 
-def warn_of_fallback(said: str, level: int) -> None:
+def warn_of_fallback(said: str, level: int, operator: str = "mr.join") -> None:
     """Report a fallback by a warning, because the result of `mr.join` has no stats."""
-    warnings.warn(f"mr.join fell back, {said}", RuntimeWarning, stacklevel=level + 1)
+    warnings.warn(f"{operator} fell back, {said}", RuntimeWarning, stacklevel=level + 1)
 
 
 def _next_rows(rows: int, pairs: int, wanted: int) -> int:

@@ -7,14 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-import millrace as mr
 from millrace.gpu import opencl
-from millrace.host.base.types import Array
 from millrace.host.device.contract import Device
-from millrace.host.device.cpu import CpuDevice
-from millrace.host.knn import device as module
-from millrace.host.knn.device import REASONS, DevicePointIndex, point_index
-from millrace.host.knn.device_run import NO_POINT
+from millrace.host.knn.device import DevicePointIndex
 from millrace.host.knn.index import PointIndex, PointQueries
 from millrace.host.runtime.team import Team
 from tests.gpu.emulated.backend import emulated

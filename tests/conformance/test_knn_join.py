@@ -1,0 +1,85 @@
+"""Nearest-neighbour joins equal the oracle on every device: tables and streams, the same random cases for all.
+
+A device may have the host search for a query, and says so; most queries of cases without ties must be its own.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import millrace as mr
+from tests.knn_oracle import Search, knn_join
+from tests.sdk.knn_cases import NAMES, SHAPES, as_arrow, found_rows, random_rows
+from tests.sdk.test_knn_stream import Case, call, check_stats
+
+DEVICES = ("cpu", "opencl:0", "cuda-emulated:0")
+TABLES, STREAMS = 8, 6
+"""Tests; each has several cases."""
+WITHOUT_NAN = ["r_seq", "rank", "s_seq", "distance", "r_n", "r_team", "s_n", "s_team"]
+"""Columns that Arrow compares: NaN, in the coordinates of r, does not equal itself."""
+
+
+def draw_table(rng: random.Random) -> tuple[Any, Any, int, dict[str, Any], Search]:
+    """Rows of both sides (None: a self-join), dimensions, arguments, and the oracle's search."""
+    haversine = rng.random() < 0.25
+    dims, shape = (2, "sphere") if haversine else (rng.randrange(2, 9), rng.choice(SHAPES))
+    r = random_rows(rng, rng.choice([1, 20, 60]), dims, shape, bad=0.1)
+    s = None if rng.random() < 0.25 else random_rows(rng, rng.choice([0, 1, 40, 300]), dims, shape, bad=0.1)
+    by = rng.choice([None, None, "team", ["team", "level"]])
+    names = () if by is None else tuple(by) if isinstance(by, list) else (by,)
+    arguments: dict[str, Any] = {
+        "k": rng.choice([1, 2, 7, 40]),
+        "metric": "haversine" if haversine else "euclidean",
+        "within": rng.choice([None, None, 3e6 if haversine else 0.25, 0]),
+        "how": rng.choice(["inner", "left"]),
+    }
+    on = NAMES[:dims]
+    search = Search((on, on), by=(names, names), **arguments)
+    return r, s, dims, {"on": on, "by": by, "self_join": s is None, **arguments}, search
+
+
+@pytest.mark.parametrize("seed", range(TABLES))
+def test_tables_equal_the_oracle_on_every_device(seed: int) -> None:
+    rng = random.Random(f"knn tables {seed}")
+    for _ in range(10):
+        r, s, dims, arguments, search = draw_table(rng)
+        expected = knn_join(r, s, search)
+        tables = as_arrow(r, dims), None if s is None else as_arrow(s, dims)
+        results = [mr.knn_join(*tables, device=device, **arguments) for device in DEVICES]
+        for device, found in zip(DEVICES, results, strict=True):
+            assert found_rows(found) == expected, (device, arguments)
+            assert found.schema == results[0].schema
+            assert found.select(WITHOUT_NAN).equals(results[0].select(WITHOUT_NAN)), device
+
+
+@pytest.mark.parametrize("seed", range(STREAMS))
+@pytest.mark.parametrize("device", DEVICES)
+def test_streams_equal_the_oracle_on_every_device(seed: int, device: str) -> None:
+    for number in range(3):
+        case = Case(f"knn streams {seed} {number}")
+        with mr.KnnJoin(**case.arguments, device=device) as j:
+            for name, given in case.calls:
+                found, expected = call(case, j, name, given)
+                assert found == expected
+            check_stats(case, j)
+            assert found_rows(j.close()) == case.oracle.flush()
+            assert j.stats.device == device
+
+
+@pytest.mark.parametrize("device", DEVICES[1:])
+@pytest.mark.parametrize("metric", ["euclidean", "haversine"])
+def test_the_device_answers_queries_without_ties(device: str, metric: Any) -> None:
+    rng = random.Random(metric)
+    r, s = (as_arrow(random_rows(rng, n, 2, "uniform"), 2) for n in (300, 4000))
+    arguments: dict[str, Any] = {"on": NAMES[:2], "k": 5, "window": "2500 rows", "metric": metric}
+    outputs = []
+    for name in ("cpu", device):
+        j = mr.KnnJoin(**arguments, device=name)
+        j.push("s", s)
+        outputs.append(j.push("r", r))
+    assert outputs[0].equals(outputs[1])
+    assert j.stats["device_queries"] == 300
+    assert j.stats.strategy == f"{device} selected the candidates of 300 queries"

@@ -115,3 +115,5 @@ def test_a_device_without_the_unit_is_refused() -> None:
         mr.knn_join(r, s, **ON, device="hls")
     with pytest.raises(mr.DeviceUnavailable, match=wanted):
         mr.explain("knn_join", r, s, **ON, device="hls")
+    with pytest.raises(mr.DeviceUnavailable, match="searches one partition, but options has partitions=4"):
+        mr.knn_join(r, s, **ON, device="opencl", options={"partitions": 4})

@@ -67,10 +67,11 @@ class KnnEngineArguments:
         if not _searches(kind):
             able = ", ".join(info.name for info in devices() if info.available and _searches(info.kind))
             raise DeviceUnavailable(f"device {self.device!r} cannot search nearest neighbours; it runs on {able}")
-        if kind != "cpu" and self.partitioning.partitions > 1:
+        count = self.partitioning.partitions
+        if kind != "cpu" and count > 1:
             raise DeviceUnavailable(
-                f"device {self.device!r} searches one partition, given options partitions={self.partitioning.partitions}: "
-                f"partitions are threads of cpu; leave the option out"
+                f"device {self.device!r} searches one partition, but options has partitions={count}, which runs on "
+                f"cpu: leave the option out"
             )
 
 

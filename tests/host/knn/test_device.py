@@ -13,8 +13,10 @@ from millrace.gpu.device import GpuDevice
 from millrace.host.base.types import Array
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.knn import device as module
-from millrace.host.knn.device import DevicePointIndex, describe_selection, point_index
+from millrace.host.knn.device import DevicePointIndex, describe_selection
 from millrace.host.knn.index import PointIndex, PointQueries
+from millrace.host.knn.join_core import PointShape
+from millrace.host.knn.partitioned import Partitioning, open_index
 from millrace.host.runtime.team import Team
 from tests.gpu.emulated.backend import emulated
 from tests.host.knn.test_index import SHAPES, as_lists, expected
@@ -121,9 +123,13 @@ def test_what_the_host_searches_is_counted_with_a_reason(device: GpuDevice, team
     for k in (3, 2000):
         found = as_lists(index.query(PointQueries(list(queries)), k))
         assert found == expected(points, queries, everything, np.arange(3000), k, np.inf)
-    assert on_host(index) == {"host_far": 2, "host_many": 3}
+    limits = np.array([0.001, np.inf, 0.0])
+    found = as_lists(index.query(PointQueries(list(queries), limits=limits), 2))
+    within = np.sum((points[:, None] - queries[:, :, None]) ** 2, axis=0) <= limits[:, None]
+    assert found == expected(points, queries, within, np.arange(3000), 2, np.inf)
+    assert on_host(index) == {"host_far": 4, "host_many": 3}
     assert describe_selection("d", index.counters()) == (
-        "d selected the candidates of 1 queries; the host searched for 2 (far from all points), "
+        "d selected the candidates of 2 queries; the host searched for 4 (far from all points), "
         "3 (more than 1024 points to select)"
     )
 
@@ -138,10 +144,10 @@ def test_a_slot_beyond_the_points_is_a_fault(device: GpuDevice, team: Team, monk
 
 
 def test_no_points_and_no_queries(device: GpuDevice, team: Team) -> None:
-    index = point_index(device, 2, team)
+    index = open_index(Partitioning(), PointShape(2), team, device=device)
     assert isinstance(index, DevicePointIndex)
     assert index.query(PointQueries([np.zeros(3), np.zeros(3)]), 2).counts.tolist() == [0, 0, 0]
     index.insert([np.full(5, np.nan), np.zeros(5)])
     assert index.query(PointQueries([np.zeros(3), np.zeros(3)]), 2).counts.tolist() == [0, 0, 0]
     assert len(index.query(PointQueries([np.zeros(0), np.zeros(0)]), 2).counts) == 0
-    assert type(point_index(CpuDevice(team=team), 2, team)) is PointIndex
+    assert type(open_index(Partitioning(), PointShape(2), team, device=CpuDevice(team=team))) is PointIndex

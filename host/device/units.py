@@ -47,6 +47,8 @@ class Slot:
     words: bool
     size: Amount
     written: bool = False
+    floats: bool = False
+    """Whether a kernel reads the 32-bit numbers as floats."""
 
 
 @dataclass(frozen=True)
@@ -242,13 +244,13 @@ _TABLE = (
     Unit(
         "knn_select",
         (
-            Slot("points", False, _coordinates),
+            Slot("points", False, _coordinates, floats=True),
             Slot("positions", False, _N),
-            Slot("boxes", False, _point_boxes),
+            Slot("boxes", False, _point_boxes, floats=True),
             Slot("offsets", False, _LEVELS),
-            Slot("queries", False, _query_columns),
+            Slot("queries", False, _query_columns, floats=True),
             Slot("spans", False, _spans),
-            Slot("squares", False, _selected, written=True),
+            Slot("squares", False, _selected, written=True, floats=True),
             Slot("ids", False, _selected, written=True),
         ),
         ("n", "dims", "levels", "m", "want"),

@@ -164,10 +164,10 @@ def test_a_kernel_takes_what_the_table_says(unit: str) -> None:
     assert not re.search(r"^\s*#include", text, re.MULTILINE)
     (parameters,) = re.findall(rf"^KERNEL {unit}\((.*?)\)", text, re.DOTALL | re.MULTILINE)
     found = [" ".join(part.split()) for part in parameters.split(",")]
-    slots = [
-        f"GLOBAL {'' if slot.written else 'const '}{'WORD' if slot.words else 'U32'} *RESTRICT {slot.name}"
-        for slot in driver.UNITS[unit].slots
-    ]
+    slots = []
+    for slot in driver.UNITS[unit].slots:
+        kind = "WORD" if slot.words else "float" if slot.floats else "U32"
+        slots.append(f"GLOBAL {'' if slot.written else 'const '}{kind} *RESTRICT {slot.name}")
     assert found == [*slots, *(f"U32 {name}" for name in driver.UNITS[unit].scalars)]
 
 

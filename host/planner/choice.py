@@ -47,16 +47,20 @@ def choose_index(shape: SearchShape, counting: bool, named: str = "auto") -> Ind
     """The choice for conditions of a shape; `named` is the user's index.
 
     Two order keys of the same rank, such as two bands or two inequalities, are searched together; of a band and an
-    inequality, the band alone is searched. A join of tables reviews that by a sample (`selectivity.py`).
+    inequality, the band alone is searched. Behind an equality two order keys always are: groups may be large, and then
+    a search by one key leaves half of a group to check. A join of tables reviews that by a sample (`selectivity.py`).
     If a tuple matches much of its window and all pairs are wanted, a vectorised scan is faster than any index. If only
     counts are wanted, BI-Sort does not read the tuples that it counts.
     """
     able = tuple(serving(shape))
     if named != "auto":
         return IndexChoice((named,), able, "the index was named")
-    if SPO in able and len({key_rank(shape.keys[side][i]) for side in SIDES for i in range(2)}) == 1:
+    if SPO in able:
         spo_first = tuple(sorted(able, key=lambda name: name != SPO))
-        return IndexChoice(spo_first, able, f"two keys of the kind {shape.keys['s'][0]!r} are searched together")
+        if len({key_rank(shape.keys[side][i]) for side in SIDES for i in range(2)}) == 1:
+            return IndexChoice(spo_first, able, f"two keys of the kind {shape.keys['s'][0]!r} are searched together")
+        if shape.kind == "equality":
+            return IndexChoice(spo_first, able, "two order keys behind an equality are searched together with it")
     if shape.kind in SELECTIVE:
         return IndexChoice(able, able, f"a condition of the kind {shape.kind!r} has few partners per tuple")
     if counting and shape.kind != "two inequalities":  # one may be checked on the pairs, so they are needed

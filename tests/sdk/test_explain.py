@@ -60,6 +60,8 @@ def test_the_logical_plan_is_shown(given: Any) -> None:
         ("r.x < s.x", {}, "scan", "many partners"),
         ("r.x < s.x", {"output": "count"}, "auto", "only counts"),
         ("r.x * s.x > 4", {}, "scan", "no other index"),
+        ("r.ts = s.ts AND r.x < s.x AND r.y > s.y", {}, "spo", "behind an equality"),
+        ("r.ts = s.ts AND r.x < s.x AND r.y <> s.y", {}, "auto", "few partners"),
         ("r.x = s.x", {"device": "opencl"}, "bisort", "auto cannot run on device opencl:0"),
     ],
 )

@@ -1,8 +1,8 @@
 """Two streams cut into micro-batches, which rows are late by Spark's watermark, and the expected pairs.
 
-The expected pairs are those of `mr.WindowJoin`, fed the rows that are not late in the order of time. The watermark is
-computed here by Spark's rules: after each batch, the newest time of each side minus the lateness, to the millisecond;
-the lower of the two (`min`) or the higher (`max`); it never falls.
+The expected pairs are those of `mr.WindowJoin` as a nested loop, fed the rows that are not late in the order of time.
+The watermark is computed here by Spark's rules: after each batch, the newest time of each side minus the lateness, to
+the millisecond; the lower of the two (`min`) or the higher (`max`); it never falls.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Streams:
 
     def wanted(self) -> Pairs:
         """Pairs of ids."""
-        join = mr.WindowJoin(on=self.on, window=self.window, time="ts", device="cpu")
+        join = mr.WindowJoin(on=self.on, window=self.window, time="ts", index="scan", device="cpu")
         kept = self._not_late()
         pairs: Pairs = Counter()
         tables = {side: pa.concat_tables(kept[side]).sort_by("ts") for side in "rs"}
@@ -131,7 +131,7 @@ def draw(seed: int, kind: str = "timestamp_ltz", batches: int = 4, rows: int = 1
                         "ts": _times(times, kind),
                         "x": pa.array(keys, pa.int64()),
                         "y": pa.array([v % 50 for v in others], pa.float64()),
-                        "name": pa.array([f"n{i}" if i % 5 else None for i in ids]),
+                        "name": pa.array([f"n{i % 3}" if i % 5 else None for i in ids]),
                     }
                 )
             )

@@ -51,6 +51,24 @@ def test_explain_names_the_strategy_and_the_index(spark: SparkSession, monkeypat
         assert keys in plan.index["why"]
 
 
+def test_text_in_front_of_two_orders(spark: SparkSession) -> None:
+    """Tables and streams search both order terms with the equality; rows are those of the nested loop."""
+    frame = spark.range(900).selectExpr(
+        "id",
+        "id * 37 % 900 AS power",
+        "id * 91 % 613 AS cool",
+        "IF(id % 11 = 0, NULL, concat('site ', id % 4)) AS site",
+    )
+    on, table = f"r.site = s.site AND {POWER}", frame.toArrow()
+    for how in ("inner", "anti"):
+        rows = ms.join(frame, frame, on=on, how=how, device="cpu")
+        seqs = mr.join(table, table, on=on, how=how, index="scan", output="seqs")
+        assert rows.count() == seqs.num_rows > 0
+    plan = ms.explain("join", frame, frame, on=on, device="cpu")
+    assert plan.index["name"] == "spo"
+    assert "behind an equality" in plan.index["why"]
+
+
 def test_bands_go_by_range(spark: SparkSession) -> None:
     frame = spark.range(1200).selectExpr("id", "(id * 37 % 1200) / 500D AS lon", "(id * 91 % 1200) / 500D AS lat")
     table = frame.toArrow()

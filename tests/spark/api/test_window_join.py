@@ -27,6 +27,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "band, all shards": ({}, {}),
     "band, ranges, newest side": ({"watermark": "max"}, {"splits": [50, 100, 150]}),
     "two inequalities, naive": ({"kind": "timestamp_ntz", "on": TWO, "rows": 60}, {"shards": 3}),
+    "text and two inequalities": ({"on": f"r.name = s.name AND {TWO}", "rows": 100}, {"shards": 2}),
     "either band, integers": ({"kind": "long", "on": EITHER, "watermark": "max"}, {"splits": [70]}),
     "days, one shard, lopsided": ({"kind": "date", "rows": 80, "window": ("3 days", "20 days")}, {"shards": 1}),
 }

@@ -4,6 +4,7 @@
     ms.lookup(df, index, key="k", into="value")           # batch or streaming
     ms.join(r, s, on="abs(r.x - s.x) <= 5", how="inner")  # batch
     ms.window_join(r, s, on="abs(r.x - s.x) <= 5", window="10 minutes", time="ts")  # streaming
+    ms.knn_join(r, s, on=("lon", "lat"), k=10)            # batch, or a stream r against a table s
     ms.explain("join", r, s, on="abs(r.x - s.x) <= 5")    # what the call would do, and why
 
 Works with Spark Classic and Spark Connect; see docs/spark.md and docs/streaming.md. Names are loaded on first use, so
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millrace.spark.api.explain import explain
     from millrace.spark.api.join import join
+    from millrace.spark.api.knn_join import knn_join
     from millrace.spark.api.lookup import lookup
     from millrace.spark.api.splits import splits
     from millrace.spark.api.window_join import window_join
@@ -29,11 +31,12 @@ _LAZY = {
     "discovery_script": "cluster.resources",
     "explain": "api.explain",
     "join": "api.join",
+    "knn_join": "api.knn_join",
     "lookup": "api.lookup",
     "splits": "api.splits",
     "window_join": "api.window_join",
 }
-__all__ = ["Metrics", "discovery_script", "explain", "join", "lookup", "splits", "window_join"]
+__all__ = ["Metrics", "discovery_script", "explain", "join", "knn_join", "lookup", "splits", "window_join"]
 
 
 def __getattr__(name: str) -> Any:

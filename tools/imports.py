@@ -70,8 +70,11 @@ SPARK_MAY_IMPORT = frozenset(
             "millrace.ingest.choices",
             "millrace.ingest.columns",
             "millrace.ingest.durations",
+            "millrace.ingest.knn_arguments",
         ),
         *(
+            "millrace.join_parts.knn_probe",
+            "millrace.join_parts.knn_routes",
             "millrace.join_parts.routes",
             "millrace.join_parts.table_probe",
             "millrace.join_parts.table_result",

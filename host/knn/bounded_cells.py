@@ -152,7 +152,7 @@ def _find_guests(
                 value = points[j, i]
                 gap = max(low[node, j] - value, value - high[node, j], 0.0)
                 square += gap * gap
-            if square > limits[node]:
+            if not square <= limits[node]:  # a NaN goes nowhere
                 continue
             if axis[node] >= 0:
                 stack[top] = right[node]
@@ -249,7 +249,7 @@ def _split(points: Array) -> tuple[int, float] | None:
 
 
 def _assign(axis: Longs, right: Longs, weights: Array, shards: int) -> tuple[Longs, Longs]:
-    """The first and the last shard of each cell: consecutive cells share a shard, one with many r points has several."""
+    """The first and the last shard of each cell: consecutive cells share one, a cell with many r points has several."""
     first, last = np.zeros((2, len(axis)), np.int64)
     cells = np.flatnonzero(axis < 0)
     share = weights[cells, 1].sum() / shards

@@ -12,6 +12,7 @@ import millrace as mr
 from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.join_parts.routes import BoundCondition
 from millrace.spark.api.join import join, join_request
+from millrace.spark.api.knn_join import explain_knn_join, knn_join, knn_request
 from millrace.spark.api.lookup import explain_lookup, lookup
 from millrace.spark.api.window_join import read_call, window_join
 from millrace.spark.cluster.resources import read_device_request
@@ -19,12 +20,12 @@ from millrace.spark.cluster.task import DeviceRequest
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.strategy import choose
 
-Call = Literal["join", "window_join", "lookup"]
+Call = Literal["join", "window_join", "knn_join", "lookup"]
 CALLS = get_args(Call)
 
 
 def explain(call: Call, /, *arguments: Any, **named: Any) -> mr.Explanation:
-    """What `ms.join`, `ms.window_join` or `ms.lookup` would do with these arguments, and why.
+    """What `ms.join`, `ms.window_join`, `ms.knn_join` or `ms.lookup` would do with these arguments, and why.
 
     It prints as text, and `to_dict()` gives plain values. A batch join is sampled, as in the call itself; nothing else
     runs. `index` is what tasks search with if their machines are like the driver's.
@@ -66,6 +67,14 @@ def _window_join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explan
     return _condition("window_join", call.frames, call.condition, call.describe(), given)
 
 
+def _knn_join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
+    given = _arguments("knn_join", knn_join, arguments, named)
+    given.pop("metrics")
+    found = explain_knn_join(knn_request(**given))
+    device_request = read_device_request(given["r"].sparkSession, given["device"], given["fallback"])
+    return mr.Explanation("knn_join", found.plan, found.index, {**found.device, "fallback": device_request.fallback})
+
+
 def _lookup(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
     given = _arguments("lookup", lookup, arguments, named)
     plan, index = explain_lookup(*(given[name] for name in ("df", "index", "key", "into")))
@@ -92,4 +101,4 @@ def _device(request: DeviceRequest) -> dict[str, Any]:
     return {"name": request.device, "why": why, "fallback": request.fallback}
 
 
-_EXPLAIN = {"join": _join, "window_join": _window_join, "lookup": _lookup}
+_EXPLAIN = {"join": _join, "window_join": _window_join, "knn_join": _knn_join, "lookup": _lookup}

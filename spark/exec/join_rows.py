@@ -88,28 +88,29 @@ def gather(job: JoinJob, found: Partners, probing: pa.Table, held: pa.Table, sid
     """The output rows for the partners found, as batches for Spark."""
     if not job.pairs:
         kept = found.counts > 0 if job.how == "semi" else found.counts == 0
-        yield from _batches(job, [_named(job.kept, probing.take(pa.array(np.flatnonzero(kept))))])
+        yield from output_batches([named(job.kept, probing.take(pa.array(np.flatnonzero(kept))))], job.report)
         return
     rows, partners = _rows_of(job, found)
     for start in range(0, len(rows), OUT_ROWS):
-        own = _named(other_side(side), probing.take(rows.slice(start, OUT_ROWS)))
-        other = _named(side, held.take(partners.slice(start, OUT_ROWS)))
-        yield from _batches(job, [own, other] if side == "s" else [other, own])
+        own = named(other_side(side), probing.take(rows.slice(start, OUT_ROWS)))
+        other = named(side, held.take(partners.slice(start, OUT_ROWS)))
+        yield from output_batches([own, other] if side == "s" else [other, own], job.report)
 
 
 def _rows_of(job: JoinJob, found: Partners) -> tuple[pa.Array, pa.Array]:
     return with_unmatched(found) if job.how == "left" else (pa.array(found.rows), pa.array(found.partners))
 
 
-def _named(side: str, table: pa.Table) -> pa.Table:
+def named(side: str, table: pa.Table) -> pa.Table:
+    """A side's columns, named as in the output."""
     return table.rename_columns([f"{side}_{name}" for name in table.column_names])
 
 
-def _batches(job: JoinJob, parts: list[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The columns of all `parts` side by side, as batches."""
+def output_batches(parts: list[pa.Table], report: bool) -> Iterator[pa.RecordBatch]:
+    """The columns of all `parts` side by side, as batches; with `report`, an empty column for the tasks' counts."""
     columns = {name: part.column(name) for part in parts for name in part.column_names}
     rows = parts[0].num_rows
-    if job.report:
+    if report:
         columns[TASK_COLUMN] = pa.chunked_array([pa.nulls(rows, TASK_ARROW)])
     table = pa.table(columns) if columns else None
     if table is not None and rows:

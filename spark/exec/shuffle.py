@@ -78,7 +78,7 @@ def shuffle_sides(
         else:
             frame = frame.where(f"NOT {unmatchable}")
             where = f"explode({_guest_shards(frame, route, cells)})"
-        parts.append(frame.select(fn.expr(where).alias(SHARD), *_side_columns(side, shared)))
+        parts.append(frame.select(fn.expr(where).alias(SHARD), *side_columns(side, shared)))
     together = parts[0].union(parts[1])
     return together.repartitionById(cells.shards, fn.col(SHARD)).drop(SHARD), shared
 
@@ -108,7 +108,7 @@ def _guest_shards(frame: DataFrame, route: Route | None, cells: Cells) -> str:
     return cells.guests([range_of(one, frame.schema) for one in route.ranges])
 
 
-def _side_columns(side: str, shared: tuple[SharedColumn, ...]) -> list[Column]:
+def side_columns(side: str, shared: tuple[SharedColumn, ...]) -> list[Column]:
     """A side's values for the shared columns, after the flag."""
     columns = [fn.lit(side == "s").alias(SIDE)]
     for number, column in enumerate(shared):
@@ -147,7 +147,7 @@ def joiner(job: JoinJob, where: Layout) -> Callable[[Batches], Iterator[pa.Recor
 
     def join_shard(batches: Batches) -> Iterator[pa.RecordBatch]:
         device = task_device(job.device_request)
-        sides = _split_sides(batches, where)
+        sides = split_sides(batches, where)
         if sides is None:
             return
         probing, held = sides[job.kept], sides[held_side]
@@ -164,7 +164,7 @@ def joiner(job: JoinJob, where: Layout) -> Callable[[Batches], Iterator[pa.Recor
     return join_shard
 
 
-def _split_sides(batches: Batches, where: Layout) -> dict[str, pa.Table] | None:
+def split_sides(batches: Batches, where: Layout) -> dict[str, pa.Table] | None:
     """The rows of each side, with its own columns; None if there are no batches."""
     parts: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
     schema = None

@@ -24,7 +24,7 @@ from pyspark.sql import functions as fn
 from millrace.spark.plan.routing import Cells
 
 ROWS = 4096
-"""Rows in a sample."""
+"""Rows in a sample, unless a call wants more."""
 SEED = 7
 _DRAWN, _POSITION = "__millrace_drawn", "__millrace_position"
 HEAVY = 1.5
@@ -40,7 +40,7 @@ class Sample:
     values: tuple[Doubles, ...]
 
 
-def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[str]]) -> dict[str, Sample]:
+def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[str]], rows: int = ROWS) -> dict[str, Sample]:
     """Sample each frame, in concurrent jobs; rows with a null or NaN count in `rows`, but are not in `values`.
 
     Spark spends most of the time on planning and starting a job, so two jobs at once take little longer than one.
@@ -48,7 +48,8 @@ def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[str]])
 
     def draw(name: str) -> Sample:
         columns = (fn.expr(value).alias(f"c{i}") for i, value in enumerate(wanted[name]))
-        return _sample(_smallest(frames[name]).select(fn.col(_DRAWN).alias("u"), *columns).toArrow(), len(wanted[name]))
+        drawn = _smallest(frames[name], rows).select(fn.col(_DRAWN).alias("u"), *columns)
+        return _sample(drawn.toArrow(), len(wanted[name]), rows)
 
     session = next(iter(frames.values())).sparkSession
     with ThreadPoolExecutor(len(frames)) as pool:
@@ -56,19 +57,19 @@ def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[str]])
         return dict(zip(frames, drawn, strict=True))
 
 
-def _smallest(frame: DataFrame) -> DataFrame:
+def _smallest(frame: DataFrame, rows: int) -> DataFrame:
     """The rows with the smallest random numbers; later columns are computed for these rows only."""
     position = fn.monotonically_increasing_id().bitwiseAND((1 << 33) - 1)
     every = frame.select("*", fn.rand(SEED).alias(_DRAWN), position.alias(_POSITION))
     # Drop rows before the sort that are almost certainly not in the sample: those whose own partition alone should have
-    # 2 * ROWS smaller numbers before them. Such a row is sampled only if fewer than half of these exist.
-    some = every.where(fn.col(_DRAWN) * fn.col(_POSITION) < 2 * ROWS)
-    return some.orderBy(_DRAWN).limit(ROWS)
+    # 2 * rows smaller numbers before them. Such a row is sampled only if fewer than half of these exist.
+    some = every.where(fn.col(_DRAWN) * fn.col(_POSITION) < 2 * rows)
+    return some.orderBy(_DRAWN).limit(rows)
 
 
-def _sample(drawn: pa.Table, width: int) -> Sample:
+def _sample(drawn: pa.Table, width: int, most: int) -> Sample:
     u = np.sort(drawn["u"].to_numpy())
-    rows = len(u) if len(u) < ROWS else round(ROWS / float(u[-1]))
+    rows = len(u) if len(u) < most else round(most / float(u[-1]))
     values = [drawn[f"c{i}"].to_numpy(zero_copy_only=False).astype(np.float64) for i in range(width)]
     if values:
         known = ~np.logical_or.reduce([np.isnan(v) for v in values])

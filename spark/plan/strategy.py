@@ -124,8 +124,7 @@ def choose(request: JoinRequest) -> Strategy:
     if name == "auto":
         small = _small(request, sizes)
         if small is not None:
-            about = f"{small} has about {samples[small].rows:,} rows, {sizes[small] >> 20} MiB"
-            return Strategy("broadcast", f"{about}: no more than {BROADCAST_BYTES >> 20} MiB", held=small)
+            return Strategy("broadcast", small_enough(small, samples[small].rows, sizes[small]), held=small)
     return _by_cells(request, samples, requested=name)
 
 
@@ -133,12 +132,21 @@ def _small(request: JoinRequest, sizes: dict[str, int]) -> str | None:
     """The side to broadcast, if one is small enough; the size of rows of variable length is measured first."""
     allowed = ("r", "s") if request.how == "inner" else (other_side(request.kept),)
     for side in sorted(allowed, key=lambda side: (sizes[side], side != "s")):
-        frame = request.frames[side]
-        if sizes[side] <= BROADCAST_BYTES and not cl.has_fixed_rows(frame.schema):
-            sizes[side] = cl.measured_bytes(frame)
+        sizes[side] = measured_size(request.frames[side], sizes[side])
         if sizes[side] <= BROADCAST_BYTES:
             return side
     return None
+
+
+def measured_size(frame: DataFrame, estimate: int) -> int:
+    """A frame's estimated bytes; measured if they seem few enough to broadcast and rows have variable length."""
+    unknown = estimate <= BROADCAST_BYTES and not cl.has_fixed_rows(frame.schema)
+    return cl.measured_bytes(frame) if unknown else estimate
+
+
+def small_enough(side: str, rows: int, size: int) -> str:
+    """Why a side is broadcast."""
+    return f"{side} has about {rows:,} rows, {size >> 20} MiB: no more than {BROADCAST_BYTES >> 20} MiB"
 
 
 def sample_columns(request: JoinRequest, side: str) -> list[str]:

@@ -60,18 +60,27 @@ class PointRoutes:
         numbers = [np.ascontiguousarray(one.to_numpy(zero_copy_only=False), np.float64) for one in columns]
         return to_points(self.metric, numbers)
 
-    def home(self, columns: Sequence[pa.Array], hashes: pa.Array) -> pa.Array:
-        """The shard of each r row; its hash selects one of several shards of its cell. Any, if it is no point."""
-        return pa.array(self.cells.home_shards(self._points(columns), hashes.to_numpy()).astype(np.int32))
+    @property
+    def hashed(self) -> bool:
+        """Whether a cell has several shards, so that r rows need hashes to be spread over them."""
+        return bool((self.cells.first < self.cells.last)[self.cells.cells].any())
+
+    def home(self, columns: Sequence[pa.Array], hashes: pa.Array | None = None) -> pa.Array:
+        """The shard of each r row, any if it is no point. Its hash selects one of several shards of its cell."""
+        return pa.array(self.cells.home_shards(self._points(columns), _numbers(hashes)).astype(np.int32))
 
     def guests(self, columns: Sequence[pa.Array]) -> pa.Array:
         """A list of the shards of each s row; none if it is nobody's neighbour."""
         return _lists(*self.cells.guest_shards(self._points(columns)))
 
-    def home_and_guests(self, columns: Sequence[pa.Array], hashes: pa.Array) -> pa.Array:
-        """Both in one list for a self-join, the shard as an r row first."""
-        points = self._points(columns)
-        return _lists(*self.cells.guest_shards(points, self.cells.home_shards(points, hashes.to_numpy())))
+    def home_and_guests(self, columns: Sequence[pa.Array], hashes: pa.Array | None = None) -> pa.Array:
+        """Both in one list for a self-join, the shard as an r row first. `columns`: r's coordinates, then s's."""
+        homes = self.cells.home_shards(self._points(columns[: len(columns) // 2]), _numbers(hashes))
+        return _lists(*self.cells.guest_shards(self._points(columns[len(columns) // 2 :]), homes))
+
+
+def _numbers(hashes: pa.Array | None) -> Array | None:
+    return None if hashes is None else hashes.to_numpy()
 
 
 def _lists(counts: Array, values: Array) -> pa.Array:

@@ -80,8 +80,8 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
     ),
     "explain without a name": (
         mr.ArgumentError,
-        "the first argument is a DataFrame; it names the call, 'join' or 'window_join' or 'lookup', and the "
-        'arguments of that call follow: ms.explain("join", r, s, on="…")',
+        "the first argument is a DataFrame; it names the call, 'join' or 'window_join' or 'knn_join' or 'lookup', and "
+        'the arguments of that call follow: ms.explain("join", r, s, on="…")',
         lambda d: ms.explain(d, d, on="r.k = s.k"),  # type: ignore[arg-type]
     ),
     "explain of another call": (
@@ -112,6 +112,7 @@ def _look(df: DataFrame, **arguments: Any) -> DataFrame:
     [
         (ms.join, ["r", "s", "on"]),
         (ms.window_join, ["r", "s", "on"]),
+        (ms.knn_join, ["r", "s", "on"]),
         (ms.splits, ["r", "s", "on"]),
         (ms.lookup, ["df", "index"]),
     ],

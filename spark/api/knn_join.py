@@ -1,0 +1,180 @@
+"""`ms.knn_join`: for each row of r its k nearest rows of s, as `mr.knn_join` finds them in tables.
+
+The driver checks all arguments and chooses a strategy (`plan/nearest.py`); tasks search in Python workers. Output:
+`rank` (from 0), `distance`, then `r_<name>` and `s_<name>`. Results are multisets without row numbers. Equal distances
+are ordered as Spark collects s. r may be a stream: then s is read at the call, once, for all micro-batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+from pyspark.sql import types as ty
+
+import millrace as mr
+from millrace.errors import ArgumentError
+from millrace.ingest.choices import Fallback
+from millrace.ingest.knn_arguments import explain_knn, parse_search
+from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
+from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.workers import check_workers, deliver
+from millrace.spark.exec import nearest
+from millrace.spark.plan import columns as cl
+from millrace.spark.plan.hows import read_how
+from millrace.spark.plan.nearest import KnnRequest, KnnStrategy, KnnStrategyName, choose_nearest, no_point
+from millrace.spark.plan.strategy import SHARDS_PER_TASK
+
+
+def knn_join(
+    r: DataFrame,
+    s: DataFrame | None = None,
+    on: Any = None,
+    *,
+    k: int,
+    within: float | None = None,
+    by: Any = None,
+    metric: Any = "euclidean",
+    how: str = "inner",
+    self_join: bool = False,
+    device: str = "auto",
+    fallback: Fallback | None = None,
+    strategy: KnnStrategyName = "auto",
+    metrics: Metrics | None = None,
+) -> DataFrame:
+    """For each row of r its k nearest rows of s: `rank`, `distance`, then `r_<name>` and `s_<name>`.
+
+    `on`, `k`, `within`, `by`, `metric` and `self_join` are those of `mr.knn_join`. `how`: `"inner"` or `"left"`, or
+    Spark's names for them. r may be a stream, s is a batch frame. `strategy`: `"auto"`, `"broadcast"` or `"partition"`
+    (see `ms.explain`). `metrics`: a `Metrics` for counts.
+    """
+    request = knn_request(r, s, on, k, within, by, metric, how, self_join, device, fallback, strategy)
+    device_request = read_device_request(request.frames["r"].sparkSession, device, fallback)
+    chosen = choose_nearest(request)
+    if metrics is not None:
+        metrics.start()
+    job = nearest.KnnJob(request.search, device_request, metrics is not None)
+    observed = {side: _observed(request, side, metrics) for side in request.sides}
+    rows = (_broadcast if chosen.name == "broadcast" else _partition)(job, request, observed, chosen)
+    if metrics is None:
+        return rows
+    seen = watched(rows, task_counts(), "knn_join_tasks", metrics)
+    return seen.where(fn.col(TASK_COLUMN).isNull()).drop(TASK_COLUMN)
+
+
+def knn_request(
+    r: Any,
+    s: Any,
+    on: Any,
+    k: Any,
+    within: Any,
+    by: Any,
+    metric: Any,
+    how: Any,
+    self_join: Any,
+    device: Any,
+    fallback: Any,
+    strategy: Any,
+) -> KnnRequest:
+    """Check everything that can be checked without reading rows; return the join to plan."""
+    search = parse_search(
+        on=on,
+        k=k,
+        metric=metric,
+        within=within,
+        by=by,
+        how=_read_how(how),
+        self_join=self_join,
+        output="pairs",
+        device=device,
+        threads=None,
+        fallback=fallback,
+        options=None,
+    )
+    frames = _frames(r, s, search.self_join)
+    schemas = [cl.arrow_schema(frames[side].schema, side) for side in ("r", "s")]
+    # The rules of mr.knn_join for columns, types and devices.
+    arguments = {"on": on, "k": k, "metric": metric, "by": by, "device": device}
+    mr.explain("knn_join", *schemas, **arguments)
+    search.engine.open().close()
+    return KnnRequest(frames, search, strategy, check_workers(frames["r"].sparkSession).tasks)
+
+
+def _read_how(how: Any) -> str:
+    known = read_how(how)
+    if known not in ("inner", "left"):
+        raise ArgumentError(f"how={how!r}: ms.knn_join has 'inner' and 'left' (rows of r without a neighbour are kept)")
+    return known
+
+
+def _frames(r: Any, s: Any, self_join: bool) -> dict[str, DataFrame]:
+    """Both frames; in a self-join the same."""
+    frame = cl.check_frame(r, "r")
+    if not self_join:
+        if s is None:
+            raise ArgumentError("s=None: pass the frame that is searched, or self_join=True to search r itself")
+        held = cl.check_frame(s, "s")
+        if held.isStreaming:
+            raise ArgumentError(
+                "s is a streaming frame: ms.knn_join searches a batch frame s; only r may be a stream. For two streams "
+                "use mr.KnnJoin"
+            )
+        return {"r": frame, "s": held}
+    if s is not None and s is not r:
+        raise ArgumentError("self_join=True searches one frame: leave s out, or pass r again")
+    if frame.isStreaming:
+        raise ArgumentError("r is a streaming frame: self_join=True is for batch frames; for a stream use mr.KnnJoin")
+    return {"r": frame, "s": frame}
+
+
+def explain_knn_join(request: KnnRequest) -> mr.Explanation:
+    """The plan for `ms.explain`, without the device."""
+    names = "rank, distance, r_<name>, s_<name>"
+    source = "a stream r against a table s" if request.streaming else "batch frames"
+    return explain_knn(request.search, {"output": names, "input": source, **choose_nearest(request).describe()})
+
+
+def _observed(request: KnnRequest, side: str, metrics: Metrics | None) -> DataFrame:
+    frame = request.frames[side]
+    counts = input_counts(side, no_point(request.search, frame.schema, side))
+    return watched(frame, counts, f"knn_join_{side}", metrics)
+
+
+def _broadcast(
+    job: nearest.KnnJob, request: KnnRequest, frames: dict[str, DataFrame], chosen: KnnStrategy
+) -> DataFrame:
+    """Save s; the tasks search it with the rows of r, in a self-join with row numbers."""
+    held = frames[request.sides[-1]].toArrow()
+    file = save_table(held)
+    session = request.frames["r"].sparkSession
+    deliver(session, file)
+    if not request.search.self_join:
+        return frames["r"].mapInArrow(nearest.broadcast_joiner(job, file), _schema(request, job.report))
+    rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
+    return rows.mapInArrow(nearest.self_joiner(job, file), _schema(request, job.report))
+
+
+def _partition(
+    job: nearest.KnnJob, request: KnnRequest, frames: dict[str, DataFrame], chosen: KnnStrategy
+) -> DataFrame:
+    """Shuffle the rows of both sides, and search each shard."""
+    if request.search.self_join:
+        rows = nearest.shuffle_self(request, frames["r"], chosen)
+        return rows.mapInArrow(nearest.self_shard_joiner(job, chosen.routes), _schema(request, job.report))
+    rows, where = nearest.shuffle_nearest(request, frames, chosen)
+    return rows.mapInArrow(nearest.shard_joiner(job, where, chosen.routes), _schema(request, job.report))
+
+
+def _schema(request: KnnRequest, report: bool) -> ty.StructType:
+    """The output columns of the tasks."""
+    fields = [ty.StructField("rank", ty.IntegerType()), ty.StructField("distance", ty.DoubleType())]
+    fields += [
+        ty.StructField(f"{side}_{field.name}", field.dataType, True)
+        for side in ("r", "s")
+        for field in request.frames[side].schema.fields
+    ]
+    if report:
+        fields.append(ty.StructField(TASK_COLUMN, TASK_TYPE))
+    return ty.StructType(fields)

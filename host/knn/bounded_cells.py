@@ -1,9 +1,10 @@
 """Cells of a space, each with a bound of the k-th distance: which points must meet for an exact join in shards.
 
-A kd-tree over a sample of both sides cuts the box of all r points into cells. Some k points of s are known, the sample.
-So the k-th neighbour of every r point in a cell is no farther than the farthest corner of the cell is from k of them:
-the cell's *limit*, a squared distance. An r point goes to the shard of its cell, an s point to the shards of all cells
-to which its squared distance is at most their limit. So each shard has all neighbours of its r points, ties included.
+A kd-tree over a sample of both sides (`maps.py`) cuts the box of all r points into cells. Some k points of s are known,
+the sample. So the k-th neighbour of every r point in a cell is no farther than the farthest corner of the cell is from
+k of them: the cell's *limit*, a squared distance. An r point goes to the shard of its cell, an s point to the shards of
+all cells to which its squared distance is at most their limit. So each shard has all neighbours of its r points, ties
+included.
 
 Squared distances to boxes are computed as those between points are, coordinate by coordinate in the same order.
 Rounding is monotonic, so no margin is needed. A cell with much more than its share of points, such as one location
@@ -15,13 +16,14 @@ queries instead, after a local search; here there is no second exchange.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.types import Array, Longs, Mask
 from millrace.host.knn.index import Neighbours, PointIndex, PointQueries
+from millrace.host.knn.maps import MAX_DEPTH, SpaceMap, box_square, build_map
 from millrace.host.runtime.jit import kernel
 from millrace.host.runtime.team import Team
 
@@ -29,25 +31,22 @@ CELL_POINTS = 16
 """Sampled points of a cell, about."""
 HEAVY = 1.5
 """A cell with more than this many times the share of a shard gets several shards."""
-MAX_DEPTH = 100
-_STACK = MAX_DEPTH + 2
 MAX_PAIRS = 1 << 20
 """Sampled points that are compared with cells at once, about: bounds the scratch memory."""
 NO_LIMIT = -1.0
 """The limit of a cell without r points: no s point goes there."""
+_STACK = 2 * MAX_DEPTH
 
 
 @dataclass(frozen=True)
 class BoundedCells:
-    """A kd-tree in preorder: the left child of node i is i + 1. Cells are the nodes with the axis -1.
+    """A map whose leaves are the cells, numbered from left to right, and arrays over its nodes.
 
-    `low` and `high` are the boxes of all nodes, `limits` the largest limits of their cells. A cell has the shards
-    `first` to `last`; the numbers rise in the order of the nodes, and `last` of a node is that of its last cell.
+    `low` and `high` are the boxes, cut to r's, `limits` the largest limits of a node's cells. A cell has the shards
+    `first` to `last`; the numbers rise from left to right, and `last` of a node is that of its last cell.
     """
 
-    axis: Longs
-    at: Array
-    right: Longs
+    map: SpaceMap
     low: Array
     high: Array
     limits: Array
@@ -56,8 +55,10 @@ class BoundedCells:
 
     @property
     def cells(self) -> Longs:
-        """The nodes that are cells."""
-        return np.flatnonzero(self.axis < 0)
+        """The nodes that are cells, from left to right."""
+        leaves = self.map.leaves()
+        ordered: Longs = leaves[np.argsort(self.map.owners[leaves])]
+        return ordered
 
     @property
     def shards(self) -> int:
@@ -65,10 +66,8 @@ class BoundedCells:
         return int(self.last[0]) + 1
 
     def cell_of(self, columns: Sequence[Array]) -> Longs:
-        """The cell, as a node, of each point."""
-        points = np.ascontiguousarray(np.stack(columns))
-        found = np.empty(points.shape[1], np.int64)
-        _find_cells(self.axis, self.at, self.right, points, found)
+        """The cell, as a node, of each point; any for a NaN."""
+        found: Longs = self.cells[self.map.homes(list(columns))]
         return found
 
     def home_shards(self, columns: Sequence[Array], hashes: Longs | None = None) -> Longs:
@@ -84,7 +83,7 @@ class BoundedCells:
         """
         points = np.ascontiguousarray(np.stack(columns))
         own = np.full(points.shape[1], -1) if homes is None else homes
-        tree = (self.axis, self.right, self.low, self.high, self.limits, self.first, self.last)
+        tree = (self.map.axes, self.map.children, self.low, self.high, self.limits, self.first, self.last)
         counts = np.empty(points.shape[1], np.int64)
         _find_guests(*tree, points, own, counts, np.empty(0, np.int64))
         shards = np.empty(int(counts.sum()), np.int64)
@@ -112,18 +111,9 @@ class BoundedCells:
 
 
 @kernel
-def _find_cells(axis: Any, at: Any, right: Any, points: Any, out: Any) -> None:
-    for i in range(points.shape[1]):
-        node = 0
-        while axis[node] >= 0:
-            node = node + 1 if points[axis[node], i] < at[node] else right[node]
-        out[i] = node
-
-
-@kernel
 def _find_guests(
-    axis: Any,
-    right: Any,
+    axes: Any,
+    children: Any,
     low: Any,
     high: Any,
     limits: Any,
@@ -135,7 +125,7 @@ def _find_guests(
     out: Any,
 ) -> None:
     """Count the shards of each point or, if there is room in `out`, write them."""
-    stack, to, dims = np.empty(_STACK, np.int64), 0, points.shape[0]
+    stack, to = np.empty(_STACK, np.int64), 0
     for i in range(points.shape[1]):
         top, written, start, home = 1, -1, to, homes[i]
         stack[0] = 0
@@ -145,18 +135,12 @@ def _find_guests(
             to += 1
         while top > 0:
             top -= 1
-            node, square = stack[top], 0.0
-            if last[node] <= written:
+            node = stack[top]
+            if last[node] <= written or not box_square(points, i, low, high, node) <= limits[node]:
                 continue
-            for j in range(dims):
-                value = points[j, i]
-                gap = max(low[node, j] - value, value - high[node, j], 0.0)
-                square += gap * gap
-            if not square <= limits[node]:  # a NaN goes nowhere
-                continue
-            if axis[node] >= 0:
-                stack[top] = right[node]
-                stack[top + 1] = node + 1
+            if axes[node] >= 0:
+                stack[top] = children[node] + 1
+                stack[top + 1] = children[node]
                 top += 2
                 continue
             for shard in range(max(first[node], written + 1), last[node] + 1):
@@ -168,26 +152,6 @@ def _find_guests(
         counts[i] = to - start
 
 
-@dataclass
-class _Growing:
-    """The nodes of a tree that is being built, in preorder, with the weights of r's and of all points in them."""
-
-    axis: list[int] = field(default_factory=list)
-    at: list[float] = field(default_factory=list)
-    right: list[int] = field(default_factory=list)
-    boxes: list[tuple[Array, Array]] = field(default_factory=list)
-    weights: list[tuple[float, float]] = field(default_factory=list)
-
-    def add(self, box: tuple[Array, Array], weights: tuple[float, float]) -> int:
-        """Add a node, as yet a cell; return its number."""
-        self.axis.append(-1)
-        self.at.append(0.0)
-        self.right.append(0)
-        self.boxes.append(box)
-        self.weights.append(weights)
-        return len(self.axis) - 1
-
-
 @dataclass(frozen=True)
 class SampledPoints:
     """Points of both sides, one per row; how many rows each stands for; and which are r's."""
@@ -196,82 +160,46 @@ class SampledPoints:
     weights: Array
     of_r: Mask
 
-    def where(self, mask: Mask) -> SampledPoints:
-        """Some of the points."""
-        return SampledPoints(self.points[mask], self.weights[mask], self.of_r[mask])
-
 
 def cut_cells(sample: SampledPoints, box: tuple[Array, Array], shards: int) -> BoundedCells:
     """Cells for about `shards` shards of equal weight. `box` holds all r points.
 
     The cells have no limits yet: every s point goes to every shard.
     """
-    tree = _Growing()
-    _grow(tree, sample, (np.array(box[0]), np.array(box[1])), 0)
-    axis = np.array(tree.axis, np.int64)
-    right = np.array(tree.right, np.int64)
-    first, last = _assign(axis, right, np.array(tree.weights), shards)
-    low, high = (np.stack(ends) for ends in zip(*tree.boxes, strict=True))
-    limits = np.full(len(axis), np.inf)
-    return BoundedCells(axis, np.array(tree.at), right, low, high, limits, first, last)
+    columns = list(sample.points.T)
+    made = build_map("kdtree", columns, max(len(sample.points) // CELL_POINTS, 1))
+    assert isinstance(made, SpaceMap)
+    low, high = np.maximum(made.lows, box[0]), np.minimum(made.highs, box[1])
+    nodes = np.zeros(len(made.axes), np.int64)
+    cells = BoundedCells(made, low, high, np.full(len(nodes), np.inf), nodes, nodes)
+    of = cells.cell_of(columns)
+    used = np.all(low[of] <= high[of], axis=1)  # s points outside of r's box weigh nothing
+    weights = [np.bincount(of, sample.weights * used * mask, len(nodes)) for mask in (sample.of_r, 1.0)]
+    first, last = _assign(cells, weights[0], weights[1], shards)
+    return replace(cells, first=first, last=last)
 
 
-def _grow(tree: _Growing, sample: SampledPoints, box: tuple[Array, Array], depth: int) -> None:
-    """Add the subtree of a box: cut the axis on which its points are spread most, at their median.
-
-    A box whose ends are reversed has no r points: nothing is sent there, so it is not cut.
-    """
-    if (box[0] > box[1]).any():
-        tree.add(box, (0.0, 0.0))
-        return
-    node = tree.add(box, (float(sample.weights[sample.of_r].sum()), float(sample.weights.sum())))
-    split = None if len(sample.points) <= CELL_POINTS or depth == MAX_DEPTH else _split(sample.points)
-    if split is None:
-        return
-    axis, at = split
-    left, low, high = sample.points[:, axis] < at, box[0].copy(), box[1].copy()
-    low[axis], high[axis] = max(at, low[axis]), min(at, high[axis])
-    _grow(tree, sample.where(left), (box[0], high), depth + 1)
-    tree.right[node] = len(tree.axis)
-    _grow(tree, sample.where(~left), (low, box[1]), depth + 1)
-    tree.axis[node], tree.at[node] = axis, at
-
-
-def _split(points: Array) -> tuple[int, float] | None:
-    """The axis and value of a cut with points on both sides; None if all points are equal."""
-    with np.errstate(over="ignore"):
-        axis = int(np.argmax(points.max(axis=0) - points.min(axis=0)))
-    values = np.sort(points[:, axis])
-    if values[0] == values[-1]:
-        return None
-    middle = values[len(values) // 2]
-    return axis, float(middle if middle > values[0] else values[np.searchsorted(values, middle, "right")])
-
-
-def _assign(axis: Longs, right: Longs, weights: Array, shards: int) -> tuple[Longs, Longs]:
+def _assign(cells: BoundedCells, of_r: Array, weights: Array, shards: int) -> tuple[Longs, Longs]:
     """The first and the last shard of each cell: consecutive cells share one, a cell with many r points has several."""
-    first, last = np.zeros((2, len(axis)), np.int64)
-    cells = np.flatnonzero(axis < 0)
-    share = weights[cells, 1].sum() / shards
-    shard, filled = 0, 0.0
-    for node in cells:
-        of_r, weight = weights[node]
-        heavy = of_r > HEAVY * share and shards > 1
-        if filled and (heavy or filled + weight / 2 > share):
+    first, last = np.zeros((2, len(weights)), np.int64)
+    share, shard, filled = weights.sum() / shards, 0, 0.0
+    for node in cells.cells:
+        heavy = of_r[node] > HEAVY * share and shards > 1
+        if filled and (heavy or filled + weights[node] / 2 > share):
             shard, filled = shard + 1, 0.0
         first[node] = shard
-        filled += weight
+        filled += weights[node]
         if heavy:
-            shard, filled = shard + round(of_r / share) - 1, np.inf
+            shard, filled = shard + round(of_r[node] / share) - 1, np.inf
         last[node] = shard
-    for node in np.flatnonzero(axis >= 0)[::-1]:  # children come after their parents
-        last[node] = last[right[node]]
+    for node in np.flatnonzero(cells.map.axes >= 0)[::-1]:  # children come after their parents
+        last[node] = last[cells.map.children[node] + 1]
     return first, last
 
 
 def bound_cells(cells: BoundedCells, sample: Array, k: int, limit: float, team: Team) -> BoundedCells:
     """The cells with their limits: by `k` sampled points of s each, at most `limit`, and none for a cell without r."""
-    limits = np.full(len(cells.axis), limit)
+    limits = np.full(len(cells.limits), limit)
     leaves = cells.cells
     if len(sample) >= k:
         index = PointIndex(sample.shape[1], team)
@@ -280,8 +208,8 @@ def bound_cells(cells: BoundedCells, sample: Array, k: int, limit: float, team: 
         for some in (leaves[at : at + step] for at in range(0, len(leaves), step)):
             limits[some] = np.minimum(_limits(cells.low[some], cells.high[some], sample, index, k, team), limit)
     limits[leaves[(cells.low > cells.high)[leaves].any(axis=1)]] = NO_LIMIT
-    for node in np.flatnonzero(cells.axis >= 0)[::-1]:  # children come after their parents
-        limits[node] = max(limits[node + 1], limits[cells.right[node]])
+    for node in np.flatnonzero(cells.map.axes >= 0)[::-1]:  # children come after their parents
+        limits[node] = limits[cells.map.children[node] : cells.map.children[node] + 2].max()
     return replace(cells, limits=limits)
 
 

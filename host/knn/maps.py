@@ -117,7 +117,7 @@ def _homes(points: Any, axes: Any, splits: Any, children: Any, owners: Any, out:
 
 
 @inline
-def _box_square(points: Any, i: int, lows: Any, highs: Any, node: int) -> float:
+def box_square(points: Any, i: int, lows: Any, highs: Any, node: int) -> float:
     """The squared distance of a point to a box."""
     total = 0.0
     for j in range(points.shape[0]):
@@ -149,7 +149,7 @@ def _crossings(
         while depth > 0:
             depth -= 1
             node = stack[depth]
-            if not _box_square(points, i, lows, highs, node) <= squares[i]:
+            if not box_square(points, i, lows, highs, node) <= squares[i]:
                 continue
             if axes[node] >= 0:
                 stack[depth] = children[node] + 1

@@ -14,7 +14,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
 import millrace as mr
-from millrace.errors import ArgumentError
+from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import explain_knn, parse_search
 from millrace.spark.cluster.files import save_table
@@ -95,10 +95,9 @@ def knn_request(
     )
     frames = _frames(r, s, search.self_join)
     schemas = [cl.arrow_schema(frames[side].schema, side) for side in ("r", "s")]
-    # The rules of mr.knn_join for columns, types and devices.
-    arguments = {"on": on, "k": k, "metric": metric, "by": by, "device": device}
-    mr.explain("knn_join", *schemas, **arguments)
-    search.engine.open().close()
+    mr.explain("knn_join", *schemas, on=on, k=k, metric=metric, by=by)  # the rules for columns and types
+    if device not in ("auto", "cpu"):
+        raise DeviceUnavailable(f"device={device!r}: the tasks of ms.knn_join search on cpu; leave device out")
     return KnnRequest(frames, search, strategy, check_workers(frames["r"].sparkSession).tasks)
 
 

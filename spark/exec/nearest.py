@@ -62,7 +62,7 @@ class KnnJob:
     def local_search(self) -> SearchArguments:
         """The search on this task's threads; checks the worker's version."""
         threads = task_device(self.device_request).threads
-        return replace(self.search, engine=replace(self.search.engine, threads=threads))
+        return replace(self.search, engine=replace(self.search.engine, device="cpu", threads=threads))
 
 
 @dataclass

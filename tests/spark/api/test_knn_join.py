@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -218,7 +220,7 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, dict[str, Any]]] = {
     "column": (mr.SchemaError, "on names r.q, but r has no such column", {"on": ("q", "y")}),
     "coordinate": (mr.KeyTypeError, "column r.name has type string", {"on": ("x", "name")}),
     "groups": (mr.SchemaError, "by pairs r.name (string) with s.id (int64)", {"by": ("name", "id")}),
-    "device": (mr.DeviceUnavailable, "cannot search nearest neighbours", {"device": "rtl"}),
+    "device": (mr.DeviceUnavailable, "device='rtl': the tasks of ms.knn_join search on cpu", {"device": "rtl"}),
     "unknown device": (mr.ArgumentError, "device='abacus' is unknown", {"device": "abacus"}),
     "two tables": (mr.ArgumentError, "leave s out, or pass r again", {"self_join": True}),
     "no table": (mr.ArgumentError, "pass the frame that is searched", {"s": None}),
@@ -230,8 +232,9 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, dict[str, Any]]] = {
 def test_bad_input_is_reported_early(spark: SparkSession, name: str) -> None:
     kind, words, changed = BAD[name]
     frame = spark.sql("SELECT 1L AS id, 0.5D AS x, 1.5D AS y, 'a' AS name")
-    given = {"s": frame.limit(1), "on": ("x", "y"), "k": 1, **changed}
-    for call in (ms.knn_join, lambda *frames, **named: ms.explain("knn_join", *frames, **named)):
+    given: dict[str, Any] = {"s": frame.limit(1), "on": ("x", "y"), "k": 1, **changed}
+    calls: tuple[Callable[..., Any], ...] = (ms.knn_join, partial(ms.explain, "knn_join"))
+    for call in calls:
         with pytest.raises(kind) as error:
             call(frame, **given)
         assert words in str(error.value)

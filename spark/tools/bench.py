@@ -1,4 +1,4 @@
-"""Bench `spark`: lookups and band joins called from Spark on `local[2]`, compared with Spark itself.
+"""Bench `spark`: lookups, joins and nearest neighbours, called from Spark on `local[2]`, compared with Spark itself.
 
 - `lookup-2^23`: `ms.lookup` in 2^23 keys, compared with `identity`: the same rows through a `mapInArrow` that does
   nothing, which is the fastest that rows can pass through Python.
@@ -8,6 +8,8 @@
   shuffled and sent through identity.
 - `join-1M-heavy`: the same, but a tenth of r has one key, and a tenth of s has another key just outside its band. All
   of these rows share a bucket, which costs a bucketed join 10^10 comparisons that find no pair.
+- `knn-5Kx50K`: the 10 nearest of 50,000 points for each of 5,000, by `broadcast` and `partition`, compared with
+  `nearest-by-join`: Spark's own `nearestByJoin`, which compares all pairs. Rows are those of both sides.
 - `memory-512MB`: the private memory of a Python worker (`Private_Dirty`) after lookups in an index of 512 MB, minus
   that of a worker after identity with the same imports. The result is 40 MB divided by this difference, not a speed: it
   is at least 1 if the worker holds no more than 40 MB.
@@ -37,9 +39,11 @@ import millrace as mr
 from millrace.bench.harness import Answer, Case, Contender, PeerMissing
 from millrace.bench.options import Options
 from millrace.spark.api.join import join
+from millrace.spark.api.knn_join import knn_join
 from millrace.spark.api.lookup import lookup
 from millrace.spark.cluster.files import new_path
 from millrace.spark.cluster.session import local_session
+from millrace.spark.plan.nearest import KnnStrategyName
 
 KEYS, QUICK_KEYS = 1 << 23, 1 << 14
 LOOKUPS, QUICK_LOOKUPS = 4_000_000, 20_000
@@ -48,6 +52,8 @@ BAND = 5
 SPREAD = 10
 """Key values per row, so that a band of 11 has about one partner."""
 HEAVY_SHARE = 0.1
+POINTS, QUICK_POINTS = (5_000, 50_000), (200, 1_000)
+NEIGHBOURS = 10
 MEMORY_KEYS, QUICK_MEMORY_KEYS = 1 << 25, 1 << 18
 """A key takes 16 bytes in the index."""
 ALLOWED = 40 << 20
@@ -57,11 +63,12 @@ Frame = Callable[[], DataFrame]
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """The cases: lookups, joins, memory."""
+    """The cases: lookups, joins, nearest neighbours, memory."""
     quick = options.quick
     yield _lookups(QUICK_KEYS if quick else KEYS, QUICK_LOOKUPS if quick else LOOKUPS)
     for heavy in (False, True):
         yield _joins(QUICK_ROWS if quick else ROWS, heavy)
+    yield _nearest(*(QUICK_POINTS if quick else POINTS))
     yield _memory(QUICK_MEMORY_KEYS if quick else MEMORY_KEYS)
 
 
@@ -157,14 +164,16 @@ def _sides(rows: int, heavy: bool) -> tuple[DataFrame, DataFrame]:
         hitter = span // 2 // (2 * BAND + 1) * (2 * BAND + 1)  # the first key of a bucket, so that both keys are in it
         r[rng.random(rows) < HEAVY_SHARE] = hitter
         s[rng.random(rows) < HEAVY_SHARE] = hitter + BAND + 1
-    frames = []
-    for x in (r, s):
-        path = new_path(".parquet")
-        pq.write_table(pa.table({"id": np.arange(rows), "x": x}), path)
-        frame = session().read.parquet(str(path)).repartition(4).cache()
-        frame.count()
-        frames.append(frame)
-    return frames[0], frames[1]
+    return _cached(id=np.arange(rows), x=r), _cached(id=np.arange(rows), x=s)
+
+
+def _cached(**columns: Any) -> DataFrame:
+    """A table in Spark's memory, read from Parquet."""
+    path = new_path(".parquet")
+    pq.write_table(pa.table(columns), path)
+    frame = session().read.parquet(str(path)).repartition(4).cache()
+    frame.count()
+    return frame
 
 
 def _ours_joined(rows: int, heavy: bool, **how: Any) -> TimedAction:
@@ -225,6 +234,46 @@ def _joins(rows: int, heavy: bool) -> Case:
     name = f"join-{rows // 1000}K-" if rows < 1_000_000 else f"join-{rows // 1_000_000}M-"
     facts = {"rows": rows, "band": BAND, "heavy_share": HEAVY_SHARE if heavy else 0.0}
     return Case(name + ("heavy" if heavy else "band"), "rows/s", [*ours, *theirs], facts, check_steps=2)
+
+
+# Nearest neighbours.
+
+
+@cache
+def _points(rows: int) -> DataFrame:
+    rng = np.random.default_rng([SEED, rows])
+    return _cached(id=np.arange(rows), x=rng.random(rows), y=rng.random(rows))
+
+
+def _ours_nearest(queries: int, points: int, strategy: KnnStrategyName) -> TimedAction:
+    r, s = _points(queries), _points(points)
+
+    def make() -> DataFrame:
+        return knn_join(r, s, on=("x", "y"), k=NEIGHBOURS, strategy=strategy)
+
+    return TimedAction(make, queries + points, _sum_of_pairs)
+
+
+def _nearest_by_join(queries: int, points: int) -> TimedAction:
+    """Spark's own join, ranked by the squared distance."""
+    sides = {"r": _points(queries), "s": _points(points)}
+    r, s = (frame.toDF(*(f"{side}_{name}" for name in frame.columns)) for side, frame in sides.items())
+    gaps = [fn.col(f"r_{axis}") - fn.col(f"s_{axis}") for axis in ("x", "y")]
+    rank = gaps[0] * gaps[0] + gaps[1] * gaps[1]
+    make = partial(r.nearestByJoin, s, rank, NEIGHBOURS, "exact", "distance")
+    return TimedAction(make, queries + points, _sum_of_pairs)
+
+
+def _nearest(queries: int, points: int) -> Case:
+    ours = [_ours(name, partial(_ours_nearest, queries, points, name)) for name in ("broadcast", "partition")]
+    theirs = [Contender("nearest-by-join", partial(_nearest_by_join, queries, points))]
+    name = f"knn-{_size(queries)}x{_size(points)}"
+    facts = {"queries": queries, "points": points, "k": NEIGHBOURS}
+    return Case(name, "rows/s", [*ours, *theirs], facts, check_steps=2)
+
+
+def _size(rows: int) -> str:
+    return f"{rows // 1000}K" if rows >= 1000 else str(rows)
 
 
 # Memory.

@@ -243,11 +243,11 @@ def test_bad_input_is_reported_early(spark: SparkSession, name: str) -> None:
 def test_which_side_may_be_a_stream(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("value AS x", "value AS y")
     table = spark.range(3).selectExpr("id AS x", "id AS y")
-    given: dict[str, Any] = {"on": ("x", "y"), "k": 1}
+    call: Callable[..., Any] = partial(ms.knn_join, on=("x", "y"), k=1)
     for frames, more, words in (
         ((table, stream), {}, "s is a streaming frame"),
         ((stream,), {"self_join": True}, "self_join=True is for batch frames"),
         ((stream, table), {"strategy": "partition"}, "is for batch frames"),
     ):
         with pytest.raises(mr.ArgumentError, match=words):
-            ms.knn_join(*frames, **given, **more)
+            call(*frames, **more)

@@ -21,7 +21,8 @@ def test_cases_run_and_agree(spark: SparkSession, monkeypatch: pytest.MonkeyPatc
     rows = []
     for case in bench.cases(Options(quick=True)):
         rows += list(result_rows("spark", measure(case, SHORT, lambda what, share: None), {}))
-    assert {row["case"] for row in rows} == {"lookup-2^14", "join-10K-band", "join-10K-heavy", "memory-4MB"}
+    names = {"lookup-2^14", "join-10K-band", "join-10K-heavy", "knn-200x1K", "memory-4MB"}
+    assert {row["case"] for row in rows} == names
     assert {(row["index"], row["peer"]) for row in rows if row["case"] == "join-10K-heavy"} == {
         (ours, peer) for ours in ("broadcast", "range") for peer in ("spark-buckets", "identity-shuffle")
     }

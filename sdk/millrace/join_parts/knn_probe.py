@@ -1,8 +1,7 @@
-"""Holds the points of s, indexed once, and finds the nearest of them for tables of r: the engine of `mr.knn_join`.
+"""Holds the points of a table s, indexed once, and finds the nearest of them for batches of r, as Spark tasks need it.
 
-`mr.knn_join` searches once, with all of r. A Spark task keeps a `KnnProbe` and searches with every batch. Results are
-row numbers of both tables; the caller gathers the payload. A probe belongs to the process that created it and serves
-one thread at a time.
+Results are row numbers of both tables; the caller gathers the payload. A probe belongs to the process that created it
+and serves one thread at a time. It searches on the CPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bounded cells: the shard of an r point has all s points that are no farther than its k-th neighbour, ties included."""
+"""Bounded cells: the shard of an r point has all s points as near as its k-th neighbour, ties included."""
 
 from __future__ import annotations
 

@@ -182,16 +182,12 @@ def cut_cells(sample: SampledPoints, box: tuple[Array, Array], shards: int) -> B
 def _assign(cells: BoundedCells, of_r: Array, weights: Array, shards: int) -> tuple[Longs, Longs]:
     """The first and the last shard of each cell: consecutive cells share one, a cell with many r points has several."""
     first, last = np.zeros((2, len(weights)), np.int64)
-    share, shard, filled = weights.sum() / shards, 0, 0.0
-    for node in cells.cells:
-        heavy = of_r[node] > HEAVY * share and shards > 1
-        if filled and (heavy or filled + weights[node] / 2 > share):
-            shard, filled = shard + 1, 0.0
-        first[node] = shard
-        filled += weights[node]
-        if heavy:
-            shard, filled = shard + round(of_r[node] / share) - 1, np.inf
-        last[node] = shard
+    order, share = cells.cells, max(weights.sum(), 1.0) / shards
+    end = np.cumsum(weights[order]) / share
+    start, heavy = end - weights[order] / share, of_r[order] > HEAVY * share
+    middle = np.floor(start / 2 + end / 2)
+    first[order] = np.clip(np.where(heavy, np.round(start), middle), 0, shards - 1)
+    last[order] = np.clip(np.where(heavy, np.round(end) - 1, middle), first[order], shards - 1)
     for node in np.flatnonzero(cells.map.axes >= 0)[::-1]:  # children come after their parents
         last[node] = last[cells.map.children[node] + 1]
     return first, last

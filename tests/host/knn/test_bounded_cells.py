@@ -72,13 +72,13 @@ def test_shards_are_even_and_a_heavy_location_has_several() -> None:
     r, s = rng.random((4000, 2)), rng.random((4000, 2))
     cells = _cells(r, s, 4, np.inf, 8, rng)
     sizes = np.bincount(cells.home_shards(list(r.T)), minlength=cells.shards)
-    assert abs(cells.shards - 8) <= 1
+    assert cells.shards == 8
     assert sizes.max() < 1.5 * sizes.mean()
     assert cells.guest_shards(list(s.T))[0].mean() < 3, "bounds are tight enough to be useful"
     r[:2000] = 0.5
     heavy = _cells(r, s, 4, np.inf, 8, rng)
     sizes = np.bincount(heavy.home_shards(list(r.T), rng.integers(0, 1 << 60, len(r))))
-    assert sizes.max() < 0.25 * len(r)
+    assert sizes.max() < 0.35 * len(r), "half of r is at one location"
 
 
 def test_own_shard_first_and_no_shard_for_what_is_no_point() -> None:

@@ -78,6 +78,10 @@ class TimeScale:
         return values.astype(np.int64) * np.int64(factor)
 
 
+NO_TIME = TimeScale(unit=1)
+"""The scale of rows without a time column."""
+
+
 def rescaled(times: Array, factor: int) -> Array:
     """Multiply times by `factor`; raise a `SchemaError` if one does not fit into 64 bits."""
     if factor == 1 or len(times) == 0:

@@ -15,12 +15,11 @@ import pyarrow as pa
 from millrace.host.base.errors import ArgumentError, DeviceFault
 from millrace.host.base.types import SIDES, Side
 from millrace.host.base.words import repeated
-from millrace.host.data.timescale import TimeScale
+from millrace.host.data.timescale import NO_TIME
 from millrace.host.data.tuples import Tuples
 from millrace.host.device.contract import Device
 from millrace.host.device.cpu import CpuDevice
 from millrace.host.kernels.gathering import Gatherer
-from millrace.host.knn.index import PointQueries
 from millrace.host.knn.intake import bind_points
 from millrace.host.knn.join_core import PointShape
 from millrace.host.knn.metric import Metric
@@ -31,12 +30,9 @@ from millrace.host.runtime.team import Team
 from millrace.ingest.choices import Fallback, KnnHow, KnnOutput
 from millrace.ingest.knn_arguments import SearchArguments, parse_search
 from millrace.ingest.tables import as_table
+from millrace.join_parts.knn_blocks import query_blocks
 from millrace.join_parts.knn_output import Columns, knn_schema, leading_columns
 from millrace.join_parts.table_batches import warn_of_fallback
-
-MAX_BLOCK_PAIRS = 1 << 24
-"""Neighbours of a block of r rows, about: bounds the scratch memory."""
-_NO_TIME = TimeScale(unit=1)
 
 
 def knn_join(
@@ -124,7 +120,7 @@ def _read(args: SearchArguments, tables: dict[Side, pa.Table]) -> dict[Side, Tup
     read: dict[Side, Tuples] = {}
     for side in SIDES:
         rows = repeated(0, tables[side].num_rows)
-        read[side] = read["r"] if same and read else intakes[side].read(tables[side], rows, 0, _NO_TIME).tuples
+        read[side] = read["r"] if same and read else intakes[side].read(tables[side], rows, 0, NO_TIME).tuples
     return read
 
 
@@ -141,14 +137,9 @@ def _blocks(
     shape = PointShape(spec.dimensions, bool(spec.by["s"]))
     index = open_index(args.engine.partitioning, shape, team, device=device)
     index.insert(spec.points_of("s", s.columns, s.live), spec.groups_of("s", s.columns))
-    points, groups = spec.points_of("r", r.columns, r.live), spec.groups_of("r", r.columns)
     gatherers = [Gatherer(tables[side], team, scattered=side == "s") for side in SIDES]
-    step = max(MAX_BLOCK_PAIRS // min(args.k, max(len(s), 1)), 1)
     blocks = []
-    for first in range(0, len(r), step):
-        part = slice(first, min(first + step, len(r)))
-        own = np.arange(part.start, part.stop) if args.self_join else None
-        queries = PointQueries([one[part] for one in points], own=own, groups=None if groups is None else groups[part])
+    for first, queries in query_blocks(args, r, len(s), np.arange(len(r)) if args.self_join else None):
         found = neighbour_rows(index.query(queries, args.k, args.limit), spec.metric, args.left, team, first)
         blocks.append(pa.Table.from_arrays(_columns(found, gatherers, args.output), schema=schema))
     return blocks

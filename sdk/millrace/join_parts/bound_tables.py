@@ -10,13 +10,11 @@ import pyarrow as pa
 from millrace.host.base.codes import CodeTable
 from millrace.host.base.types import SIDES, Side
 from millrace.host.base.words import repeated
-from millrace.host.data.timescale import TimeScale
+from millrace.host.data.timescale import NO_TIME
 from millrace.host.data.tuples import Tuples
 from millrace.host.expr.condition import Condition
 from millrace.host.expr.plan import Plan, bind
 from millrace.host.stream.intake import Intake, Reading, make_intake
-
-_NO_TIME = TimeScale(unit=1)
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class BoundTables:
 
     def read(self, side: Side, table: pa.Table) -> Reading:
         """Read a side's table. Row numbers are not stored: a table's rows are known by their position."""
-        return self.intakes[side].read(table, repeated(0, table.num_rows), 0, _NO_TIME)
+        return self.intakes[side].read(table, repeated(0, table.num_rows), 0, NO_TIME)
 
     def sweep(self, side: Side, held: Tuples) -> None:
         """Drop codes of values that the held rows, which are `side`'s, do not have, if there are many codes."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from millrace.host.base.errors import StateError
 from millrace.host.base.types import Longs, Side
 from millrace.host.base.words import repeated
-from millrace.host.data.timescale import TimeScale
+from millrace.host.data.timescale import NO_TIME
 from millrace.host.data.tuples import Tuples
 from millrace.host.knn.bounded_cells import BoundedCells
 from millrace.host.knn.index import Neighbours, PointIndex, PointQueries
@@ -23,10 +23,7 @@ from millrace.host.knn.neighbour_rows import NeighbourRows, neighbour_rows
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
 from millrace.ingest.knn_arguments import SearchArguments
-
-MAX_BLOCK_PAIRS = 1 << 24
-"""Neighbours of a block of r rows, about: bounds the scratch memory."""
-_NO_TIME = TimeScale(unit=1)
+from millrace.join_parts.knn_blocks import MAX_BLOCK_PAIRS, query_blocks
 
 
 class KnnProbe:
@@ -60,22 +57,14 @@ class KnnProbe:
         intake = self._intakes[side]
         if side == "r" and intake.codes.due:
             intake.codes.sweep(self._held.columns[name] for name in self._intakes["s"].code_columns)
-        return intake.read(table, repeated(0, table.num_rows), 0, _NO_TIME).tuples
+        return intake.read(table, repeated(0, table.num_rows), 0, NO_TIME).tuples
 
     def blocks(self, r: pa.Table, own: Longs | None = None) -> Iterator[NeighbourRows]:
         """The neighbours of r's rows, a block of rows at a time. `own`: the held row that each must not find."""
         args, spec = self._args, self._args.spec
         same = r is self._table and spec.on["r"] == spec.on["s"] and spec.by["r"] == spec.by["s"]
         tuples = self._held if same else self._read("r", r)
-        points, groups = spec.points_of("r", tuples.columns, tuples.live), spec.groups_of("r", tuples.columns)
-        step = max(self._block_pairs // min(args.k, max(len(self._held), 1)), 1)
-        for first in range(0, len(tuples), step):
-            part = slice(first, min(first + step, len(tuples)))
-            queries = PointQueries(
-                [one[part] for one in points],
-                own=None if own is None else own[part],
-                groups=None if groups is None else groups[part],
-            )
+        for first, queries in query_blocks(args, tuples, len(self._held), own, self._block_pairs):
             self.team.acquire(max(len(queries), len(self._held)))
             try:
                 found = self._index.query(queries, args.k, args.limit)

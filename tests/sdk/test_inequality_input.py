@@ -104,3 +104,17 @@ def test_a_result_beyond_memory_can_be_streamed_or_counted(monkeypatch: pytest.M
         assert part["r_seq"][0].as_py() == seen // rows
         seen += part.num_rows
     assert seen == rows * rows
+
+
+def test_a_push_with_pairs_beyond_memory_is_refused_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 2400
+    equal = pa.table({"a": np.zeros(rows, np.int64), "b": np.zeros(rows, np.int64)})
+    with mr.WindowJoin(LOOSE, window=f"{rows} rows", index="spo", output="seqs") as join:
+        assert join.push("r", equal).num_rows == 0
+        with monkeypatch.context() as small:
+            small.setattr(pair_memory, "memory", lambda: 80 << 20)
+            with pytest.raises(mr.ArgumentError, match=r"5,760,000 pairs .*push fewer rows at a time"):
+                join.push("s", equal)
+        found = join.push("s", equal)
+    assert found.num_rows == rows * rows
+    assert found["s_seq"][0].as_py() == 0

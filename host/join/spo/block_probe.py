@@ -30,6 +30,7 @@ from millrace.host.join.spo.block_search import (
     write_visible,
 )
 from millrace.host.join.spo.block_window import BlockWindow
+from millrace.host.join.spo.pair_memory import check_fits
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import (
@@ -343,6 +344,7 @@ class Probe:
         """Write the partners; `found` are the counts in order of the queries."""
         ends = np.cumsum(counts)
         total = int(ends[-1])
+        check_fits(total, in_parts="push fewer rows at a time")
         out, own = result_array(total, np.int64), result_array(total, np.int64)
         if total:
             following = self._ordered(ends - counts)

@@ -14,11 +14,11 @@ def fits(pairs: int) -> bool:
     return pairs * BYTES_PER_PAIR <= memory()
 
 
-def check_fits(pairs: int) -> None:
-    """Raise an error with the arithmetic if so many pairs cannot be in memory."""
+def check_fits(pairs: int, in_parts: str = "take it in parts with batch_rows=") -> None:
+    """Raise an error with the arithmetic if so many pairs cannot be in memory. `in_parts`: how to get fewer at once."""
     if not fits(pairs):
         raise ArgumentError(
             f"the result does not fit in memory: {pairs:,} pairs of {BYTES_PER_PAIR} bytes are "
-            f"{size_text(pairs * BYTES_PER_PAIR)}, and there are {size_text(memory())}; take it in parts with "
-            "batch_rows=, count the pairs with output='count', or narrow the condition"
+            f"{size_text(pairs * BYTES_PER_PAIR)}, and there are {size_text(memory())}; {in_parts}, "
+            "count the pairs with output='count', or narrow the condition"
         )

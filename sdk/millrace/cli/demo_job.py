@@ -146,9 +146,9 @@ def _join(index: IndexName, device: str, tables: Tables) -> WindowJoin:
 
 
 def _warm_up(index: IndexName, device: str, tables: Tables) -> None:
-    """Compile or load the kernels before the timed run."""
+    """Compile or load the kernels before the timed run: small batches use others than a batch of the run."""
     join = _join(index, device, tables)
-    for side, batch in _steps((tables[0].slice(0, 256), tables[1].slice(0, 256))):
+    for side, batch in _steps((tables[0].slice(0, BATCH), tables[1].slice(0, BATCH))):
         if side:
             join.push(side, batch)
         else:

@@ -122,9 +122,10 @@ class LazySlidingArray(ABC):
 
     def append(self, values: Array) -> None:
         """Append values."""
-        if self._stored is None and len(values):
+        rows = len(values)
+        if self._stored is None and rows:
             if self._add(values):
-                self._end += len(values)
+                self._end += rows
                 return
             self._materialize()
         if self._stored is not None:

@@ -57,7 +57,7 @@ class Window:
 
     def append(self, tuples: Tuples, run: str | None = None) -> None:
         """Append tuples; `run` names the stored run that they were restored from."""
-        self.rows.append(self.end, tuples.payload, run)
+        self.rows.append(self.seq.end, tuples.payload, run)
         self._appended += len(tuples.seq)
         self._batches += 1
         self.seq.append(tuples.seq)

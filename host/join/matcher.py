@@ -181,11 +181,11 @@ class Matcher:
             self._lay_out(windows)
         size = self._first_block(windows)
         old = {side: new[side].first for side in SIDES}
-        stop = 0
+        stop, total = 0, len(order)
         taken: dict[Side, int] = {"r": 0, "s": 0}
-        while stop < len(order):
-            start, stop = stop, min(stop + size, len(order))
-            block = order if stop - start == len(order) else order[start:stop]
+        while stop < total:
+            start, stop = stop, min(stop + size, total)
+            block = order if stop - start == total else order[start:stop]
             part = _next_part(new, block, taken)
             try:
                 batch = self._probe_batch(new, part, block, keep(stop))

@@ -204,7 +204,8 @@ class Team:
 
     def release(self) -> None:
         """End the work of one `acquire`; the last one returns the helper threads, so that other teams can take them."""
-        self._depth = max(self._depth - 1, 0)
+        if self._depth:
+            self._depth -= 1
         if self._depth == 0:
             helpers, self._helpers = self._helpers, None
             if helpers is not None and helpers.mark.is_here:

@@ -35,16 +35,12 @@ MIN_ROWS = 1 << 12
 
 @dataclass
 class Subwindow:
-    """Positions from `structure.first` to `end`."""
+    """Positions from `first`, which is the structure's own, to `end`."""
 
     structure: Structure
+    first: int
     end: int
     capacity: int
-
-    @property
-    def first(self) -> int:
-        """The oldest position."""
-        return self.structure.first
 
     def __len__(self) -> int:
         """The number of positions."""
@@ -73,10 +69,11 @@ class Chain:
     def append(self, first: int, span: int, words: Array, numbers: Ids) -> None:
         """Insert the tuples of `span` positions from `first` on: sorted words, and each tuple's number among them."""
         newest = self._newest(first, span)
-        if len(words):
+        tuples = len(words)
+        if tuples:
             # A copy: the structure owns the arrays of a batch, and the caller still needs the numbers.
-            some = np.empty if len(numbers) < FEW else allocate
-            ids = some(len(numbers) + ID_PADDING, np.uint32)[: len(numbers)]
+            some = np.empty if tuples < FEW else allocate
+            ids = some(tuples + ID_PADDING, np.uint32)[:tuples]
             np.add(numbers, np.uint32(first - newest.first), out=ids)
             newest.structure.insert(InsertBatch(words, ids))
         newest.end = first + span
@@ -93,7 +90,7 @@ class Chain:
             self.boundaries += 1
         rows = self._rows if self._rows is not None else first + span - self._oldest
         capacity = min(max(-(-rows // self._per_window), MIN_ROWS), MAX_ROWS // 2)
-        self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, capacity))
+        self.subwindows.append(Subwindow(self._begin(before, first, capacity), first, first, capacity))
         return self.subwindows[-1]
 
     def restart_newest(self) -> None:
@@ -102,7 +99,8 @@ class Chain:
         self._past.update(old.structure.counters())
         old.structure.release()
         before = self.subwindows[-1].structure if self.subwindows else None
-        self.subwindows.append(Subwindow(self._begin(before, old.first, old.capacity), old.first, old.capacity))
+        structure = self._begin(before, old.first, old.capacity)
+        self.subwindows.append(Subwindow(structure, old.first, old.first, old.capacity))
 
     def maintain(self) -> None:
         """Do the maintenance deferred to the end of a step. Helper threads may continue it in the background."""

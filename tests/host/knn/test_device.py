@@ -19,7 +19,7 @@ from millrace.host.knn.join_core import PointShape
 from millrace.host.knn.partitioned import Partitioning, open_index
 from millrace.host.runtime.team import Team
 from tests.gpu.emulated.backend import emulated
-from tests.host.knn.test_index import SHAPES, as_lists, expected
+from tests.host.knn.test_index import SHAPES, as_lists, check_sliding, expected
 
 
 @pytest.fixture
@@ -77,33 +77,12 @@ def test_a_sliding_window(device: GpuDevice, team: Team, seed: int, monkeypatch:
     rng = np.random.default_rng(seed)
     grouped, tied, whole_numbers = bool(seed % 2), bool(seed & 2), seed == 3
     index = DevicePointIndex(device, 3, team, 7, grouped, tied)
-    points, groups, ties = np.zeros((3, 7)), np.zeros(7, np.int64), np.zeros(7, np.int64)
 
     def draw(count: int) -> Array:
         made: Array = rng.random((3, count)) * 30
         return np.floor(made) if whole_numbers else made
 
-    for _ in range(10):
-        n, m = int(rng.integers(1, 700)), int(rng.integers(1, 90))
-        new = draw(n)
-        new[:, rng.random(n) < 0.05] = np.nan
-        more, keys = rng.integers(-1, 3, n), rng.permutation(n) + 1000 * rng.integers(0, 5)
-        index.insert(list(new), more if grouped else None, keys if tied else None)
-        points, groups = np.concatenate([points, new], axis=1), np.concatenate([groups, more])
-        ties = np.concatenate([ties, keys])
-        end = np.sort(rng.integers(max(points.shape[1] - n, 7), points.shape[1] + 1, m))
-        begin = np.maximum(end - int(rng.integers(50, 1500)), index.first)
-        queries, mine = draw(m), rng.integers(-1, 3, m)
-        number = np.arange(points.shape[1])[None]
-        visible = (number >= begin[:, None]) & (number < end[:, None])
-        if grouped:
-            visible &= groups[None] == mine[:, None]
-        given = PointQueries(list(queries), begin, end, groups=mine if grouped else None)
-        limit = float(rng.choice([np.inf, 9.0]))
-        order = ties if tied else np.arange(points.shape[1])
-        found = as_lists(index.query(given, 4, limit))
-        assert found == expected(points, queries, visible, order, 4, limit)
-        index.expire(int(begin[0]))
+    check_sliding(index, rng, draw, grouped, tied)
     answered = index.counters()
     assert answered["builds"] > 5
     assert answered["device_queries"] > 0

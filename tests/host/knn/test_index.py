@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,35 @@ def test_points_of_every_shape(team: Team, shape: str, dims: int) -> None:
     assert index.builds == 1
 
 
+def check_sliding(
+    index: Any, rng: np.random.Generator, draw: Callable[[int], Array], grouped: bool, tied: bool
+) -> None:
+    """Inserts, queries and expiry in turn, against brute force; the index starts empty at position 7."""
+    points = np.zeros((len(draw(1)), 7))
+    groups, ties = np.zeros(7, np.int64), np.zeros(7, np.int64)
+    for _ in range(12):
+        n, m = int(rng.integers(1, 900)), int(rng.integers(1, 90))
+        new = draw(n)
+        new[:, rng.random(n) < 0.05] = np.nan
+        more, keys = rng.integers(-1, 3, n), rng.permutation(n) + 1000 * rng.integers(0, 5)
+        index.insert(list(new), more if grouped else None, keys if tied else None)
+        points, groups = np.concatenate([points, new], axis=1), np.concatenate([groups, more])
+        ties = np.concatenate([ties, keys])
+        end = np.sort(rng.integers(max(points.shape[1] - n, 7), points.shape[1] + 1, m))
+        begin = np.maximum(end - int(rng.integers(50, 1500)), index.first)
+        queries, mine = draw(m), rng.integers(-1, 3, m)
+        number = np.arange(points.shape[1])[None]
+        visible = (number >= begin[:, None]) & (number < end[:, None])
+        if grouped:
+            visible &= groups[None] == mine[:, None]
+        given = PointQueries(list(queries), begin, end, groups=mine if grouped else None)
+        limit = float(rng.choice([np.inf, 9.0]))
+        order = ties if tied else np.arange(points.shape[1])
+        found = as_lists(index.query(given, 4, limit))
+        assert found == expected(points, queries, visible, order, 4, limit)
+        index.expire(int(begin[0]))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_sliding_window(team: Team, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inserts and queries in turn: points that expire, keys for ties, groups, NaN, and limits that prune."""
@@ -78,28 +107,11 @@ def test_a_sliding_window(team: Team, seed: int, monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(seed)
     grouped, tied = bool(seed % 2), bool(seed & 2)
     index = PointIndex(2, team, 7, grouped, tied)
-    points, groups, ties = np.zeros((2, 7)), np.zeros(7, np.int64), np.zeros(7, np.int64)
-    for _ in range(12):
-        n, m = int(rng.integers(1, 900)), int(rng.integers(1, 90))
-        new = rng.integers(0, 30, (2, n)).astype(np.float64)
-        new[:, rng.random(n) < 0.05] = np.nan
-        more, keys = rng.integers(0, 3, n), rng.permutation(n) + 1000 * rng.integers(0, 5)
-        index.insert(list(new), more if grouped else None, keys if tied else None)
-        points, groups = np.concatenate([points, new], axis=1), np.concatenate([groups, more])
-        ties = np.concatenate([ties, keys])
-        end = np.sort(rng.integers(max(points.shape[1] - n, 7), points.shape[1] + 1, m))
-        begin = np.maximum(end - int(rng.integers(50, 1500)), index.first)
-        queries, mine = rng.integers(0, 30, (2, m)).astype(np.float64), rng.integers(0, 3, m)
-        number = np.arange(points.shape[1])[None]
-        visible = (number >= begin[:, None]) & (number < end[:, None])
-        if grouped:
-            visible &= groups[None] == mine[:, None]
-        given = PointQueries(list(queries), begin, end, groups=mine if grouped else None)
-        limit = float(rng.choice([np.inf, 4.0]))
-        order = ties if tied else np.arange(points.shape[1])
-        found = as_lists(index.query(given, 4, limit))
-        assert found == expected(points, queries, visible, order, 4, limit)
-        index.expire(int(begin[0]))
+
+    def draw(count: int) -> Array:
+        return rng.integers(0, 30, (2, count)).astype(np.float64)
+
+    check_sliding(index, rng, draw, grouped, tied)
     assert index.builds > 2
 
 

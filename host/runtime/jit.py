@@ -1,15 +1,17 @@
-"""`@kernel`: Numba compilation with a disk cache that is invalidated by every change of a kernel file.
+"""`@kernel`: Numba compilation with a disk cache that is invalidated by every change that a kernel can see.
 
 Numba's cache checks only the file that defines a function: a kernel that calls a function of another file would keep
-the old machine code. So the name of the cache folder contains a hash of all files with kernels and of the compiler
-versions. Limit: kernels must take constants and functions from such files only.
-`MILLRACE_CACHE_DIR` moves the cache (default: `millrace` in the user's cache folder).
+the old machine code. So the kernels of a file are cached in a folder that is named by a hash of this file, of all
+kernel files that it imports (directly or through others), and of the compiler versions. A change of one file makes
+only those kernels compile again that can depend on it. Limit: kernels must take constants and functions from kernel
+files only. `MILLRACE_CACHE_DIR` moves the cache (default: `millrace` in the user's cache folder).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable
@@ -26,6 +28,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba_config  # its attributes are created at run time, unknown to type checkers
 _lock = threading.Lock()
 _SHARE = types.void(types.int64, types.int64, types.int64)
+_HOST = Path(__file__).parents[1]
+_IMPORT = re.compile(r"^\s*from millrace\.host((?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
+"""An import of a module of `host/`, or of names from one."""
 
 
 def kernel(function: F) -> F:
@@ -38,7 +43,7 @@ def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
     with _lock:
         before = config.CACHE_DIR
         # Numba reads the cache folder when it decorates a function; the old value is restored at once for other users.
-        config.CACHE_DIR = str(cache_dir())
+        config.CACHE_DIR = str(_kernel_dir(Path(function.__code__.co_filename)))
         try:
             return decorate(function)
         finally:
@@ -79,11 +84,11 @@ def inline(function: F) -> F:
 
 
 @cache
-def cache_dir() -> Path:
-    """Return the cache folder of this version of the kernels; a temporary folder if it cannot be written to."""
+def _cache_home() -> Path:
+    """Return the folder of all caches; a temporary folder if it cannot be written to."""
     base = os.environ.get("MILLRACE_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    path = (Path(base) if base else Path(home) / "millrace") / f"numba-{source_hash()}"
+    path = Path(base) if base else Path(home) / "millrace"
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -92,19 +97,63 @@ def cache_dir() -> Path:
         return Path(tempfile.mkdtemp(prefix="millrace-numba-"))
 
 
-def kernel_files() -> list[Path]:
+@cache
+def cache_dir() -> Path:
+    """Return the folder for what belongs to this version of all kernels, such as a calibration."""
+    path = _cache_home() / f"numba-{source_hash()}"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def _kernel_dir(path: Path) -> Path:
+    """Return the folder for the machine code of the kernels of a file."""
+    return _cache_home() / "kernels" / f"{path.stem}-{_hash_of(_closure(path))}"
+
+
+@cache
+def kernel_files() -> tuple[Path, ...]:
     """Return every file below `host/` that the machine code of kernels depends on."""
     own = Path(__file__)
     always = (own, own.with_name("kernel_args.py"))
-    paths = sorted(own.parents[1].rglob("*.py"))
-    return [path for path in paths if path in always or b"from millrace.host.runtime.jit import" in path.read_bytes()]
+    paths = sorted(_HOST.rglob("*.py"))
+    return tuple(
+        path for path in paths if path in always or b"from millrace.host.runtime.jit import" in path.read_bytes()
+    )
+
+
+def _closure(path: Path) -> tuple[Path, ...]:
+    """Return a file and the kernel files that it imports, directly or through others, in order of their names."""
+    found = {path}
+    waiting = [path]
+    while waiting:
+        new = _imports(waiting.pop()) - found
+        found |= new
+        waiting += new
+    return tuple(sorted(found))
+
+
+@cache
+def _imports(path: Path) -> frozenset[Path]:
+    """Return the kernel files that a file imports."""
+    known = set(kernel_files())
+    found: set[Path] = set()
+    for module, names in _IMPORT.findall(path.read_text(encoding="utf-8")):
+        home = _HOST.joinpath(*module.split("."))
+        found.add(home.with_suffix(".py"))
+        found.update(home / f"{name}.py" for name in re.findall(r"\w+", names))
+    return frozenset(found & known)
 
 
 @cache
 def source_hash() -> str:
-    """Return a hash of `kernel_files` and of the compiler versions."""
+    """Return a hash of all `kernel_files` and of the compiler versions."""
+    return _hash_of(kernel_files())
+
+
+@cache
+def _hash_of(paths: tuple[Path, ...]) -> str:
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for path in kernel_files():
-        digest.update(str(path.relative_to(Path(__file__).parents[1])).encode())
+    for path in paths:
+        digest.update(str(path.relative_to(_HOST) if path.is_relative_to(_HOST) else path.name).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -184,7 +184,7 @@ def _cache() -> Check:
     except Exception as error:  # numba is broken: the line above reports it
         return Check("cache folder", False, f"cannot be determined: {type(error).__name__}: {error}", fix)
     folder = cache_dir()
-    lasting = not folder.name.startswith("millrace-numba-")
+    lasting = not folder.parent.name.startswith("millrace-numba-")
     detail = str(folder) if lasting else f"cannot be written; every process compiles the kernels again ({folder})"
     return Check("cache folder", lasting, detail, fix)
 

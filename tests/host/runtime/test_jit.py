@@ -1,16 +1,68 @@
-"""The cache of machine code: its name depends on every file that kernels are made of."""
+"""The cache of machine code: its folders depend on every file that a kernel is made of, and on no other."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 from millrace.host.runtime import jit
+
+HOST = Path(jit.__file__).parents[1]
 
 
 def test_every_file_with_kernels_or_their_constants_is_hashed() -> None:
     hashed = {path.name for path in jit.kernel_files()}
     assert {"jit.py", "intrinsics.py", "kernel_args.py", "team.py"} <= hashed
-    for path in Path(jit.__file__).parents[1].rglob("*.py"):
+    for path in HOST.rglob("*.py"):
         if re.search(r"^@(kernel|inline|share)$|^class \w+\(KernelArgs\)", path.read_text(), re.MULTILINE):
             assert path.name in hashed, path
+
+
+def test_a_file_is_hashed_with_all_kernel_files_that_it_imports() -> None:
+    """Compare with the imports that Python's own parser and import system find, followed to the end."""
+    direct = {path: _imported(path) & set(jit.kernel_files()) for path in jit.kernel_files()}
+    for path in jit.kernel_files():
+        wanted, waiting = {path}, [path]
+        while waiting:
+            new = direct[waiting.pop()] - wanted
+            wanted |= new
+            waiting += new
+        assert set(jit._closure(path)) == wanted, path
+
+
+def test_a_change_moves_the_kernels_that_can_see_it_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, sorter = HOST / "hbtree" / "search.py", HOST / "kernels" / "word_sorter.py"
+    intrinsics = HOST / "runtime" / "intrinsics.py"
+    before = {path: jit._kernel_dir(path) for path in (search, sorter, intrinsics)}
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"# changed" if path == sorter else b""))
+    jit._hash_of.cache_clear()
+    try:
+        assert jit._kernel_dir(search) == before[search]
+        assert jit._kernel_dir(intrinsics) == before[intrinsics]
+        assert jit._kernel_dir(sorter) != before[sorter]
+    finally:
+        jit._hash_of.cache_clear()
+
+
+def _imported(path: Path) -> set[Path]:
+    """The files of all `from … import …` of a file; a name may itself be a module."""
+    found: set[Path] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not isinstance(node, ast.Import) or "millrace" not in ast.unparse(node), f"{path}: use from … import"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millrace.host"):
+            modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            found.update(file for module in modules if (file := _file_of(str(module))) is not None)
+    return found
+
+
+def _file_of(module: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # a name in a module that is not a package
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin is not None else None

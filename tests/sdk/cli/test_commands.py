@@ -235,6 +235,7 @@ def test_doctor_and_bench_share_light_checks(monkeypatch: pytest.MonkeyPatch) ->
 def test_doctor_shows_what_fixes_an_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("MILLRACE_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(jit, "_cache_home", jit._cache_home.__wrapped__)
     monkeypatch.setattr(jit, "cache_dir", jit.cache_dir.__wrapped__)
     cache = health._cache()
     assert not cache.ok

@@ -354,7 +354,7 @@ def _call_share(b: Any, function: Any, *given: Any) -> None:
     b.call(_pointer(b, function, ir.FunctionType(ir.VoidType(), [_WORD] * 3)), given)
 
 
-def _call_read(b: Any, function: Any, file: Any, where: Any, size: Any) -> Any:
+def _call_io(b: Any, function: Any, file: Any, where: Any, size: Any) -> Any:
     kind = ir.FunctionType(_WORD, [_INT, _BYTE.as_pointer(), _WORD])
     return b.call(_pointer(b, function, kind), [b.trunc(file, _INT), _pointer(b, where, _BYTE), size])
 
@@ -389,8 +389,8 @@ sc_exchange: Callable[[int, int], int] = _atomic_update("xchg", "seq_cst")
 """Store and return the value before, in one step, sequentially consistent."""
 call_share: Callable[[int, int, int, int], None] = define(_call_share, _NONE, _W, _W, _W, _W)
 """Call a compiled `share` by its address: `call_share(function, arguments, part, parts)`."""
-call_read: Callable[[int, int, int, int], int] = define(_call_read, _W, _W, _W, _W, _W)
-"""Call C's `read` by its address, `call_read(function, file, where, size)`; blocks until there is something to read."""
+call_io: Callable[[int, int, int, int], int] = define(_call_io, _W, _W, _W, _W, _W)
+"""Call C's `read` or `write` by its address: `call_io(function, file, where, size)`."""
 
 
 @inline

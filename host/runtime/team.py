@@ -2,7 +2,7 @@
 
 Waking a thread takes about as long as a kernel on a small batch (0.1 ms on a virtual machine), taking the GIL can take
 much longer, and a push runs a dozen kernels. So the helper threads poll a control block for jobs, and sleep in a pipe
-read after a long idle time. A process has one set of helper threads. A team owns it from `acquire` to `release`; the
+read after a long idle time, until `acquire` or a job wakes them. A process has one set of helper threads. A team owns it from `acquire` to `release`; the
 team of another thread runs its jobs alone meanwhile. A job is a `share` (`jit.py`), cut in parts. Each thread claims
 the next part, so no job waits for a helper that is late. A job may also be posted: helpers run it in the background
 while the caller returns to Python, even out of the library. Whichever thread needs its result, or posts the next job,
@@ -28,15 +28,18 @@ from millrace.host.runtime.intrinsics import (
     atomic_load,
     atomic_store,
     atomic_swap_if,
-    call_read,
+    call_io,
     call_share,
+    sc_exchange,
 )
 from millrace.host.runtime.jit import Share, inline, kernel
 
 MIN_SHARED_ROWS = 1 << 13
 """Work on fewer rows runs on one thread."""
 MAX_PARTS = 1 << 15
-_CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _PARTS, _ASLEEP, _SCRATCH, _BLOCK = (64 * i for i in range(9))
+_CLAIM, _DONE, _ALLOWED, _FUNCTION, _ARGUMENTS, _PARTS, _ASLEEP, _SCRATCH, _WRITE, _PIPE, _BLOCK = (
+    64 * i for i in range(11)
+)
 """Byte offsets of the words of the control block, each in a cache line of its own; `_BLOCK` is its size."""
 _SPINS_BEFORE_SLEEP = 1 << 23
 """Polls of the control block before an idle helper goes to sleep: about 20 ms.
@@ -71,6 +74,14 @@ def _execute(control: int, number: int) -> None:
 
 
 @inline
+def _wake_sleepers(control: int) -> None:
+    """Wake every helper that sleeps, with one byte each: `_ASLEEP` counts those to whom no byte was sent yet."""
+    if atomic_load(control + _ASLEEP) > 0:
+        for _ in range(sc_exchange(control + _ASLEEP, 0)):
+            call_io(atomic_load(control + _WRITE), atomic_load(control + _PIPE), control + _SCRATCH, 1)
+
+
+@inline
 def _publish(control: int, function: int, arguments: int, parts: int) -> int:
     """Finish the job before, then post a job; returns its number."""
     before = (atomic_load(control + _CLAIM) >> 32) & _NUMBERS
@@ -81,7 +92,16 @@ def _publish(control: int, function: int, arguments: int, parts: int) -> int:
     atomic_store(control + _PARTS, parts)
     atomic_store(control + _DONE, 0)
     atomic_store(control + _CLAIM, (number << 32) | (parts << 16))
+    if parts > 1:
+        _wake_sleepers(control)
     return number
+
+
+@kernel
+def _wake(control: int, count: int) -> None:
+    """Allow `count` helpers to take parts, and wake all that sleep."""
+    atomic_store(control + _ALLOWED, count)
+    _wake_sleepers(control)
 
 
 @kernel
@@ -127,8 +147,7 @@ def _helper_loop(control: int, number: int, read: int, pipe: int) -> None:
             idle += 1
         else:
             atomic_add(control + _ASLEEP, 1)
-            call_read(read, pipe, control + _SCRATCH, 1)
-            atomic_add(control + _ASLEEP, -1)
+            call_io(read, pipe, control + _SCRATCH, 1)
             idle = 0
 
 
@@ -144,11 +163,12 @@ class HelperThreads:
         """Arrays that a posted job may still use; held until the job is done."""
         # Never freed: helpers may still read it while the interpreter shuts down.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.control))
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
-        read = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value
+        wake_read, wake_write = os.pipe()
+        library = ctypes.CDLL(None)
+        read, write = (ctypes.cast(call, ctypes.c_void_p).value for call in (library.read, library.write))
+        self.control[[_WRITE // 8, _PIPE // 8]] = write, wake_write
         for number in range(self.size):
-            given = (address(self.control), number, read, self._wake_read)
+            given = (address(self.control), number, read, wake_read)
             # Daemons: they hold no resources, and must not keep the process alive.
             threading.Thread(target=_helper_loop, args=given, name=f"millrace-{number}", daemon=True).start()
         # A job without parts: the kernels are loaded now, not in the middle of a stream by the first job posted.
@@ -163,13 +183,7 @@ class HelperThreads:
 
     def wake(self, count: int) -> None:
         """Allow `count` helpers to take parts, and wake all that sleep."""
-        self.control[_ALLOWED // 8] = count
-        asleep = int(self.control[_ASLEEP // 8])
-        if asleep:
-            try:
-                os.write(self._wake_write, bytes(asleep))
-            except BlockingIOError:  # the pipe is full of unread wake-ups: one more changes nothing
-                return
+        _wake(address(self.control), count)
 
 
 _helper_threads = ProcessLocal(HelperThreads)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.intrinsics import atomic_add, load_as, store_as
+from millrace.host.runtime import team as module
+from millrace.host.runtime.intrinsics import atomic_add, atomic_load, load_as, store_as
 from millrace.host.runtime.jit import share
 from millrace.host.runtime.kernel_args import pack_words
 from millrace.host.runtime.team import MAX_PARTS, Team
@@ -72,13 +74,48 @@ def test_concurrent_teams_do_not_disturb_each_other() -> None:
     assert failures == []
 
 
+MOST_LOOKS = 1 << 34
+"""How often a part looks for the other one before it gives up: longer than a loaded machine takes."""
+
+
+@share
+def _meet(given: int, part: int, parts: int) -> None:
+    """Arrive, and wait until all parts have: one thread alone would give up."""
+    arrived = load_as(given, 0, 0)
+    atomic_add(arrived, 1)
+    looks = 0
+    while atomic_load(arrived) < parts and looks < MOST_LOOKS:
+        looks += 1
+    if looks == MOST_LOOKS:
+        atomic_add(arrived, parts)
+
+
+@pytest.mark.parametrize("way", ["run", "post"])
+def test_a_job_wakes_the_helpers_that_fell_asleep_after_they_were_acquired(way: str) -> None:
+    """Long work in Python before the first job, or between two jobs, lets helpers fall asleep."""
+    team = Team(2)
+    team.acquire()
+    helpers = module._helper_threads.get()
+    for _ in range(2):
+        while helpers.control[module._ASLEEP // 8] < helpers.size:
+            time.sleep(0.01)
+        arrived = np.zeros(1, np.int64)
+        given = pack_words(arrived)
+        if way == "run":
+            team.run(_meet, given, 2)
+        else:
+            team.post(_meet, given, 2, [arrived])()
+        assert arrived[0] == 2
+    team.release()
+
+
 @share
 def _slowly(given: int, part: int, parts: int) -> None:
     """Write a part of an array many times; the last time with the final values."""
     where, n, times = load_as(given, 0, 0), load_as(given, 1, 0), load_as(given, 2, 0)
-    for time in range(times, -1, -1):
+    for turn in range(times, -1, -1):
         for i in range(n * part // parts, n * (part + 1) // parts):
-            store_as(where, i, i + time)
+            store_as(where, i, i + turn)
 
 
 def posted(team: Team, out: Array | None = None, times: int = 20) -> tuple[Array, Callable[[], None]]:

@@ -24,6 +24,7 @@ import numpy as np
 from millrace.gpu import driver
 from millrace.gpu.runtime import Runtime, line
 from millrace.host.base.errors import ArgumentError, DeviceFault, DeviceUnavailable
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch, Tally
 
@@ -143,6 +144,7 @@ class GpuDevice(Device):
         """Allocate a buffer; an empty one takes the space of one element, because no API has empty buffers."""
         dtype = np.dtype(dtype)
         wanted = max(1, size) * dtype.itemsize
+        fault_point("gpu.alloc")
         with self._faults(f"alloc of {wanted} bytes"):
             if self._share < 1 and self.held() + wanted > self._share * self._total():
                 raise DeviceFault(
@@ -159,6 +161,7 @@ class GpuDevice(Device):
         """Copy to the device; `data` may change afterwards."""
         into = self._mine(buffer)
         self._check_copy("write", into, offset, data)
+        fault_point("gpu.write")
         with self._faults(f"write of {data.nbytes} bytes"):
             if len(data):
                 self._copy_in(into.memory, offset * into.dtype.itemsize, np.ascontiguousarray(data))
@@ -176,6 +179,7 @@ class GpuDevice(Device):
         """Copy from the device into a contiguous array, after all earlier launches."""
         source = self._mine(buffer)
         self._check_copy("read", source, offset, out)
+        fault_point("gpu.read")
         if not out.flags.c_contiguous:
             raise DeviceFault(f"device {self.name!r}: read into an array with gaps; pass a contiguous one")
         with self._faults(f"read of {out.nbytes} bytes"):
@@ -203,6 +207,7 @@ class GpuDevice(Device):
         """Enqueue a unit."""
         mine = [self._mine(buffer) for buffer in buffers]
         work = driver.check(self.name, unit, buffers, scalars)
+        fault_point("gpu.launch")
         with self._faults(f"launch of {unit}"):
             event = self._start(work, [buffer.memory for buffer in mine])
         return GpuLaunch(unit, work.rows, event, mine)
@@ -211,6 +216,7 @@ class GpuDevice(Device):
         """Wait for a launch; the first wait adds rows and the device's nanoseconds to the counters."""
         assert isinstance(launch, GpuLaunch)
         if launch.counters is None:
+            fault_point("gpu.wait")
             with self._faults(launch.unit):
                 nanoseconds = self._finish(launch.event)
             launch.counters = {"rows": launch.rows, "ns": nanoseconds}

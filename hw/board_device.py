@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch, Tally
 from millrace.host.device.units import Work, check
@@ -71,6 +72,7 @@ class BoardDevice(Device):
     def alloc(self, size: int, dtype: np.dtype[Any]) -> BoardBuffer:
         """Memory on the board is allocated when a unit first uses the buffer."""
         self._check_open()
+        fault_point("board.alloc")
         buffer = BoardBuffer(self, size, np.dtype(dtype))
         self._buffers.add(buffer)
         return buffer
@@ -81,6 +83,7 @@ class BoardDevice(Device):
         self._check_range("write", into, offset, len(data))
         if data.dtype != into.dtype:
             raise DeviceFault(f"device {self.name!r}: write of {data.dtype} into a buffer of {into.dtype}")
+        fault_point("board.write")
         kept = data.copy()
         self._shared.do(lambda: self._put(into, offset, kept))
         self._tally.add(bytes_in=data.nbytes)
@@ -96,6 +99,7 @@ class BoardDevice(Device):
         """Copy out, after all earlier launches."""
         source = self._mine(buffer)
         self._check_range("read", source, offset, size)
+        fault_point("board.read")
         data: Array = self._shared.do(lambda: self._get(source, offset, size))
         self._tally.add(bytes_out=data.nbytes)
         return data
@@ -117,6 +121,7 @@ class BoardDevice(Device):
         work = check(self.name, self.units, unit, buffers, scalars)
         if work.word.itemsize > self._engine.word.itemsize:
             raise DeviceFault(f"device {self.name!r} has words of {self._engine.word}, keys of {work.word} do not fit")
+        fault_point("board.launch")
         reads = [
             (buffer, slot.words)
             for slot, buffer in zip(work.unit.slots, mine, strict=True)
@@ -129,6 +134,7 @@ class BoardDevice(Device):
     def wait(self, launch: Launch) -> Mapping[str, int]:
         """Wait for a launch; returns its rows and its time."""
         assert isinstance(launch, BoardLaunch)
+        fault_point("board.wait")
         result: dict[str, int] = launch.job.wait()
         return result
 

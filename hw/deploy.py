@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace.host.base.errors import BitstreamError, DeviceFault, DeviceUnavailable
+from millrace.host.base.faults import fault_point
 from millrace.hw import cards, catalog, signing
 from millrace.hw import image as images
 from millrace.hw.cards import Card
@@ -125,6 +126,7 @@ def _load(card: Card, image: Image, board: Board) -> Shape:
     """Load an image and read the identity back; the card is marked as loaded only after both."""
     loaded = _prepare(card, image, board)
     card = card.marked(cards.LOADING)
+    fault_point("board.load")
     link = loaded()
     try:
         shape = identify(link, image)

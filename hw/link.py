@@ -11,15 +11,17 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from millrace.host.base.errors import ArgumentError, DeviceFault
+from millrace.host.base.faults import fault_data
 from millrace.host.base.types import Array
 from millrace.hw import registers as reg
 
 TIMEOUT_VARIABLE = "MILLRACE_BOARD_TIMEOUT"
+Data = TypeVar("Data", bytes, Array)
 TIMEOUT = 10.0
 """Seconds that a board may take for any operation."""
 
@@ -102,6 +104,16 @@ class Link(ABC):
                 raise DeviceFault(f"the engine gave no result in {self.seconds:g} s")
             time.sleep(pause)
             pause = min(0.002, pause + 0.0001)
+
+
+def sent(data: Data) -> Data:
+    """What goes over a link to a board."""
+    return fault_data("link.write", data)
+
+
+def received(data: Data) -> Data:
+    """What came over a link from a board."""
+    return fault_data("link.read", data)
 
 
 def _nothing() -> None:

@@ -28,7 +28,7 @@ import numpy as np
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.hw import registers as reg
-from millrace.hw.link import Link
+from millrace.hw.link import Link, received, sent
 
 PYTHON = "MILLRACE_PYNQ_PYTHON"
 CHILD = Path(__file__).resolve().parent / "pynq_child.py"
@@ -111,7 +111,7 @@ class PynqLink(Link):
         for first in range(0, len(raw), HALF):
             piece = raw[first : first + HALF]
             half = self._free_half()
-            self._shared[half * HALF : half * HALF + len(piece)] = piece
+            self._shared[half * HALF : half * HALF + len(piece)] = self._whole(sent(piece), len(piece))
             piece_at = {"at": start + first, "shared_offset": half * HALF, "size": len(piece)}
             self._post({"do": "write", "buffer": buffer, **piece_at, "last": first + HALF >= len(raw)}, half)
 
@@ -132,8 +132,14 @@ class PynqLink(Link):
                     "first": not first,
                 }
             )
-            raw[first : first + piece] = self._shared[:piece]
+            raw[first : first + piece] = self._whole(received(self._shared[:piece]), piece)
         return raw.view(dtype)
+
+    def _whole(self, piece: Array, size: int) -> Array:
+        """A piece of a transfer, if all of it is there."""
+        if len(piece) < size:
+            raise self._lost(f"transferred {len(piece)} of {size} bytes")
+        return piece
 
     def reset(self) -> None:
         """Not possible: a PYNQ board has no reset wire; the image must be loaded again."""

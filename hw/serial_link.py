@@ -24,7 +24,7 @@ import numpy as np
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.hw.catalog import Board
-from millrace.hw.link import FreeList, Link
+from millrace.hw.link import FreeList, Link, received, sent
 
 WRITE_REGS, READ_REGS, WRITE_MEM, READ_MEM, RESET = 1, 2, 3, 4, 5
 WORDS = 256
@@ -134,7 +134,7 @@ class SerialLink(Link):
         return np.frombuffer(response, _WORD, response_words, 4)
 
     def _send(self, data: bytes, until: float) -> None:
-        left = memoryview(data)
+        left = memoryview(sent(data))
         while left:
             _, ready, _ = select.select([], [self._open()], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -148,7 +148,7 @@ class SerialLink(Link):
             ready, _, _ = select.select([self._open()], [], [], max(0.0, until - time.monotonic()))
             if not ready:
                 raise DeviceFault(f"the board at {self._path} sent {len(found)} of {size} bytes in {self.seconds:g} s")
-            some = os.read(self._open(), size - len(found))
+            some = received(os.read(self._open(), size - len(found)))
             if not some:
                 raise DeviceFault(f"the serial line {self._path} was closed at the other end")
             found += some

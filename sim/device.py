@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch, Tally
 from millrace.host.device.units import Work, check
@@ -76,6 +77,7 @@ class SimDevice(Device, ABC):
     def alloc(self, size: int, dtype: np.dtype[Any]) -> SimBuffer:
         """Allocate in the simulated memory."""
         dtype = np.dtype(dtype)
+        fault_point("sim.alloc")
         return SimBuffer(self, self._open().alloc(max(1, size) * dtype.itemsize), size, dtype)
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
@@ -84,6 +86,7 @@ class SimDevice(Device, ABC):
         self._check_range("write", into, offset, len(data))
         if data.dtype != into.dtype:
             raise DeviceFault(f"device {self.name!r}: write of {data.dtype} into a buffer of {into.dtype}")
+        fault_point("sim.write")
         self._finish()
         self._forget(into)
         self._view(into, offset, len(data))[:] = data
@@ -93,6 +96,7 @@ class SimDevice(Device, ABC):
         """Copy out, after all earlier launches."""
         source = self._mine(buffer)
         self._check_range("read", source, offset, size)
+        fault_point("sim.read")
         self._finish()
         data = self._view(source, offset, size).copy()
         self._tally.add(bytes_out=data.nbytes)
@@ -114,6 +118,7 @@ class SimDevice(Device, ABC):
         """Queue a unit."""
         mine = [self._mine(buffer) for buffer in buffers]
         work = check(self.name, self.units, unit, buffers, scalars)
+        fault_point("sim.launch")
         launch = SimLaunch(unit, lambda: self._work(unit, work, mine))
         self._queue.append(launch)
         return launch
@@ -121,6 +126,7 @@ class SimDevice(Device, ABC):
     def wait(self, launch: Launch) -> Mapping[str, int]:
         """Execute the queue up to this launch; returns its rows and its time."""
         assert isinstance(launch, SimLaunch)
+        fault_point("sim.wait")
         while launch.result is None and launch.error is None:
             self._open()
             self._queue.popleft().run()

@@ -8,10 +8,12 @@ the main process.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 import pytest
+
+from tests.conformance import injection
 
 SLOWEST = 10
 
@@ -57,6 +59,40 @@ def kill_lines(reports: Iterable[object]) -> list[str]:
     return ["  ".join(f"{name}: {value}" for name, value in one.items()) for one in kills]
 
 
+def fault_lines(reports: Iterable[object]) -> list[str]:
+    """Returns what became of the injected faults: how many cases of each outcome, and at which points."""
+    found: Counter[str] = Counter()
+    for report in reports:
+        if isinstance(report, pytest.TestReport) and report.when == "teardown":
+            for name, value in report.user_properties:
+                if name == injection.PROPERTY and isinstance(value, dict):
+                    found.update(value)
+    return [f"{count:8}  {what}" for what, count in found.most_common()]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--inject-faults`."""
+    parser.addoption(
+        "--inject-faults",
+        type=int,
+        metavar="SEED",
+        help="arm a fault point in each conformance case, drawn with this seed",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hands the option to the conformance cases."""
+    injection.set_seed(config.getoption("--inject-faults"))
+
+
+@pytest.fixture(autouse=True)
+def record_faults(record_property: Callable[[str, object], None]) -> Iterator[None]:
+    """Reports what the faults injected in a test did."""
+    yield
+    if found := injection.report():
+        record_property(injection.PROPERTY, found)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs the tests that share a Spark session first: one worker runs them all, and they are the longest group."""
     items.sort(key=lambda item: all("spark" not in mark.args for mark in item.iter_markers("xdist_group")))
@@ -74,6 +110,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("time")
     for line in timing_lines(seconds):
         terminalreporter.write_line(line)
+    faulted = fault_lines(report for kind in terminalreporter.stats.values() for report in kind)
+    if faulted:
+        terminalreporter.section("injected faults: cases")
+        for line in faulted:
+            terminalreporter.write_line(line)
     killed = kill_lines(report for kind in terminalreporter.stats.values() for report in kind)
     if killed:
         terminalreporter.section("processes killed")

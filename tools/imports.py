@@ -45,7 +45,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     SDK: (
         *(
-            ("_version", "errors", "stats"),
+            ("_version", "errors", "faults", "stats"),
             ("predicate",),
             ("ingest", "registry"),
             ("state", "join_parts", "index_parts"),
@@ -63,7 +63,7 @@ FAMILIES = ("baseline", "panjoin", "direct", "spo", "pimtree", "scalejoin")
 """Folders of `host/join`: each imports `baseline` and itself."""
 SPARK_MAY_IMPORT = frozenset(
     {
-        *("millrace", "millrace.errors", "millrace.registry"),
+        *("millrace", "millrace.errors", "millrace.faults", "millrace.registry"),
         *(
             "millrace.ingest.arguments",
             "millrace.ingest.checks",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import Array, Positions
 from millrace.host.data.chunk_map import ChunkMap
 from millrace.host.data.rowstore import RowStore
@@ -98,6 +99,8 @@ def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Ar
     rows = len(positions)
     if rows == 0:
         return list(store.gather(positions).columns)
+    if ARMED:
+        fault_point("output.gather")
     chunks = store.chunk_map()
     if not chunks.plain:
         return list(store.gather(positions).columns)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import Array
 from millrace.host.data.chunk_gathering import gather_rows
 from millrace.host.data.rowstore import RowStore
@@ -35,6 +36,8 @@ class Window:
         self.columns = {name: BatchedArray(dtype, start) for name, dtype in dtypes.items()}
         self.rows = RowStore()
         self._appended = self._batches = self._kept = 0
+        self._evicted = start
+        """What the last eviction began to drop up to."""
 
     @property
     def eviction_due(self) -> bool:
@@ -76,10 +79,22 @@ class Window:
     def evict(self, keep: int) -> None:
         """Drop tuples below position `keep`."""
         if keep > self.first:
-            for part in self._parts():
-                part.drop_before(keep)
+            self._evicted = keep
+            self._drop_evicted()
         self.rows.evict(self.first)
         self._appended, self._batches, self._kept = 0, 0, len(self)
+
+    def finish_eviction(self) -> None:
+        """Finish an eviction that an error or an interrupt has cut off between two columns."""
+        if self._evicted > self.first:
+            self._drop_evicted()
+
+    def _drop_evicted(self) -> None:
+        # `seq` is last: it says what the window holds, so that an unfinished eviction shows.
+        for part in reversed(self._parts()):
+            if ARMED:
+                fault_point("window.evict")
+            part.drop_before(self._evicted)
 
     def rescale(self, factor: int) -> None:
         """Convert times to a unit `factor` times finer."""

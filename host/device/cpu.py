@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.errors import ArgumentError, DeviceFault
+from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch, Tally
 from millrace.host.runtime import pool
@@ -104,16 +105,22 @@ class CpuDevice(Device):
 
     def alloc(self, size: int, dtype: np.dtype[Any]) -> CpuBuffer:
         """Allocate an uninitialised array."""
+        if ARMED:
+            fault_point("cpu.alloc")
         return CpuBuffer(allocate(size, dtype))
 
     def write(self, buffer: Buffer, offset: int, data: Array) -> None:
         """Copy an array into a buffer."""
+        if ARMED:
+            fault_point("cpu.write")
         self._finish()
         _array(buffer)[offset : offset + len(data)] = data
         self._tally.add(bytes_in=data.nbytes)
 
     def read(self, buffer: Buffer, offset: int, size: int) -> Array:
         """Return a copy of a part of a buffer."""
+        if ARMED:
+            fault_point("cpu.read")
         self._finish()
         data = _array(buffer)[offset : offset + size].copy()
         self._tally.add(bytes_out=data.nbytes)
@@ -138,6 +145,8 @@ class CpuDevice(Device):
         """Queue a unit; start it on the helper threads if it supports that and the queue is empty."""
         if unit not in self.units:
             raise DeviceFault(f"the cpu device has no unit {unit!r}; it has {', '.join(sorted(self.units))}")
+        if ARMED:
+            fault_point("cpu.launch")
         arrays = [_array(b) for b in buffers]
         function, begin = _unit(unit)
         if begin is not None and not self._queue:
@@ -150,6 +159,8 @@ class CpuDevice(Device):
     def wait(self, launch: Launch) -> Mapping[str, int]:
         """Execute the queue up to this launch; add its rows and time to the counters."""
         assert isinstance(launch, CpuLaunch)
+        if ARMED:
+            fault_point("cpu.wait")
         while launch.result is None and launch.error is None:
             self._queue.popleft().run()
         if launch.result is None:

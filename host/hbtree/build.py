@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.hbtree.layout import LINE, Shape, shape_of
 from millrace.host.hbtree.leaves import DISTINCT, Leaves, empty_leaves, fill_arguments, fill_lines, largest
@@ -195,6 +196,7 @@ def _level_table(shape: Shape, leaves: FilledLines, nodes: Array, level: int) ->
 
 def _run_levels(shape: Shape, leaves: FilledLines, nodes: Array, levels: range, team: Team) -> None:
     """Write complete levels above filled leaves."""
+    fault_point("index.build")
     for level in levels:
         args = _level_table(shape, leaves, nodes, level)
         parts = max(shape.counts[level] * shape.fanout // SLICE, 1)

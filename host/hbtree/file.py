@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.errors import ArgumentError, StateError
+from millrace.host.base.faults import fault_data, fault_point
 from millrace.host.base.types import Array
 
 MAGIC = b"MRINDEX\x00"
@@ -60,7 +61,7 @@ def _write(file: Any, about: Mapping[str, Any], sections: Mapping[str, memoryvie
     file.write(_HEAD.pack(MAGIC, VERSION, len(header), hashlib.sha256(header).digest()) + header)
     file.write(bytes(-(_HEAD.size + len(header)) % _PAGE))
     for data in sections.values():
-        file.write(data)
+        file.write(fault_data("index.save", data))
         file.write(bytes(-len(data) % _PAGE))
 
 
@@ -81,6 +82,7 @@ def _sync_folder(folder: Path) -> None:
 def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the description and the mapped sections (bytes); a damaged file raises `StateError`."""
     try:
+        fault_point("index.open")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None

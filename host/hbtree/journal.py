@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.hbtree import update as hu
 from millrace.host.runtime.allocator import allocate, free
@@ -57,6 +58,7 @@ class Journal:
     def _piece(self, size: int) -> Array:
         words = _HEAD + -(-size // 8)
         if words > len(self._free):
+            fault_point("index.journal")
             self._free = allocate(max(words, _BLOCK // 8), np.int64)
             self._blocks.append(self._free)
         made, self._free = self._free[:words], self._free[words:]

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.host.base.errors import ArgumentError, DeviceFault, DeviceUnavailable
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch
 from millrace.host.runtime.clock import WALL, Clock
@@ -156,7 +157,7 @@ class SearchEngine:
                 for size, dtype, pieces in sent:
                     buffers.append(self.device.alloc(size, dtype))
                     for offset, words in pieces:
-                        self.device.write(buffers[-1], offset, words)
+                        self._write(buffers[-1], offset, words)
             except BaseException:
                 _free(self.device, buffers)
                 raise
@@ -166,7 +167,11 @@ class SearchEngine:
     def send(self, segment: Segment, offset: int, words: Array) -> None:
         """Send words of a segment again, from word `offset` on."""
         with self._lock:
-            self.device.write(segment.buffers[0], offset, words)
+            self._write(segment.buffers[0], offset, words)
+
+    def _write(self, buffer: Buffer, offset: int, words: Array) -> None:
+        fault_point("index.send")
+        self.device.write(buffer, offset, words)
 
     def _check_memory(self, wanted: int) -> None:
         available: int | None = getattr(self.device, "memory", None)
@@ -246,6 +251,7 @@ class EngineLane:
         self._launches = []
         for number, part in enumerate(self._parts):
             scalars = (len(part.queries), part.depth, *segment.scalars)
+            fault_point("index.search")
             with self._lock:
                 launch = self._device.launch(segment.unit, [*segment.buffers, *self._set(number)], scalars)
             self._launches.append(launch)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.hbtree.editor import Changes, Editor, compile_kernels
 from millrace.host.hbtree.journal import Journal
@@ -76,6 +77,7 @@ class UpdateRunner:
         tree, split = self.tree, split_largest(changes)
         before, upserts = tree.size, int(np.count_nonzero(changes.upserts))
         runner = self.runner
+        fault_point("index.update")
         self.measure()
         # Without a device nothing is sent, so all threads are always at least as fast as one.
         chosen = "async" if runner is None and mode == "auto" else self.costs.choose(mode, len(changes), upserts)

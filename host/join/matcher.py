@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.log import log
 from millrace.host.base.types import SIDES, Array, Mask, Order, Positions, Side, other
 from millrace.host.base.value_class import value_class
@@ -85,6 +86,7 @@ class Matcher:
         """
         self.plan = plan
         self.index_name = index
+        self._load_point, self._step_point = f"{index}.load", f"{index}.step"
         self.device = device
         self.team = team
         self.fallback: str | None = None
@@ -236,6 +238,8 @@ class Matcher:
         try:
             if self._index is None:
                 self._index = self._build(windows, old)
+            if ARMED:
+                fault_point(self._step_point)
             return self._index.step(batch, want)
         except BaseException as failure:
             self.discard_index()
@@ -267,6 +271,7 @@ class Matcher:
                 held = max(old[side] - window.first, 0)
                 live = window.live.view()[:held]
                 columns: Columns = {(side, n): c[:held] for n, c in window.held_columns().items()}
+                fault_point(self._load_point)
                 self.team.acquire(held)
                 try:
                     index.load(side, window.first, *self._words_of(side, columns, live))

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device
 from millrace.host.device.units import box_counts
@@ -114,6 +115,7 @@ class DeviceRun:
                 buffers.append(self._device.alloc(want * m, _U32))
                 held.callback(self._device.free, buffers[-1])
             scalars = (len(self.run.positions), self.run.dims, len(self.run.levels), m, want)
+            fault_point("knn.launch")
             self._device.wait(self._device.launch(UNIT, [*self._buffers, *buffers], scalars))
             squares, slots = (self._device.read(buffer, 0, want * m) for buffer in buffers[2:])
         return Selection(squares.view(np.float32), slots, spread, want)

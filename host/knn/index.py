@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array, Longs
 from millrace.host.data.sliding import SlidingArray
 from millrace.host.knn.best import LISTS
@@ -108,6 +109,7 @@ class PointIndex:
         """Append points; a later query builds what it needs to find them."""
         for held, new in zip(self._columns, columns, strict=True):
             held.append(new)
+        fault_point("knn.insert")
         for values, more in ((self._groups, groups), (self._ties, ties)):
             if values is not None:
                 assert more is not None
@@ -136,6 +138,7 @@ class PointIndex:
         squares, positions = result_array(n * k, np.float64), result_array(n * k, np.int64)
         if n and end > first:
             runs, scanned = self._parts_for(queries, first, end)
+            fault_point("knn.query")
             self._run(queries, runs, (scanned, end), k, limit, (counts, squares, positions))
         else:
             counts[:] = 0

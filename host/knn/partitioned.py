@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array, Longs
 from millrace.host.device.contract import Device
 from millrace.host.knn.balance import better_map, interval_is_over, thinned
@@ -126,6 +127,7 @@ class PartitionedIndex:
                 self._versions = [_MapVersion(self._first_map(queries))]
                 self._past_counts["maps"] += 1
             for tasks in self._waves(queries, k, limit, found):
+                fault_point("knn.partition")
                 rows = sum(len(one.rows) + len(one.points) for one in tasks)
                 self._runner.run(tasks, self.how.threads if rows >= MIN_SHARED_ROWS else 1)
                 self._end_interval()

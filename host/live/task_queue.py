@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from millrace.host.base.errors import MillraceError, StateError
+from millrace.host.base.errors import DeviceFault, MillraceError, StateError
+from millrace.host.base.faults import fault_point
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -110,6 +111,7 @@ class TaskQueue(Generic[Item, Result]):
         reply = Reply() if confirmed else None
         with self._lock:
             self._check()
+            fault_point("live.put")
             self._wait(lambda: bool(not self.waiting or self.waiting + rows <= self.capacity), timeout)
             if self.waiting and self.waiting + rows > self.capacity:
                 raise StateError(
@@ -271,7 +273,8 @@ class TaskQueue(Generic[Item, Result]):
     def fail(self, tasks: Sequence[Task[Item]], error: BaseException) -> None:
         """Tasks at the head have failed. Several are tried again one by one."""
         with self._lock:
-            refused = isinstance(error, MillraceError)
+            # A device may work again: its rows stay, as after any error that is not about the rows themselves.
+            refused = isinstance(error, MillraceError) and not isinstance(error, DeviceFault)
             if len(tasks) > 1:
                 self._single = len(tasks)
             elif tasks[0].reply is not None:

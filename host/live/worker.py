@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakMethod, WeakSet
 
+from millrace.host.base.faults import fault_point
 from millrace.host.live.interrupts import WithoutInterrupts, may_step
 from millrace.host.live.task_queue import Task, TaskQueue
 from millrace.host.runtime.fork import ProcessMark
@@ -77,6 +78,7 @@ def _process(queue: TaskQueue[Any, Any], tasks: Sequence[Task[Any]], step: Step 
         if call is not None:
             queue.finish(tasks, *call())
         elif step is not None:
+            fault_point("live.step")
             queue.finish(tasks, step(tasks))
     except BaseException as error:
         queue.fail(tasks, error)

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import Array
 from millrace.host.runtime.fork import reset_in_child
 
@@ -109,6 +110,8 @@ class Allocator:
 
     def allocate(self, size: int, dtype: np.dtype[Any] | type) -> Array:
         """Return an uninitialised array of `size` elements."""
+        if ARMED:
+            fault_point("memory.allocate")
         kind = np.dtype(dtype)
         length = size_class(size * kind.itemsize)
         with self._lock:

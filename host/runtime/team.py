@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from millrace.host.base.faults import fault_point
+from millrace.host.base.log import log
 from millrace.host.base.types import Array
 from millrace.host.runtime import pool
 from millrace.host.runtime.fork import ProcessLocal, ProcessMark
@@ -156,6 +158,7 @@ class HelperThreads:
 
     def __init__(self) -> None:
         """Start the threads; they have no job yet."""
+        fault_point("helpers.start")
         self.size = pool.size() - 1
         self.lock = threading.Lock()
         self.control = np.zeros(_BLOCK // 8, np.int64)
@@ -210,7 +213,11 @@ class Team:
         if self._helpers is not None and not self._helpers.mark.is_here:
             self._helpers = None  # they belong to the parent process
         if self._helpers is None:
-            helpers = _helper_threads.get()
+            try:
+                helpers = _helper_threads.get()
+            except RuntimeError as error:  # the system has no thread left: the caller works alone
+                log.warning("threads: no helper threads, a call runs on one thread: %s", error)
+                return
             if not helpers.lock.acquire(blocking=False):
                 return
             self._helpers = helpers

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, SchemaError, StateError
+from millrace.host.base.faults import fault_point
 from millrace.host.base.html import html_table
 from millrace.host.base.words import KeyType, all_true, count_true, native
 from millrace.host.data.chunk_gathering import gather_rows
@@ -99,6 +100,7 @@ class ScaleGate:
             rows = table.add_column(0, "seq", pa.array(seq))
             store.truncate(end)  # rows of a call that an interrupt ended before the next line but one
             store.append(end, rows if count == len(kept) else rows.filter(pa.array(kept.view(np.bool_))))
+            fault_point("gate.add")
             self._gate.append(source, times, kept, count, len(valid) - count_true(valid))
 
     def advance(self, src: int, ts: Any) -> None:
@@ -140,6 +142,7 @@ class ScaleGate:
             used = np.flatnonzero(np.bincount(inbox.sources)).tolist()
             if inbox.first == self._merged_rows:  # otherwise an interrupt came between the lines below
                 self._merged.truncate(inbox.first)
+                fault_point("gate.merge")
                 self._merged.append(inbox.first, self._gathered(inbox, used))
                 self._merged_rows = inbox.first + len(inbox)
             inbox.clear()

@@ -24,6 +24,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark import TaskContext
 
+from millrace.faults import fault_point
 from millrace.spark.stream.state import pack_rows, write_rows
 
 MAX_BYTES = 1 << 28
@@ -97,6 +98,7 @@ class PairOutput:
 
 def read_and_remove(path: str) -> pa.Buffer:
     """Map a file's content and remove the file."""
+    fault_point("spark.pair_read")
     with pa.memory_map(path) as file:
         data = file.read_buffer()
     os.unlink(path)
@@ -134,6 +136,7 @@ def _write_file(pairs: pa.Table, writer: Writer) -> Path | None:
     path = writer.new_path(folder)
     try:
         with path.open("xb") as file:
+            fault_point("spark.pair_write")
             write_rows(pairs, file)
     except OSError:
         path.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millrace.faults import fault_point
 from millrace.spark.stream.pair_files import spill_folder
 
 MAX_BYTES = 1 << 30
@@ -34,6 +35,7 @@ def publish(shard: str, name: str, data: pa.Buffer | bytes) -> None:
     if folder is None:
         return
     with suppress(OSError):
+        fault_point("spark.run_write")
         folder.mkdir(parents=True, exist_ok=True)
         number, unfinished = tempfile.mkstemp(dir=folder)
         try:
@@ -52,6 +54,7 @@ def fetch(shard: str, name: str) -> pa.Buffer | None:
     if folder is None:
         return None
     try:
+        fault_point("spark.run_read")
         with pa.memory_map(str(folder / name)) as file:
             return file.read_buffer()
     except OSError:

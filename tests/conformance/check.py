@@ -7,7 +7,7 @@ stats after every call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -25,6 +25,7 @@ from millrace.host.join.pimtree.index import MIN_PARALLEL_ROWS
 from millrace.host.join.registry import INDEXES, load_index
 from tests.conformance.cases import Advance, Call, Case, Checkpoint, Feed, Flush, Push, PushBoth
 from tests.conformance.expected import Expected
+from tests.conformance.injection import Injection, case_faults, join_points
 
 SMALL_BUFFER = 3
 """Tuples of an insertion buffer that is practically disabled."""
@@ -72,8 +73,8 @@ def check_case(
     case: Case, expected: Expected, index: str, device: str, threads: int = 1, split_seed: int = 0
 ) -> Outcome:
     """Raises `Mismatch` if the index differs from the oracle."""
-    with buffered(device, split_seed):
-        return _CaseRun(case, expected, index, device, threads, Random(split_seed)).check()
+    with buffered(device, split_seed), case_faults(join_points(index, device), split_seed) as injection:
+        return _CaseRun(case, expected, index, device, threads, Random(split_seed), injection).check()
 
 
 @contextmanager
@@ -101,10 +102,20 @@ def check_refusal(refusal: Exception, index: str) -> Outcome:
 
 
 class _CaseRun:
-    def __init__(self, case: Case, expected: Expected, index: str, device: str, threads: int, rng: Random) -> None:
+    def __init__(
+        self,
+        case: Case,
+        expected: Expected,
+        index: str,
+        device: str,
+        threads: int,
+        rng: Random,
+        injection: Injection,
+    ) -> None:
         self.case, self.expected, self.rng = case, expected, rng
-        self.index = index
+        self.index, self.injection = index, injection
         self.arguments = {**case.arguments, "index": index, "device": device, "threads": threads}
+        self.arguments |= injection.fallback(device)
         if INDEXES[index].startswith(PIMTREE):
             self.arguments["options"] = draw_options(index, rng)
         self.outputs: list[pa.Table] = []
@@ -113,7 +124,7 @@ class _CaseRun:
 
     def check(self) -> Outcome:
         try:
-            self.join = mr.WindowJoin(**self.arguments)
+            self.join = self._retried(lambda: mr.WindowJoin(**self.arguments))
         except mr.ArgumentError as refusal:
             return check_refusal(refusal, self.index)
         for at, call in enumerate(self.case.calls):
@@ -147,6 +158,9 @@ class _CaseRun:
         self._checkpoint(call)
         return []
 
+    def _retried(self, make: Callable[[], mr.WindowJoin]) -> mr.WindowJoin:
+        return self.injection.retried(self.injection.call(make), STATS)
+
     def _push(self, call: Push) -> Iterator[Any]:
         self.known |= {"r", "s"} if self.arguments.get("self_join") else {call.side}
         for start, stop in self._cut(call.start, call.stop):
@@ -176,7 +190,7 @@ class _CaseRun:
         for name in delta.removed:
             del self.runs[name]
         if call.restore:
-            self.join = mr.WindowJoin.restore(delta.manifest, dict(self.runs), **self.arguments)
+            self.join = self._retried(lambda: mr.WindowJoin.restore(delta.manifest, dict(self.runs), **self.arguments))
 
     def _cut(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Returns the full range, or up to five parts of it; some may be empty."""

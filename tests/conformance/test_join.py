@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from math import ceil
 from random import Random
@@ -14,6 +15,7 @@ import millrace as mr
 from tests import oracle
 from tests.conformance.cases import Case, Shape, build
 from tests.conformance.check import Mismatch, Outcome, check_refusal, describe_difference, first_difference
+from tests.conformance.injection import case_faults, join_points
 from tests.conformance.pairs import pairs
 from tests.conformance.suite import CASES, ENFORCED_FROM, MIN_SHARES, SEED, Pair, Tally, draw_cases
 from tests.conformance.summary import PROPERTY
@@ -51,8 +53,14 @@ def run(shape: Shape, tally: Tally) -> None:
 
 def check_join(case: Case, wanted: pa.Table, pair: Pair, threads: int, how: str, output: str) -> Outcome:
     arguments: dict[str, Any] = {"how": how, "index": pair[0], "device": pair[1], "threads": threads, "output": output}
+    points = [*join_points(*pair), "direct.build", "direct.probe"]
     try:
-        found = mr.join(case.feeds["r"].given(), case.feeds["s"].given(), case.on, **arguments)
+        with case_faults(points, f"{case.on} {arguments}") as injection, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            arguments |= injection.fallback(pair[1])
+            found = injection.call(
+                lambda: mr.join(case.feeds["r"].given(), case.feeds["s"].given(), case.on, **arguments)
+            )
     except mr.ArgumentError as refusal:
         return check_refusal(refusal, pair[0])
     what = f"join on {case.on!r} with {arguments}"

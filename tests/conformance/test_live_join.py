@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.conformance.check import (
     wanted_table,
 )
 from tests.conformance.expected import Expected, expect
+from tests.conformance.injection import Injection, case_faults, join_points
 from tests.conformance.suite import CASES, SEED, draw_cases
 
 SHARDS = 2
@@ -35,8 +37,8 @@ TOTALS = ("late", "null_times", "null_keys")
 class LiveCase:
     """One case on a live join."""
 
-    def __init__(self, case: Case, expected: Expected, rng: Random) -> None:
-        self.case, self.expected, self.rng = case, expected, rng
+    def __init__(self, case: Case, expected: Expected, rng: Random, injection: Injection) -> None:
+        self.case, self.expected, self.rng, self.injection = case, expected, rng, injection
         self.index = rng.choice(list(INDEXES))
         given = dict(case.arguments)
         sides = ["r"] if given.get("self_join") else ["r", "s"]
@@ -52,7 +54,7 @@ class LiveCase:
     def check(self) -> bool:
         """Run the case; return whether the index serves its condition."""
         try:
-            self.live = mr.LiveJoin(**self.arguments)
+            self.live = self._retried(lambda: mr.LiveJoin(**self.arguments))
         except mr.ArgumentError as refusal:
             return check_refusal(refusal, self.index).served
         for call in self.case.calls:
@@ -62,6 +64,9 @@ class LiveCase:
         self.outputs.append(self.live.close())
         self._compare()
         return True
+
+    def _retried(self, make: Callable[[], mr.LiveJoin]) -> mr.LiveJoin:
+        return self.injection.retried(self.injection.call(make))
 
     def _make(self, call: Call) -> None:
         if isinstance(call, Push):
@@ -104,7 +109,7 @@ class LiveCase:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
                 self.live.__exit__(None, None, None)
-            self.live = mr.LiveJoin.restore(delta.manifest, dict(self.runs), **self.arguments)
+            self.live = self._retried(lambda: mr.LiveJoin.restore(delta.manifest, dict(self.runs), **self.arguments))
 
     def _compare(self) -> None:
         where = f"index {self.index}, on {self.case.on!r}"
@@ -132,7 +137,10 @@ def test_live_join_equals_the_oracle(seed: int) -> None:
 
     def run(shape: Shape) -> None:
         case = build(shape)
-        served[LiveCase(case, expect(case), Random(shape.seed)).check()] += 1
+        rng = Random(shape.seed)
+        points = [*join_points(rng.choice(list(INDEXES)), "cpu"), "live.put", "live.step", "live.step"]
+        with case_faults(points, shape.seed) as injection:
+            served[LiveCase(case, expect(case), Random(shape.seed), injection).check()] += 1
 
     draw_cases(seed, QUOTA, run)
     assert served[True] > QUOTA // 3

@@ -18,6 +18,7 @@ import pytest
 import millrace as mr
 from millrace.host.hbtree.layout import LAYOUTS
 from millrace.host.hybrid.search_engine import UNITS
+from tests.conformance.injection import INDEX, case_faults, device_points
 from tests.conformance.kinds import KEY_KINDS, KINDS, Kind, Raw
 from tests.conformance.suite import CASES, SEED
 from tests.conformance.summary import PROPERTY
@@ -88,7 +89,24 @@ def run(rng: Random, device: str, layout: Any) -> bool:
         with pytest.raises(mr.ArgumentError, match="duplicates="):
             mr.OrderedIndex(key_kind.arrow(keys), values, **arguments)
         return False
-    index = mr.OrderedIndex(key_kind.arrow(keys), values, **arguments)
+    with case_faults([*INDEX, "index.send", "index.search", *device_points(device)], rng.random()) as injection:
+        arguments |= injection.fallback(device)
+        made = injection.call(lambda: mr.OrderedIndex(key_kind.arrow(keys), values, **arguments))
+        index = injection.retried(made, ("rows", "null_keys"))
+        return check_queries(rng, index, oracle, (key_kind, query_kind), keys, values, what)
+
+
+def check_queries(
+    rng: Random,
+    index: mr.OrderedIndex,
+    oracle: Index,
+    kinds: tuple[Kind, Kind],
+    keys: list[Raw],
+    values: pa.Array | None,
+    what: str,
+) -> bool:
+    """Looks keys and ranges up; returns whether a lookup found something."""
+    key_kind, query_kind = kinds
     assert (len(index), index.stats["null_keys"]) == (len(oracle), oracle.nulls), what
     queries = draw_queries(rng, key_kind, query_kind, keys)
     known = [query_kind.known(q) for q in queries]

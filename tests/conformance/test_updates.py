@@ -8,6 +8,7 @@ a large batch never rebuilds the index, and updates run in small groups.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,6 +31,7 @@ from millrace.host.hbtree import editor
 from millrace.host.hbtree.layout import LAYOUTS
 from millrace.host.hybrid import update_runner
 from millrace.index_parts import regular_rows
+from tests.conformance.injection import INDEX, case_faults, device_points
 from tests.conformance.suite import CASES
 from tests.host.trees_checked import TreeChecker
 from tests.index_oracle import Index
@@ -54,10 +56,12 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
+        self.faults = ExitStack()
         self.ix: mr.OrderedIndex | None = None
         self.number = 0
 
     def teardown(self) -> None:
+        self.faults.close()
         self.folder.cleanup()
 
     # Keys: dense runs (splits in one node), anywhere in a small range, and the extremes of the type.
@@ -89,8 +93,9 @@ class Machine(RuleBasedStateMachine):
         kind=st.sampled_from(sorted(VALUES)),
         duplicates=st.sampled_from(("error", "first", "last")),
         threads=st.sampled_from((1, 2)),
+        number=st.integers(0, 1000),
     )
-    def build(self, data: st.DataObject, key: str, kind: str, duplicates: Any, threads: int) -> None:
+    def build(self, data: st.DataObject, key: str, kind: str, duplicates: Any, threads: int, number: int) -> None:
         (self.type, self.bits), self.kind, self.threads = KEYS[key], kind, threads
         keys: list[int | None] = [*self.keys(data), *self.keys(data), None]
         if duplicates == "error":
@@ -98,7 +103,15 @@ class Machine(RuleBasedStateMachine):
         values = self.values(len(keys))
         self.oracle = Index(keys, values, duplicates)
         arguments: dict[str, Any] = {"layout": self.layout, "device": self.device, "threads": threads}
-        self.ix = mr.OrderedIndex(pa.array(keys, self.type), self.arrow(values), duplicates=duplicates, **arguments)
+        points = [*INDEX, "index.send", "index.search", *device_points(self.device)]
+        self.injection = self.faults.enter_context(case_faults(points, f"{self.layout} {self.device} {number}"))
+        arguments |= self.injection.fallback(self.device)
+        column, given = pa.array(keys, self.type), self.arrow(values)
+        self.ix = self.retried(lambda: mr.OrderedIndex(column, given, duplicates=duplicates, **arguments))
+
+    def retried(self, make: Callable[[], mr.OrderedIndex]) -> mr.OrderedIndex:
+        """An index whose calls are made again after an injected fault."""
+        return self.injection.retried(self.injection.call(make), ("rows", "null_keys"))
 
     @rule(data=st.data(), mode=st.sampled_from(("auto", "sync", "async")), null=st.booleans())
     def upsert(self, data: st.DataObject, mode: str, null: bool) -> None:
@@ -147,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         path = Path(self.folder.name) / f"index-{self.number}"
         self.ix.save(path)
         before = path.read_bytes()
-        other = mr.OrderedIndex.open(path, device=self.device, threads=self.threads)
+        other = self.retried(lambda: mr.OrderedIndex.open(path, device=self.device, threads=self.threads))
         self.ix, old = other, self.ix
         self.lookup_all()
         del old

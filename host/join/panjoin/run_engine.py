@@ -7,11 +7,13 @@ mirror of them (as PanJoin's manager does), which is read when pairs are first w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import Array, Ids
 from millrace.host.device.contract import Buffer, Device, Launch
 from millrace.host.join.panjoin.subwindow import ID_PADDING, HostRun
@@ -73,6 +75,11 @@ class RunEngine:
         """The words per partition in a run of a given size."""
         return STEPS[0][1] if self.in_host_memory else next(step for limit, step in STEPS if size <= limit)
 
+    def _launch(self, unit: str, buffers: Sequence[Buffer], scalars: Sequence[int]) -> Launch:
+        if ARMED:
+            fault_point("bisort.launch")
+        return self.device.launch(unit, buffers, scalars)
+
     def run(self, words: Array, ids: Ids) -> SortedRun:
         """Make a run of sorted tuples. Takes ownership of the arrays; `ID_PADDING` more ids must be readable."""
         return self._indexed(len(words), self.device.adopt(words), self.device.adopt(ids, ID_PADDING))
@@ -86,7 +93,7 @@ class RunEngine:
         self._finish_merge(older)
         self._finish_merge(newer)
         buffers = [older.words, older.ids, newer.words, newer.ids, words, ids, index]
-        launch = self.device.launch("bisort_merger", buffers, (older.size, newer.size, step))
+        launch = self._launch("bisort_merger", buffers, (older.size, newer.size, step))
         run = SortedRun(size, words, ids, index, step, pending=PendingMerge(launch, older, newer))
         return run if self.in_host_memory else self._finish_merge(run)
 
@@ -111,7 +118,7 @@ class RunEngine:
             self.device.alloc(run.size, run.words.dtype),
             self.device.alloc(run.size + ID_PADDING, run.ids.dtype),
         )
-        launch = self.device.launch(TRIMMER, [run.words, run.ids, words, ids], (run.size, oldest))
+        launch = self._launch(TRIMMER, [run.words, run.ids, words, ids], (run.size, oldest))
         left = self.device.wait(launch)["rows"]
         self.free(run)
         return self._indexed(left, words, ids)
@@ -119,7 +126,7 @@ class RunEngine:
     def _indexed(self, size: int, words: Buffer, ids: Buffer) -> SortedRun:
         step = self._step(size)
         index = self.device.alloc(-(-size // step), words.dtype)
-        self.device.wait(self.device.launch("bisort_indexer", [words, index], (size, step)))
+        self.device.wait(self._launch("bisort_indexer", [words, index], (size, step)))
         return SortedRun(size, words, ids, index, step)
 
     @property
@@ -157,7 +164,7 @@ class RunEngine:
         self._finish_merge(run)
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         buffers = [run.words, run.index, low, high, starts, ends]
-        launch = self.device.launch("bisort_prober", buffers, (run.size, run.step, size))
+        launch = self._launch("bisort_prober", buffers, (run.size, run.step, size))
         return PendingProbe(launch, starts, ends, size, run.size)
 
     def probe_band(self, run: SortedRun, keys: Buffer, band: tuple[int, int], size: int) -> PendingProbe:
@@ -165,7 +172,7 @@ class RunEngine:
         self._finish_merge(run)
         starts, ends = (self.device.alloc(size, np.dtype(np.uint32)) for _ in range(2))
         scalars = (run.size, run.step, size, *band, 0, int(np.iinfo(run.words.dtype).max))
-        launch = self.device.launch(BAND_PROBER, [run.words, run.index, keys, starts, ends], scalars)
+        launch = self._launch(BAND_PROBER, [run.words, run.index, keys, starts, ends], scalars)
         return PendingProbe(launch, starts, ends, size, run.size)
 
     def match_bounds(self, probing: PendingProbe) -> tuple[Ids, Ids]:

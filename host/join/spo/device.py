@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import SIDES, Array, Mask, Positions, Side
 from millrace.host.device.contract import Buffer, Launch
 from millrace.host.device.units import TILE_ROWS
@@ -120,6 +121,7 @@ class DeviceEngine:
             buffers.append(self._device.alloc(size, _U32))
             held.callback(self._device.free, buffers[-1])
         self._device.write(buffers[0], 0, boxes[:, some].astype(np.uint32).ravel())
+        fault_point("spo.launch")
         launch = self._device.launch(UNIT, [block.ranks, *buffers], (n, m, int(want)))
         return PendingBits(block, some + queries.start, launch, buffers[1], buffers[2])
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.faults import fault_point
 from millrace.host.base.types import SIDES, Array, Side
 from millrace.host.base.words import all_true
 from millrace.host.data.tuples import Tuples
@@ -86,10 +87,12 @@ class _DirectJoin:
         payload_columns = [i for i in plain["s"] if i != key][:MAX_PAYLOAD_COLUMNS]
         self.team.acquire()
         try:
+            fault_point("direct.build")
             keyed = KeyedRows.of(*words, [plain["s"][i] for i in payload_columns], self.team)
             if keyed is None:
                 return None
             try:
+                fault_point("direct.probe")
                 chunks = KeyedJoin(self._ranges(), keyed, list(plain["r"].values()), key_flip, self.team).run()
             finally:
                 keyed.release(self.team)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.codes import CodeTable
+from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import SIDES, Longs, Order, Side
 from millrace.host.data.sliding import LazySlidingArray, SlidingArray
 from millrace.host.data.timescale import TimeScale
@@ -85,6 +86,7 @@ class HeldWindows(ABC):
             bounds = self.bounds(progress)
             for side in due:
                 window = self.windows[side]
+                window.finish_eviction()
                 window.evict(bounds.oldest_needed_position(side, window, None if frontier is None else frontier[0]))
 
     def sweep(self, codes: CodeTable, progress: Progress, fresh: Mapping[Side, Tuples]) -> None:
@@ -123,6 +125,8 @@ class HeldWindows(ABC):
         for side in self.held:
             if side in fresh:
                 self.windows[side].append(fresh[side])
+                if ARMED:
+                    fault_point("window.extend")
         r, s = fresh.get("r", NO_TUPLES), fresh.get("s", NO_TUPLES)
         if not len(r.seq) and not len(s.seq):
             return None

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import StateError
+from millrace.host.base.faults import fault_data
 from millrace.host.base.types import SIDES, Array, Side
 from millrace.host.data.timescale import TimeScale
 from millrace.host.data.tuples import Tuples
@@ -42,6 +43,12 @@ class StateDelta:
     manifest: bytes
     added: dict[str, bytes]
     removed: tuple[str, ...]
+
+    def followed_by(self, later: StateDelta) -> StateDelta:
+        """This delta and the next one as one: what must be stored if this one was not."""
+        added = {name: data for name, data in {**self.added, **later.added}.items() if name not in later.removed}
+        removed = {*self.removed, *(name for name in later.removed if name not in self.added)} - set(added)
+        return StateDelta(later.manifest, added, tuple(sorted(removed)))
 
     def __repr__(self) -> str:
         """Sizes, not contents."""
@@ -130,14 +137,32 @@ def _write(rows: pa.Table, seq: Array, source: Array, written: dict[str, bytes])
     """Serialise rows as a run; its name is the hash of its bytes."""
     fields = [pa.field("seq", pa.int64()), pa.field("source", pa.int32()), *rows.schema]
     columns = [pa.array(seq), pa.array(source), *(c.combine_chunks() for c in rows.columns)]
-    table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    name, data = pack_run(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    written[name] = data
+    return name
+
+
+def pack_run(table: pa.Table) -> tuple[str, bytes]:
+    """A table as a run: the name, which is the hash of its bytes, and the bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     data = sink.getvalue().to_pybytes()
-    name = hashlib.sha256(data).hexdigest()
-    written[name] = data
-    return name
+    return hashlib.sha256(data).hexdigest(), fault_data("state.write", data)
+
+
+def unpack_run(runs: Mapping[str, bytes], name: str) -> pa.Table:
+    """A run as a table; a `StateError` if it is missing or was altered."""
+    if not isinstance(runs, Mapping):
+        raise StateError(f"runs is a {type(runs).__name__}; it must be a mapping from names of runs to their bytes")
+    if name not in runs:
+        raise StateError(f"the run {name} that the manifest names is missing")
+    data = fault_data("state.read", runs[name])
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise StateError(f"the run {name} is a {type(data).__name__}; runs are bytes")
+    if hashlib.sha256(data).hexdigest() != name:
+        raise StateError(f"the run {name} was altered: its content does not match its name")
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
 def _packed(snapshot: Snapshot) -> dict[str, Any]:
@@ -186,13 +211,7 @@ def read_state(manifest: bytes, runs: Mapping[str, bytes], arguments: dict[str, 
         raise StateError(f"the manifest does not hold the state of a join: {type(error).__name__}: {error}") from error
     check_same(snapshot.arguments, arguments)
     for name in names:
-        if name not in runs:
-            raise StateError(f"the run {name} that the manifest names is missing")
-        if not isinstance(runs[name], bytes | bytearray | memoryview):
-            raise StateError(f"the run {name} is a {type(runs[name]).__name__}; runs are bytes")
-        if hashlib.sha256(runs[name]).hexdigest() != name:
-            raise StateError(f"the run {name} was altered: its content does not match its name")
-        stored.tables[name] = pa.ipc.open_stream(pa.py_buffer(runs[name])).read_all()
+        stored.tables[name] = unpack_run(runs, name)
     return stored
 
 

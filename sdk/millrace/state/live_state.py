@@ -6,14 +6,13 @@ The pairs are one more run, an Arrow IPC stream named by its content. The manife
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from millrace.host.base.errors import StateError
-from millrace.state.join_state import StateDelta
+from millrace.state.join_state import StateDelta, pack_run, unpack_run
 from millrace.state.manifest import seal, unseal
 
 KIND, FORMAT = "millrace_live_state", 1
@@ -25,22 +24,22 @@ class LiveStateWriter:
     def __init__(self, stored: str | None = None) -> None:
         """`stored`: the run of pairs that is already stored (after a restore)."""
         self._stored = stored
+        self._unused: StateDelta | None = None
+        """What the window join gave to a call that failed afterwards."""
 
     def delta(self, join: StateDelta, arrived: int, pairs: pa.Table) -> StateDelta:
         """The delta of a live join, from that of its window join."""
+        self._unused = join = join if self._unused is None else self._unused.followed_by(join)
         added, name = dict(join.added), None
         if pairs.num_rows:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, pairs.schema) as stream:
-                stream.write_table(pairs)
-            data = sink.getvalue().to_pybytes()
-            name = hashlib.sha256(data).hexdigest()
+            name, data = pack_run(pairs)
             if name != self._stored:
                 added[name] = data
         gone = () if self._stored in (None, name) else (str(self._stored),)
         content = {"join": base64.b64encode(join.manifest).decode(), "arrived": arrived, "pairs": name}
-        self._stored = name
-        return StateDelta(seal(KIND, FORMAT, content), added, tuple(sorted((*join.removed, *gone))))
+        delta = StateDelta(seal(KIND, FORMAT, content), added, tuple(sorted((*join.removed, *gone))))
+        self._stored, self._unused = name, None
+        return delta
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,4 @@ def read_live_state(manifest: bytes, runs: Mapping[str, bytes]) -> StoredLiveSta
         raise StateError(f"the manifest does not hold the state of a live join: {error}") from error
     if name is None:
         return StoredLiveState(join, arrived, None, None)
-    if not isinstance(runs, Mapping) or name not in runs:
-        raise StateError(f"the run {name} that the manifest names is missing")
-    if hashlib.sha256(runs[name]).hexdigest() != name:
-        raise StateError(f"the run {name} was altered: its content does not match its name")
-    return StoredLiveState(join, arrived, pa.ipc.open_stream(pa.py_buffer(runs[name])).read_all(), name)
+    return StoredLiveState(join, arrived, unpack_run(runs, name), name)

@@ -11,17 +11,19 @@ import json
 from typing import Any
 
 from millrace.host.base.errors import StateError
+from millrace.host.base.faults import fault_data
 
 
 def seal(kind: str, version: int, content: dict[str, Any]) -> bytes:
     """The bytes of a manifest; equal contents give equal bytes."""
     body = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
     head = {kind: version, "sha256": hashlib.sha256(body).hexdigest()}
-    return json.dumps(head).encode() + b"\n" + body
+    return fault_data("manifest.write", json.dumps(head).encode() + b"\n" + body)
 
 
 def unseal(kind: str, version: int, manifest: bytes) -> dict[str, Any]:
     """The content of a manifest, after all checks."""
+    manifest = fault_data("manifest.read", manifest)
     try:
         head, _, body = bytes(manifest).partition(b"\n")
         about = json.loads(head)

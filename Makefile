@@ -46,9 +46,10 @@ others: setup ## the tests that `make hw` and `make boards` leave out
 bench: setup ## measure our work and its peers side by side
 	@$(BIN)/millrace bench $(ARGS)
 
-plots: setup ## draw docs/images/panjoin-*.svg, inequality-*.svg and scalejoin-*.svg from benchmarks/results
+plots: setup ## draw docs/images/panjoin-*.svg, inequality-*.svg, live-*.svg and scalejoin-*.svg
 	@$(BIN)/python tools/plot_panjoin.py $(ARGS)
 	@$(BIN)/python tools/plot_inequality.py $(ARGS)
+	@$(BIN)/python tools/plot_live.py $(ARGS)
 	@$(BIN)/python tools/plot_scalejoin.py $(ARGS)
 
 layers: setup ## draw docs/images/layers.svg from the imports

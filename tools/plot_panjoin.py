@@ -61,6 +61,8 @@ class Panel:
     logarithmic: bool = True
     target: float | None = None
     """Draws a horizontal line at the target."""
+    labels: tuple[str, ...] = ()
+    """Names of the numbers 0, 1, … on the x axis."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Picture:
     title: str
     bench: str
     panels: list[Panel] = field(default_factory=list)
+    lower: bool = False
+    """Whether lower values are better."""
 
 
 # Which rows make which curves.
@@ -148,7 +152,7 @@ def structures(rows: list[Row]) -> Iterator[Picture]:
             name = f"{row['distribution']}, {row['peer']}"
             balance.setdefault(name, {})[row["adjustments"]] = row["peer_value"] / 1000
     panel = Panel("", "adjustments", "mean absolute error / fair size", balance, power=None, logarithmic=False)
-    yield Picture("balance", "Imbalance of RaP-Table's partitions", bench, [panel] if balance else [])
+    yield Picture("balance", "Imbalance of RaP-Table's partitions", bench, [panel] if balance else [], True)
 
 
 def window_join(rows: list[Row]) -> Iterator[Picture]:
@@ -251,7 +255,7 @@ def draw(picture: Picture, below: str, path: Path) -> None:
         for one in axes.flat:
             handles |= dict(zip(*reversed(one.get_legend_handles_labels()), strict=True))
         figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=8)
-        figure.supxlabel(below if picture.name != "balance" else below.replace("higher", "lower"), fontsize=7)
+        figure.supxlabel(below.replace("higher", "lower") if picture.lower else below, fontsize=7)
         figure.savefig(path, metadata={"Date": None, "Creator": None}, facecolor="white")
 
 
@@ -268,7 +272,8 @@ def _draw_panel(panel: Panel, axes: Any) -> None:
     if panel.power is not None:
         axes.set_xscale("log", base=panel.power)
     else:
-        axes.set_xticks(sorted({x for points in panel.curves.values() for x in points}))
+        ticks = sorted({x for points in panel.curves.values() for x in points})
+        axes.set_xticks(ticks, labels=panel.labels or None)
     if panel.logarithmic:
         axes.set_yscale("log")
     else:

@@ -1,7 +1,7 @@
 """Draws the curves of docs/live.md on ScaleJoin: `make plots`, or this script with `--help`.
 
-Speeds and latencies are read from the newest `live-…-scalejoin.jsonl` in the results folder: the rows of the cases
-`nested-…` of bench `live`. The load and the balance of the threads are counted here, because they
+Speeds and latencies are read from the newest complete run of bench `live` in the results folder: the rows of the cases
+`nested-…`. The load and the balance of the threads are counted here, because they
 do not depend on the machine. The drawing is that of `plot_panjoin.py`.
 """
 
@@ -18,7 +18,6 @@ from millrace.bench.scalejoin_shares import STUDIES, deviations
 
 Row = dict[str, Any]
 PREFIX = "scalejoin"
-RESULTS = "live-*-scalejoin.jsonl"
 PEERS = {"numpy": "numpy", "bar": "bar", "paper": "paper"}
 SECONDS = 3
 """Every third second is drawn."""
@@ -79,8 +78,8 @@ def _threads(count: int) -> str:
 
 def draw_all(results: Path, out: Path) -> list[str]:
     """Draw all pictures that have results; returns one report line per picture."""
-    files = sorted(results.glob(RESULTS))
-    rows = plots.read(files[-1]) if files else []
+    file = plots.newest(results).get("live")
+    rows = [] if file is None else plots.read(file)
     report = []
     out.mkdir(parents=True, exist_ok=True)
     below = plots.caption("live", rows, quick=False).replace(", higher is better", "") if rows else ""
@@ -88,7 +87,7 @@ def draw_all(results: Path, out: Path) -> list[str]:
         path = out / f"{PREFIX}-{picture.name}.svg"
         if picture.panels:
             plots.draw(picture, below, path)
-        report.append(f"{path}: from {files[-1].name}" if picture.panels else f"{path}: not drawn, no rows")
+        report.append(f"{path}: from {file.name}" if file and picture.panels else f"{path}: not drawn, no rows")
     for picture in counted():
         path = out / f"{PREFIX}-{picture.name}.svg"
         plots.draw(picture, "python tools/plot_scalejoin.py · counted, not timed", path)

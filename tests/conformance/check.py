@@ -43,6 +43,7 @@ def draw_options(index: str, rng: Random) -> dict[str, int | float | str]:
         "task_rows": rng.choice((1, 2, 8, 64)),
         "variant": rng.choice(("b", "ib")),
         "length": rng.choice((2, 3, 5)),
+        "partitions": rng.choice((1, 2, 3)),
     }
     return {name: drawn[name] for name in load_index(index).options if rng.random() < 0.8}
 
@@ -116,7 +117,7 @@ class _CaseRun:
         self.index, self.injection = index, injection
         self.arguments = {**case.arguments, "index": index, "device": device, "threads": threads}
         self.arguments |= injection.fallback(device)
-        if INDEXES[index].startswith(PIMTREE):
+        if index == "btree" or INDEXES[index].startswith(PIMTREE):
             self.arguments["options"] = draw_options(index, rng)
         self.outputs: list[pa.Table] = []
         self.known: set[str] = set("rs") if "schemas" in case.arguments else set()

@@ -37,7 +37,7 @@ def test_curves_are_read_from_rows() -> None:
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
-    (tmp_path / "live-2026-01-01-scalejoin.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows()))
+    (tmp_path / "live-2026-01-01.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows()))
     for folder in ("once", "twice"):
         assert len(plots.draw_all(tmp_path, tmp_path / folder)) == 4
     once = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}

@@ -1,9 +1,8 @@
 """`mr.LiveJoin` under stress: producers that pause, burst and stall, consumers that come and leave, small capacities.
 
 No pair may be lost, doubled or misordered, nothing may hang, and memory must stay flat over many turnovers of the
-window. A watchdog dumps the state of a join that makes no progress for minutes. Other seeds and longer runs:
-
-    MILLRACE_STRESS_SECONDS=60 pytest tests/sdk/test_live_stress.py
+window. A watchdog dumps the state of a join that makes no progress for minutes. Every run draws another seed, which
+a failure names. `pytest -m long` runs for a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import pytest
 
 import millrace as mr
 
-SECONDS = float(os.environ.get("MILLRACE_STRESS_SECONDS", "6"))
+SECONDS, LONG_SECONDS = 10.0, 60.0
 STUCK_SECONDS = 300
 SCHEMA = pa.schema([("x", pa.int64()), ("ts", pa.int64())])
 SCHEMAS = {"r": SCHEMA, "s": SCHEMA}
@@ -91,7 +90,7 @@ class Session:
         owners = [owner for owner in owners for _ in range(1 if self._timed else self._rng.randrange(1, 4))]
         producers = [threading.Thread(target=self._produce, args=(*o, self._rng.random())) for o in owners]
         count = self._rng.randrange(1, 4)
-        consumers = [threading.Thread(target=self._consume, args=(self._rng.random(),)) for _ in range(count)]
+        consumers = [threading.Thread(target=self._consume, args=(self._rng.random(), n > 0)) for n in range(count)]
         with Watchdog(lambda: (self.live.stats["arrived"], self.live.stats["queued"], len(self._got))):
             for thread in (*producers, *consumers):
                 thread.start()
@@ -132,8 +131,8 @@ class Session:
                 if "capacity" not in str(error):
                     raise
 
-    def _consume(self, seed: float) -> None:
-        """Poll, in turns with the other consumer, so that the order of the tables is known; now and then leave."""
+    def _consume(self, seed: float, leaves: bool) -> None:
+        """Poll, in turns with the other consumers, so that the order of the tables is known; all but one may leave."""
         rng = random.Random(seed)
         while not self._over.is_set():
             with self._turn:
@@ -144,6 +143,8 @@ class Session:
                 self._got.append((len(self._got), pairs))
             if rng.random() < 0.1:
                 time.sleep(0.01 * rng.random())
+            if leaves and rng.random() < 0.01:
+                return
 
     def _compare(self, last: pa.Table) -> None:
         join = mr.WindowJoin(**self.arguments)
@@ -155,7 +156,17 @@ class Session:
 
 
 def test_random_sessions_lose_double_and_misorder_nothing() -> None:
-    end, seed = time.monotonic() + SECONDS, random.randrange(10**6)
+    stress(SECONDS)
+
+
+@pytest.mark.long
+def test_a_minute_of_random_sessions() -> None:
+    stress(LONG_SECONDS)
+
+
+def stress(duration: float) -> None:
+    """Random sessions, one after the other."""
+    end, seed = time.monotonic() + duration, random.randrange(10**6)
     sessions = 0
     while time.monotonic() < end:
         try:
@@ -169,13 +180,14 @@ def test_random_sessions_lose_double_and_misorder_nothing() -> None:
 
 @pytest.mark.parametrize("index", ["auto", "pim"])
 def test_memory_is_flat_over_many_turnovers_of_the_window(index: Any) -> None:
-    """100 turnovers; a turnover of rows with text is about a megabyte."""
+    """100 turnovers of both windows; a turnover of rows with text is about a megabyte."""
     schema = pa.schema([("x", pa.int64()), ("text", pa.string())])
     rows = pa.table({"x": list(range(2000)), "text": ["t" * 200] * 2000}, schema)
     live = mr.LiveJoin("r.x = s.x", window="2000 rows", schemas={"r": schema, "s": schema}, index=index)
     peaks = []
     for turnover in range(100):
-        live.put("rs"[turnover % 2], rows)
+        live.put("r", rows)
+        live.put("s", rows)
         live.flush()
         if turnover in (20, 99):
             peaks.append((pa.total_allocated_bytes(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))

@@ -16,7 +16,7 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.runtime.intrinsics import load, load_byte, store
-from millrace.host.runtime.jit import inline, kernel
+from millrace.host.runtime.jit import inline, kernel, share
 from millrace.host.runtime.kernel_args import KernelArgs
 
 LEAF = 64
@@ -35,8 +35,8 @@ class Side(KernelArgs):
     """The table of one side."""
 
     TREE = auto()
-    HELD_WORDS = auto()  # words and liveness by position, from FIRST on
-    HELD_LIVE = auto()
+    WORDS = auto()  # by position, from FIRST on: the words, and whether the tree holds the tuple
+    HELD = auto()
     FIRST = auto()
     END = auto()  # one past the last position
     NEW = auto()  # the position of the first new tuple
@@ -68,8 +68,21 @@ def grown(tree: Array) -> Array:
     return bigger
 
 
+class RunArgs(KernelArgs):
+    """What `run` is given."""
+
+    ORDER = auto()
+    TUPLES = auto()
+    R = auto()
+    S = auto()
+    STOPPED = auto()  # out
+
+
+RUN_BYTES = 8 * len(RunArgs)
+
+
 @inline
-def _upto(t: int, node: int, skip: int, size: int, word: int, position: int) -> int:
+def count_upto(t: int, node: int, skip: int, size: int, word: int, position: int) -> int:
     """How many entries of a node, from `skip` on, are at most `(word, position)`. The word loop is branch-free."""
     at = node + WORDS + skip
     n = load(t, node + COUNT) - skip
@@ -82,11 +95,11 @@ def _upto(t: int, node: int, skip: int, size: int, word: int, position: int) -> 
 
 
 @inline
-def _descend(t: int, word: int, position: int) -> int:
+def descend(t: int, word: int, position: int) -> int:
     """The leaf of `(word, position)`. The inner nodes and entries of the path are stored in the header."""
     node = load(t, ROOT)
     for level in range(load(t, HEIGHT)):
-        slot = _upto(t, node, 1, INNER, word, position)
+        slot = count_upto(t, node, 1, INNER, word, position)
         store(t, PATH + 2 * level, node)
         store(t, PATH + 2 * level + 1, slot)
         node = load(t, node + WORDS + 2 * INNER + slot)
@@ -167,8 +180,8 @@ def _split(t: int, node: int, leaf: bool, slot: int) -> int:
 @inline
 def _insert(t: int, word: int, position: int) -> None:
     """Insert one entry. The caller ensures that there are nodes for a split on every level."""
-    node = _descend(t, word, position)
-    slot = _upto(t, node, 0, LEAF, word, position)
+    node = descend(t, word, position)
+    slot = count_upto(t, node, 0, LEAF, word, position)
     child = -1
     level = load(t, HEIGHT)
     size = LEAF
@@ -206,8 +219,8 @@ def _unlink(t: int, leaf: int) -> None:
 @inline
 def _delete(t: int, word: int, position: int) -> None:
     """Delete an existing entry. Nodes that become empty are freed, up to the root."""
-    node = _descend(t, word, position)
-    slot = _upto(t, node, 0, LEAF, word, position) - 1
+    node = descend(t, word, position)
+    slot = count_upto(t, node, 0, LEAF, word, position) - 1
     level = load(t, HEIGHT)
     size = LEAF
     while True:
@@ -243,8 +256,8 @@ def _probe(t: int, low: int, high: int, begin: int, end: int, out: int, used: in
 
     Returns their number, or -1 if `out` is full. `capacity` is -1 if only the number is wanted.
     """
-    node = _descend(t, low, -1)
-    slot = _upto(t, node, 0, LEAF, low, -1)
+    node = descend(t, low, -1)
+    slot = count_upto(t, node, 0, LEAF, low, -1)
     found = 0
     while node >= 0:
         at = node + WORDS
@@ -322,8 +335,8 @@ def _expire(side: int, before: int) -> None:
     t, first = load(side, Side.TREE), load(side, Side.FIRST)
     while load(t, OLDEST) < before:
         position = load(t, OLDEST)
-        if load_byte(load(side, Side.HELD_LIVE), position - first):
-            _delete(t, load(load(side, Side.HELD_WORDS), position - first), position)
+        if load_byte(load(side, Side.HELD), position - first):
+            _delete(t, load(load(side, Side.WORDS), position - first), position)
         store(t, OLDEST, position + 1)
 
 
@@ -363,22 +376,51 @@ def _process_tuple(own: int, other: int, i: int) -> int:
         if not _partners(load(other, Side.TREE), own, i):
             return 2
         position = load(own, Side.NEW) + i
-        _insert(t, load(load(own, Side.HELD_WORDS), position - load(own, Side.FIRST)), position)
+        at = position - load(own, Side.FIRST)
+        if load_byte(load(own, Side.HELD), at):
+            _insert(t, load(load(own, Side.WORDS), at), position)
     return 0
 
 
 @kernel
-def run(order: int, tuples: int, done: int, r: int, s: int) -> int:
-    """Process tuples in order from the `done`-th on, until all are done or an array must grow. Returns which."""
-    for at in range(done, tuples):
+def run(given: int) -> None:
+    """Process tuples in order until all are done or an array must grow, and store which (`STOPPED`)."""
+    order, r, s = load(given, RunArgs.ORDER), load(given, RunArgs.R), load(given, RunArgs.S)
+    done = load(r, Side.DONE_TUPLES) + load(s, Side.DONE_TUPLES)
+    for at in range(done, load(given, RunArgs.TUPLES)):
         of_s = load_byte(order, at)
         own, other = (s, r) if of_s else (r, s)
         i = load(own, Side.DONE_TUPLES)
         stop = _process_tuple(own, other, i)
         if stop:
-            return (TREE_S if of_s else TREE_R) if stop == 1 else (OUT_S if of_s else OUT_R)
+            store(given, RunArgs.STOPPED, (TREE_S if of_s else TREE_R) if stop == 1 else (OUT_S if of_s else OUT_R))
+            return
         store(own, Side.DONE_TUPLES, i + 1)
-    return DONE
+    store(given, RunArgs.STOPPED, DONE)
+
+
+@share
+def run_partition(runs: int, part: int, parts: int) -> None:
+    """Run one of several partitions."""
+    run(runs + RUN_BYTES * part)
+
+
+@kernel
+def merge_partitions(tables: int, parts: int, tuples: int, out: int) -> None:
+    """Write the partners of all partitions of a side, ascending for each tuple. Uses `OUT_USED` as a cursor."""
+    for part in range(parts):
+        store(load(tables, part), Side.OUT_USED, 0)
+    end = 0
+    for i in range(tuples):
+        start = end
+        for part in range(parts):
+            side = load(tables, part)
+            used, found = load(side, Side.OUT_USED), load(load(side, Side.COUNTS), i)
+            for j in range(used, used + found):
+                store(out, end, load(load(side, Side.OUT), j))
+                end += 1
+            store(side, Side.OUT_USED, used + found)
+        sort_positions(out, start, end)
 
 
 @kernel
@@ -388,8 +430,8 @@ def insert_all(side: int, start: int, stop: int) -> int:
     for position in range(start, stop):
         if not _has_space(t):
             return position
-        if load_byte(load(side, Side.HELD_LIVE), position - first):
-            _insert(t, load(load(side, Side.HELD_WORDS), position - first), position)
+        if load_byte(load(side, Side.HELD), position - first):
+            _insert(t, load(load(side, Side.WORDS), position - first), position)
     return stop
 
 

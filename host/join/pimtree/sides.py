@@ -260,16 +260,22 @@ class ChainSide(JoinSide):
         return max(-(-rows // (self._length - 1)), self.task_rows)
 
     def load(self, positions: Positions, words: Array) -> None:
-        """Archive what is active, and make one subindex of all entries."""
+        """Archive what is active, and make a subindex of each interval."""
         if len(self._active):
             self.merge()
-        if self._immutable:
-            self._archive.append((self.end, StaticTree.of(words, positions, self.oldest)))
-        else:
-            loaded = InsertTrees(self._empty, 1, len(words), self.oldest)
-            loaded.insert_all(words, positions)
-            self._archive.append((self.end, loaded))
+        limit = self.limit()
+        for first in range(0, len(words), limit):
+            at, part = positions[first : first + limit], words[first : first + limit]
+            self._archive.append((int(at[-1]) + 1, self._archived(at, part)))
         self._begin()
+
+    def _archived(self, positions: Positions, words: Array) -> StaticTree | InsertTrees:
+        """An archived subindex of these entries."""
+        if self._immutable:
+            return StaticTree.of(words, positions, self.oldest)
+        loaded = InsertTrees(self._empty, 1, len(words), self.oldest)
+        loaded.insert_all(words, positions)
+        return loaded
 
     def merge(self) -> None:
         """Archive the active subindex, and drop those that have expired."""

@@ -210,15 +210,15 @@ def _bytes_of(make: Callable[[], Pushes]) -> int:
 
 
 class Bar:
-    """A yardstick: a step that takes as long as a function says."""
+    """A yardstick: a step that takes as long as a function says, for an amount of work."""
 
-    def __init__(self, seconds: Callable[[], float]) -> None:
+    def __init__(self, seconds: Callable[[], float], work: float = 1.0) -> None:
         """The seconds of a step."""
-        self._seconds = seconds
+        self._seconds, self._work = seconds, work
 
     def step(self) -> tuple[float, float]:
         """Nothing is run."""
-        return 1.0, self._seconds()
+        return self._work, self._seconds()
 
     def answer(self) -> Answer:
         """Not compared."""

@@ -1,9 +1,11 @@
 """Bench `live`: index-based window joins tuple by tuple; the experiments of the PIM-Tree paper, section 5.
 
 Both sides are interleaved tuple by tuple; two matches per tuple unless the case says otherwise; pairs emitted. One
-thread, except in `threads-…`, `control-…` (`live_threads.py`) and `drift-…`, which has two.
+thread, except in `threads-…`, `control-…`, `robin-…` (`live_threads.py`) and `drift-…`, which has two. Slices of large
+windows are longer, so that each contains merges, and windows slide before the time is taken.
 
-- `tuples-…`: `btree`, `im`, `pim` and `chain` in windows of 2^16 to 2^23 (Figure 10a).
+- `tuples-…`: `btree`, `im` and `pim` in windows of 2^16 to 2^23 (Figure 10a).
+- `costs-…`: the cost equations beside measurements (`live_costs.py`); `memory-…` (11a, `live_memory.py`).
 - `chain-…` chain length and variant (8b), `merge-…` merge ratio (9c, 9d), `subindexes-…` (8c), `task-…` task (10c),
   `matches-…` match rate (10b), `asymmetric-…` windows (11c), `rates-…` skewed and fluctuating rates (11b), `self-…`
   self-join (12c), `keys-…` distributions (12b), `drift-…` shifting Gaussian (13b).
@@ -15,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import log2
 
-from millrace.bench import live_threads
+from millrace.bench import live_costs, live_memory, live_threads
 from millrace.bench.harness import Case, Contender
 from millrace.bench.live_workload import Engine, Keys, LiveWorkload
 from millrace.bench.options import Options
@@ -34,15 +36,21 @@ RATES = (1 / 16, 1.0, 16.0, 128.0, 1024.0)
 SHARES = (0.5, 0.75, 0.9, 0.99)
 DRIFTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 SHAPES: tuple[Keys, ...] = ("uniform", "gaussian", "gamma-3-3", "gamma-1-5")
+ROBIN_WINDOWS, ROBIN_BATCH = (1 << 14, 1 << 16, 1 << 18, 1 << 20), 1 << 14
+COST_WINDOWS = (1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 SLICE_SHARE = 0.4
-BTREE, IM, PIM, CHAIN = Engine("btree"), Engine("im"), Engine("pim"), Engine("chain")
+SLICE_WINDOW = 1 << 21
+"""Slices of larger windows are longer: a merge of both sides follows after a quarter of a window's tuples."""
+WARM_ROWS = 1 << 22
+"""At most so many tuples slide through a window before it is measured."""
+BTREE, IM, PIM = Engine("btree"), Engine("im"), Engine("pim")
 
 
 def cases(options: Options) -> Iterator[Case]:
     """All cases; those of `tuples` first."""
     windows, middle, batch = (QUICK_WINDOWS, QUICK_MIDDLE, QUICK_BATCH) if options.quick else (WINDOWS, MIDDLE, BATCH)
     for window in windows:
-        yield _case(f"tuples-{_power(window)}", LiveWorkload(window, batch, "tuples"), (BTREE, IM, PIM, CHAIN))
+        yield _case(f"tuples-{_power(window)}", LiveWorkload(window, batch, "tuples"), (BTREE, IM, PIM))
     base = LiveWorkload(middle, batch, "tuples")
     yield _case(f"chain-{_power(middle)}", base, (BTREE, *_chains()))
     for window in (middle,) if options.quick else MERGE_WINDOWS:
@@ -52,7 +60,13 @@ def cases(options: Options) -> Iterator[Case]:
     tasks = [Engine("pim", f"task {rows}", {"task_rows": rows}) for rows in TASKS]
     yield _case(f"task-{_power(middle)}", base, (BTREE, *tasks))
     yield from _variations(middle, batch)
-    yield from live_threads.cases(windows[:2] if options.quick else windows[2:], batch, SLICE_SHARE)
+    for window in windows[:2] if options.quick else windows[2:]:
+        yield from live_threads.cases(window, batch, _slice_share(window))
+    robin, costs = (windows[:1], windows[:1]) if options.quick else (ROBIN_WINDOWS, COST_WINDOWS)
+    yield from live_threads.round_robin(robin, min(batch, ROBIN_BATCH), SLICE_SHARE)
+    for window in costs:
+        yield from live_costs.cases(window, batch, _slice_share(window))
+    yield from live_memory.cases(windows)
 
 
 def _variations(window: int, batch: int) -> Iterator[Case]:
@@ -95,7 +109,13 @@ def _ratios() -> list[Engine]:
 
 def _case(name: str, work: LiveWorkload, engines: Sequence[Engine], peers: Sequence[Contender] = ()) -> Case:
     ours = [_contender(one, work) for one in engines]
-    return Case(name, "tuples/s", [*ours, *peers], work.facts, rivals=frozenset({"btree"}), slice_share=SLICE_SHARE)
+    share, warm = _slice_share(work.window), min(2 * work.window, WARM_ROWS)
+    rivals = frozenset({"btree"})
+    return Case(name, "tuples/s", [*ours, *peers], work.facts, rivals=rivals, slice_share=share, warm_work=warm)
+
+
+def _slice_share(window: int) -> float:
+    return SLICE_SHARE * max(window / SLICE_WINDOW, 1.0)
 
 
 def _contender(engine: Engine, work: LiveWorkload, yardstick: str | None = None) -> Contender:

@@ -3,6 +3,8 @@
 - `threads-…`: `pim` on two threads against one. Beside it `compute on 1 thread` and `… on 2 threads`: a loop of shifts
   without memory. What two threads give there is the most that they can give anywhere on this machine.
 - `control-…`: the cost of concurrency control (Figure 12a): the protocol with one worker against none.
+- `robin-…`: round-robin partitioning (Figure 8a) in the nested loop (ScaleJoin, two stripes) and in the index-based
+  join (`btree`, two partitions), each on two threads, beside one thread, and `pim` on two threads.
 """
 
 from __future__ import annotations
@@ -22,31 +24,45 @@ from millrace.host.runtime.team import Team
 
 ONE = Engine("pim", "one thread")
 TWO = Engine("pim", "two threads", threads=2)
+SCAN, SCAN_TWO = Engine("scan", "one thread"), Engine("scan", "two stripes", threads=2)
+TREE, TREE_TWO = Engine("btree"), Engine("btree", "two partitions", {"partitions": 2}, threads=2)
 CONTROLLED = Engine("pim", "one worker", threads=2, alone=True)
 ROUNDS = 1 << 22
 UNIT = "rounds/s"
 
 
-def cases(windows: Sequence[int], batch: int, slice_share: float) -> Iterator[Case]:
-    """Two threads, then concurrency control, in each window."""
-    for window in windows:
-        work, size = LiveWorkload(window, batch, "tuples"), window.bit_length() - 1
-        ceiling = [
-            Contender(
-                f"compute on {threads} thread{'s' * (threads > 1)}",
-                partial(Compute, threads),
-                None,
-                answers=False,
-                unit=UNIT,
-            )
-            for threads in (1, 2)
-        ]
-        peers = [Contender("one thread", partial(start, work, ONE)), *ceiling]
-        yield Case(f"threads-2^{size}", "tuples/s", [ours(TWO, work), *peers], work.facts, slice_share=slice_share)
-        peers = [Contender("one thread", partial(start, work, ONE))]
-        yield Case(
-            f"control-2^{size}", "tuples/s", [ours(CONTROLLED, work), *peers], work.facts, slice_share=slice_share
+def cases(window: int, batch: int, slice_share: float) -> Iterator[Case]:
+    """Two threads, then concurrency control."""
+    work, size, warm = LiveWorkload(window, batch, "tuples"), window.bit_length() - 1, window / 2
+    one = Contender("one thread", partial(start, work, ONE))
+    ceiling = [
+        Contender(
+            f"compute on {threads} thread{'s' * (threads > 1)}",
+            partial(Compute, threads),
+            None,
+            answers=False,
+            unit=UNIT,
         )
+        for threads in (1, 2)
+    ]
+    for name, engine, peers in (("threads", TWO, [one, *ceiling]), ("control", CONTROLLED, [one])):
+        yield Case(
+            f"{name}-2^{size}",
+            "tuples/s",
+            [ours(engine, work), *peers],
+            work.facts,
+            slice_share=slice_share,
+            warm_work=warm,
+        )
+
+
+def round_robin(windows: Sequence[int], batch: int, slice_share: float) -> Iterator[Case]:
+    """Round-robin partitioning in each window."""
+    for window in windows:
+        work = LiveWorkload(window, batch, "tuples")
+        contenders = [ours(engine, work) for engine in (TREE, TREE_TWO, SCAN, SCAN_TWO, TWO)]
+        name = f"robin-2^{window.bit_length() - 1}"
+        yield Case(name, "tuples/s", contenders, work.facts, rivals=frozenset({"btree"}), slice_share=slice_share)
 
 
 def ours(engine: Engine, work: LiveWorkload) -> Contender:

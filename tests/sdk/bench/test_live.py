@@ -33,7 +33,7 @@ def test_every_case_runs_and_all_contenders_agree(tiny: dict[str, Case]) -> None
     assert len(tiny) > 25
     for name, case in tiny.items():
         rows = rows_of(case)
-        assert {row["index"] for row in rows} >= {"pim"} or name.startswith("chain"), name
+        assert {row["index"] for row in rows} >= {"pim"} or name.startswith(("chain", "costs")), name
         assert all(row["value"] > 0 for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""The B+-tree of `index="btree"`: against a plain list, over any order of keys, and with freed nodes."""
+"""The B+-trees of `index="btree"`: against a plain list, over any order of keys, with freed nodes, in partitions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from millrace.host.base.types import SIDES, Array, Mask, Positions, Side, other
 from millrace.host.join.baseline import btree_kernel as bk
 from millrace.host.join.baseline.btree import BTreeIndex
 from millrace.host.join.contract import IndexContext, KeyProbe, Matches, ProbeBatch, SideProbes
+from millrace.host.runtime.team import Team
 
 TOP = 2**64 - 1
 
@@ -24,13 +25,21 @@ def side_probes(
     return SideProbes(first, live, begin, end, (words,), (KeyProbe.of(low, high),))
 
 
-def new_index() -> BTreeIndex:
-    return BTreeIndex(IndexContext(cast(Any, None), cast(Any, None), cast(Any, None)))
+def new_index(partitions: int = 1) -> BTreeIndex:
+    nothing = cast(Any, None)
+    return BTreeIndex(IndexContext(nothing, nothing, Team(2), options={"partitions": partitions}))
 
 
 def entries(index: BTreeIndex, side: Side) -> list[tuple[int, int]]:
-    """Every (word, position) of a side's tree in order; checks the tree's structure on the way."""
-    tree = index._sides[side].tree
+    """Every (word, position) of a side in order; each partition has its share."""
+    parts = [tree_entries(one.tree) for one in index._sides[side]]
+    for part, found in enumerate(parts):
+        assert all(position % len(parts) == part for _, position in found)
+    return sorted(entry for found in parts for entry in found)
+
+
+def tree_entries(tree: Array) -> list[tuple[int, int]]:
+    """Every (word, position) of a tree in order; checks its structure on the way."""
     leaves: list[int] = []
     inner: list[int] = []
 
@@ -158,11 +167,12 @@ tuples = st.tuples(
     window=st.integers(1, 40),
     steps=st.lists(st.tuples(st.lists(tuples, max_size=40), st.booleans()), min_size=1, max_size=5),
     width=st.integers(0, 4),
+    partitions=st.integers(1, 3),
 )
 def test_random_small_streams_agree_with_a_list(
-    window: int, steps: list[tuple[list[tuple[int, int, bool]], bool]], width: int
+    window: int, steps: list[tuple[list[tuple[int, int, bool]], bool]], width: int, partitions: int
 ) -> None:
-    stream = Stream(window)
+    stream = Stream(window, new_index(partitions))
     for rows, want in steps:
         spans = [[(max(w - width, 0), min(w + width, TOP)), (min(w + 20, TOP), min(w + 22, TOP))] for _, w, _ in rows]
         # Ranges of one tuple are disjoint: at the top end the second is left out.
@@ -242,7 +252,7 @@ def test_nodes_are_freed_so_that_memory_stays_flat(name: str) -> None:
         never = np.ones((1, n), np.uint64), np.zeros((1, n), np.uint64)
         r = side_probes(start, fresh, np.ones(n, np.bool_), longs, longs, *never)
         index.step(ProbeBatch(r, nothing, np.zeros(n, np.uint8), (max(start + n - window, 0), 0)), True)
-        sizes.append(index._sides["r"].tree.nbytes + index._sides["r"]._words._data.nbytes)
+        sizes.append(index._sides["r"][0].tree.nbytes + index._sides["r"][0]._words._data.nbytes)
     assert len(entries(index, "r")) == window
     assert max(sizes) == max(sizes[: len(sizes) // 3]), "memory still grows long after the window is full"
 
@@ -255,22 +265,24 @@ def test_an_emptied_tree_is_one_empty_leaf_and_goes_on() -> None:
         # Three hundred dead tuples push every live one out.
         stream.step([0] * n, [0] * n, [False] * n, [[(0, TOP)]] * n, True)
         assert entries(stream.index, "r") == []
-        assert stream.index._sides["r"].tree[bk.HEIGHT] == 0
+        assert stream.index._sides["r"][0].tree[bk.HEIGHT] == 0
 
 
-def test_loading_is_the_same_as_having_taken_the_tuples() -> None:
+@pytest.mark.parametrize("partitions", [1, 5])
+def test_loading_is_the_same_as_having_taken_the_tuples(partitions: int) -> None:
     rng = np.random.default_rng(3)
     words = rng.integers(0, 100, 3000).astype(np.uint64)
     live = rng.random(3000) < 0.9
-    index = new_index()
+    index = new_index(partitions)
     index.load("r", 41, (words,), live)
     wanted = sorted((int(w), 41 + p) for p, (w, a) in enumerate(zip(words, live, strict=True)) if a)
     assert entries(index, "r") == wanted
 
 
-def test_more_matches_than_the_output_had_room_for_are_all_given() -> None:
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_more_matches_than_the_output_had_room_for_are_all_given(partitions: int) -> None:
     n = 3000
-    stream = Stream(n)
+    stream = Stream(n, new_index(partitions))
     stream.step([0] * n, [5] * n, [True] * n, [[(0, 0)]] * n, True)
     stream.step([1] * 3, [5] * 3, [True] * 3, [[(5, 5)]] * 3, True)
     stream.step([1] * 3, [5] * 3, [True] * 3, [[(5, 5)]] * 3, False)

@@ -1,9 +1,11 @@
 """The one allocator of the library: keeps freed memory for reuse, and asks for huge pages.
 
 New memory costs a page fault per page, often more than the work that is done in it. So freed blocks are kept by size
-class, up to `MAX_KEPT` bytes in a process, and serve the next arrays of their class; blocks of classes that were not
-used for longest are unmapped first. Random reads in large arrays need a TLB entry per page, so blocks of 2 MiB or more
-are advised to be huge pages (thesis, appendix A, section 4).
+class, and serve the next arrays of their class: up to `MAX_KEPT` bytes in a process, and beyond that up to a quarter of
+the memory as blocks that the system can take back at any time (`MADV_FREE`). Blocks of classes that were not used for
+longest are lent to the system, or unmapped, first. What is kept is unmapped by `trim`, or after `IDLE_SECONDS` without
+an allocation. Random reads in large arrays need a TLB entry per page, so blocks of 2 MiB or more are advised to be huge
+pages (thesis, appendix A, section 4).
 
 - `allocate`: an uninitialised array. Its memory returns to the allocator when `free` is called, or when the last
   reference to it (the array, a view, an Arrow buffer) is gone. So the memory of a result that the user drops is
@@ -21,21 +23,28 @@ from __future__ import annotations
 
 import mmap as mmap_module
 import threading
+import time
 import weakref
 from collections import deque
+from contextlib import suppress
 from mmap import mmap
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.faults import ARMED, fault_point
+from millrace.host.base.memory import memory as process_memory
 from millrace.host.base.types import Array
 from millrace.host.runtime.fork import reset_in_child
+from millrace.host.runtime.kept_blocks import KeptBlocks, lend
 
 SPARE = 128
 """Bytes that can be read beyond the end of an array: two cache lines."""
 MAX_KEPT = 1 << 29
-"""The most bytes of freed blocks that a process keeps."""
+"""The most bytes of freed blocks that a process keeps for itself."""
+LENT_SHARE = 4
+"""Blocks of up to one part in so many of the memory are kept beyond that, and the system can take them back."""
+IDLE_SECONDS = 30.0
 MIN_RESULT = 1 << 16
 """Results of fewer bytes are plain NumPy arrays."""
 _HUGE = 1 << 21
@@ -79,10 +88,12 @@ class _Lease(weakref.ref[Array]):
 class Allocator:
     """Kept blocks by size class, and which blocks are in use."""
 
-    def __init__(self, max_kept: int = MAX_KEPT) -> None:
-        """An allocator that keeps nothing yet."""
-        self._max_kept = max_kept
+    def __init__(self, max_kept: int = MAX_KEPT, max_lent: int | None = None, idle: float = IDLE_SECONDS) -> None:
+        """An allocator that keeps nothing yet. `max_lent`: default by `LENT_SHARE`; `idle`: seconds until it trims."""
+        self._max_kept, self._idle_seconds = max_kept, idle
+        self._max_lent = process_memory() // LENT_SHARE if max_lent is None else max_lent
         self._leases: dict[int, _Lease] = {}
+        self._allocations = 0
         self.reset_after_fork()
         reset_in_child(self)
 
@@ -92,16 +103,16 @@ class Allocator:
         # while this thread holds the lock; a block that is lost then is unmapped.
         self._lock = threading.RLock()
         self._returned: deque[memoryview] = deque()
-        """Blocks that are not in `_free` yet."""
-        self._free: dict[int, list[memoryview]] = {}
-        """Blocks by size; the sizes in order of their last return."""
-        self._kept = 0
+        """Blocks that are not kept yet."""
+        self._own, self._lent = KeptBlocks(), KeptBlocks()
+        """Kept blocks, and those that the system can take back."""
+        self._trimmer: threading.Thread | None = None
 
     @property
     def kept(self) -> int:
         """The bytes of all kept blocks."""
         with self._lock:
-            return sum(size * len(blocks) for size, blocks in self._free.items())
+            return self._own.count() + self._lent.count()
 
     @property
     def in_use(self) -> int:
@@ -114,13 +125,12 @@ class Allocator:
             fault_point("memory.allocate")
         kind = np.dtype(dtype)
         length = size_class(size * kind.itemsize)
+        self._allocations += 1
         with self._lock:
-            blocks = self._free.get(length)
-            block = blocks.pop() if blocks else None
-            if block is not None:
-                self._kept -= length
+            block = self._own.take(length) or self._lent.take(length)
         if self._returned:
             self._store_returned()
+        new = block is None
         if block is None:
             block = huge_array(length, np.uint8).data
         # A new array over the block, of which every view holds a reference.
@@ -128,6 +138,8 @@ class Allocator:
         lease = _Lease(root, self._dropped)
         lease.block, lease.key = block, id(root)
         self._leases[lease.key] = lease
+        if new and length >= _HUGE and self._trimmer is None:
+            self._start_trimmer()
         return root if size else root[:0]
 
     def free(self, array: Array) -> None:
@@ -147,34 +159,47 @@ class Allocator:
             self._store_returned()
 
     def _store_returned(self) -> None:
-        """Add returned blocks to the free lists."""
+        """Keep returned blocks."""
         with self._lock:
             while self._returned:
-                block = self._returned.popleft()
-                size = len(block)
-                blocks = self._free.pop(size, None) or []
-                blocks.append(block)
-                self._free[size] = blocks
-                self._kept += size
-                if self._kept > self._max_kept:
-                    self._unmap()
+                self._own.add(self._returned.popleft())
+            for block in self._own.shrink(self._max_kept):
+                if lend(block):
+                    self._lent.add(block)
+            self._lent.shrink(self._max_lent)
 
-    def _unmap(self) -> None:
-        """Drop blocks until the limit holds."""
-        # Counted anew: an interrupt may have come between a change of the lists and its count.
-        self._kept = sum(size * len(blocks) for size, blocks in self._free.items())
-        while self._kept > self._max_kept:
-            size, blocks = next(iter(self._free.items()))
-            if blocks:
-                del blocks[0]
-                self._kept -= size
-            else:
-                del self._free[size]
+    def trim(self) -> int:
+        """Return all kept memory to the system; returns its bytes."""
+        with self._lock:
+            removed = self._own.shrink(0) + self._lent.shrink(0)
+        return sum(len(block) for block in removed)
+
+    def _start_trimmer(self) -> None:
+        with self._lock, suppress(RuntimeError):  # no more threads: then only `trim` returns memory
+            if self._trimmer is None:
+                # A daemon: it must not keep the process alive.
+                trimmer = threading.Thread(target=self._trim_when_idle, name="millrace-trim", daemon=True)
+                trimmer.start()
+                self._trimmer = trimmer
+
+    def _trim_when_idle(self) -> None:
+        """Trim after a time without an allocation. Ends when no block is left; the next new block starts it again."""
+        while True:
+            before = self._allocations
+            time.sleep(self._idle_seconds)
+            if self._allocations != before:
+                continue
+            self.trim()
+            with self._lock:
+                if not self._leases:
+                    self._trimmer = None
+                    return
 
 
 _allocator = Allocator()
 allocate = _allocator.allocate
 free = _allocator.free
+trim = _allocator.trim
 
 
 def bytes_in_use() -> int:

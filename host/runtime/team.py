@@ -2,11 +2,11 @@
 
 Waking a thread takes about as long as a kernel on a small batch (0.1 ms on a virtual machine), taking the GIL can take
 much longer, and a push runs a dozen kernels. So the helper threads poll a control block for jobs, and sleep in a pipe
-read after a long idle time, until `acquire` or a job wakes them. A process has one set of helper threads. A team owns it from `acquire` to `release`; the
-team of another thread runs its jobs alone meanwhile. A job is a `share` (`jit.py`), cut in parts. Each thread claims
-the next part, so no job waits for a helper that is late. A job may also be posted: helpers run it in the background
-while the caller returns to Python, even out of the library. Whichever thread needs its result, or posts the next job,
-finishes it first. Limit: `MAX_PARTS` parts per job.
+read after a long idle time, until `acquire` or a job wakes them. A process has one set of helper threads. A team owns
+it from `acquire` to `release`; the team of another thread runs its jobs alone meanwhile. A job is a `share` (`jit.py`),
+cut in parts. Each thread claims the next part, so no job waits for a helper that is late. A job may also be posted:
+helpers run it in the background while the caller returns to Python, even out of the library. Whichever thread needs its
+result, or posts the next job, finishes it first. Limit: `MAX_PARTS` parts per job.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class HelperThreads:
         wake_read, wake_write = os.pipe()
         library = ctypes.CDLL(None)
         read, write = (ctypes.cast(call, ctypes.c_void_p).value for call in (library.read, library.write))
-        self.control[[_WRITE // 8, _PIPE // 8]] = write, wake_write
+        self.control[_WRITE // 8], self.control[_PIPE // 8] = write or 0, wake_write
         for number in range(self.size):
             given = (address(self.control), number, read, wake_read)
             # Daemons: they hold no resources, and must not keep the process alive.

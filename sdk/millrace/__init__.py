@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from millrace.knn_stream import KnnJoin
     from millrace.knn_table import knn_join
     from millrace.live_join import LiveJoin
+    from millrace.memory import trim
     from millrace.registry import device, devices
     from millrace.scalegate import ScaleGate
     from millrace.state.join_state import StateDelta
@@ -61,6 +62,7 @@ _LAZY = {
     "explain": "millrace.explainer",
     "join": "millrace.table_join",
     "knn_join": "millrace.knn_table",
+    "trim": "millrace.memory",
 }
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "explain",
     "join",
     "knn_join",
+    "trim",
 ]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -92,7 +95,8 @@ def test_arrays_from_elsewhere_are_ignored(memory: Allocator) -> None:
     assert (mine == 0).all()
 
 
-def test_no_more_is_kept_than_allowed(memory: Allocator) -> None:
+def test_no_more_is_kept_than_allowed() -> None:
+    memory = Allocator(max_lent=0)
     arrays = [memory.allocate(MAX_KEPT // 4, np.uint8) for _ in range(6)]
     for array in arrays:
         memory.free(array)
@@ -101,8 +105,58 @@ def test_no_more_is_kept_than_allowed(memory: Allocator) -> None:
     assert memory.kept <= MAX_KEPT
 
 
+@pytest.mark.skipif(not hasattr(mmap, "MADV_FREE"), reason="the system cannot take back memory that stays mapped")
+def test_blocks_beyond_the_limit_are_lent_to_the_system_and_reused() -> None:
+    size = 1 << 22
+    memory = Allocator(max_kept=size, max_lent=2 * size)
+    arrays = [memory.allocate(size, np.uint8) for _ in range(4)]
+    places = {address(array) for array in arrays}
+    for array in arrays:
+        array[:] = 7
+    lent_before = _lazily_free_bytes()
+    for array in arrays:
+        memory.free(array)
+    assert memory.kept == 3 * size
+    if lent_before is not None:
+        assert (_lazily_free_bytes() or 0) > lent_before
+    again = [memory.allocate(size, np.uint8) for _ in range(3)]
+    assert {address(array) for array in again} < places
+    for i, array in enumerate(again):
+        array[:] = i
+    assert all((array == i).all() for i, array in enumerate(again)), "the system takes no page that is in use"
+    assert memory.kept == 0
+
+
+def _lazily_free_bytes() -> int | None:
+    """Bytes of this process that the system can take back, on Linux."""
+    report = Path("/proc/self/smaps_rollup")
+    lines = report.read_text().splitlines() if report.exists() else []
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("LazyFree")), None)
+
+
+def test_trimming_unmaps_what_is_kept_and_nothing_else() -> None:
+    memory = Allocator(max_kept=1 << 21)
+    held, *others = [memory.allocate(1 << 21, np.uint8) for _ in range(3)]
+    held[:] = 9
+    for array in others:
+        memory.free(array)
+    kept = memory.kept
+    assert (memory.trim(), memory.kept, memory.trim()) == (kept, 0, 0)
+    assert (held == 9).all()
+    memory.free(held)
+    assert memory.kept == len(held)
+
+
+def test_an_idle_process_trims_itself_again_and_again() -> None:
+    memory = Allocator(idle=0.05)
+    for _ in range(2):
+        memory.free(memory.allocate(1 << 21, np.uint8))
+        while memory.kept or memory._trimmer is not None:  # a trimmer ends when no block is left
+            time.sleep(0.01)
+
+
 def test_sizes_that_are_no_longer_used_make_room() -> None:
-    memory = Allocator(1 << 20)
+    memory = Allocator(1 << 20, max_lent=0)
     for size in (1 << 18, 1 << 19, 1 << 16):
         for array in [memory.allocate(size, np.uint8) for _ in range(4)]:
             memory.free(array)
@@ -140,6 +194,7 @@ def test_every_view_of_a_result_keeps_it(wrap: object) -> None:
 
 def test_dropped_results_are_kept_up_to_the_limit(memory: Allocator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_max_kept", 5 * MIN_RESULT)
+    monkeypatch.setattr(memory, "_max_lent", 0)
     arrays = [result_array(2 * MIN_RESULT, np.uint8) for _ in range(4)]
     arrays.clear()
     assert memory.kept == 4 * MIN_RESULT

@@ -110,7 +110,7 @@ def test_blocks_beyond_the_limit_are_lent_to_the_system_and_reused() -> None:
     size = 1 << 22
     memory = Allocator(max_kept=size, max_lent=2 * size)
     arrays = [memory.allocate(size, np.uint8) for _ in range(4)]
-    places = {address(array) for array in arrays}
+    addresses = {address(array) for array in arrays}
     for array in arrays:
         array[:] = 7
     lent_before = _lazily_free_bytes()
@@ -120,7 +120,7 @@ def test_blocks_beyond_the_limit_are_lent_to_the_system_and_reused() -> None:
     if lent_before is not None:
         assert (_lazily_free_bytes() or 0) > lent_before
     again = [memory.allocate(size, np.uint8) for _ in range(3)]
-    assert {address(array) for array in again} < places
+    assert {address(array) for array in again} < addresses
     for i, array in enumerate(again):
         array[:] = i
     assert all((array == i).all() for i, array in enumerate(again)), "the system takes no page that is in use"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from millrace.host.base.faults import POINTS, Arming, injected, is_injected
 
@@ -55,7 +55,7 @@ class Injection:
         self.rule, self.rng = rule, rng or Random(0)
         self.raised = 0
 
-    def fallback(self, device: str) -> dict[str, str]:
+    def fallback(self, device: str) -> dict[str, Any]:
         """For half of the cases on devices: the argument that lets them go on on the CPU."""
         return {"fallback": "cpu"} if self.rule and device != "cpu" and self.rng.random() < 0.5 else {}
 
@@ -84,8 +84,7 @@ class Injection:
         """The operator, whose methods are called as `call` does; `stats` are those that a failed call keeps."""
         if not self.rule:
             return operator
-        proxy: Any = _Retried(self, operator, stats)
-        return proxy
+        return cast(T, _Retried(self, operator, stats))
 
 
 class _Retried:

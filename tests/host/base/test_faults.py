@@ -32,7 +32,7 @@ def used_points() -> Iterator[str]:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                     first = node.args[0]
                     if node.func.id in ("fault_point", "fault_data") and isinstance(first, ast.Constant):
-                        yield first.value
+                        yield str(first.value)
 
 
 def test_the_registry_names_every_point_of_the_code_once() -> None:

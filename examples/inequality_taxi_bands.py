@@ -1,6 +1,7 @@
 """Query Q2 of the SPO-Join paper: taxi trips that start within 0.03 degrees of each other, within five minutes.
 
 A self-join of one stream in a time window: a band in both coordinates. It finds the busiest trip starts of the day.
+`python examples/inequality_taxi_bands.py [picture.svg]`: with a file name, a map is drawn (needs matplotlib).
 """
 
 from __future__ import annotations
@@ -42,20 +43,44 @@ def spot_of(lon: float, lat: float) -> str:
     return "elsewhere"
 
 
-def main() -> None:
+def main(picture: str | None) -> None:
     """Push the trips in batches; count each trip's neighbours."""
     table = trips(np.random.default_rng(2))
     batches = [("r", table.slice(first, BATCH)) for first in range(0, TRIPS, BATCH)]
     neighbours: Counter[str] = Counter()
+    by_trip = np.zeros(TRIPS, np.int64)
     starts = list(zip(table["lon"].to_pylist(), table["lat"].to_pylist(), strict=True))
     with mr.WindowJoin(ON, window="5 minutes", time="ts", self_join=True, index="spo", output="count") as join:
         for counts in join.run(batches):
             for seq, count in zip(counts["seq"].to_pylist(), counts["count"].to_pylist(), strict=True):
                 neighbours[spot_of(*starts[seq])] += count
+                by_trip[seq] = count
         sys.stdout.write(f"{join.stats.pairs} pairs of near trips; {join.stats['plan']}\n")
     for name, count in neighbours.most_common():
         sys.stdout.write(f"  {name}: {count}\n")
+    if picture:
+        draw(table, by_trip, picture)
+
+
+def draw(table: pa.Table, by_trip: np.ndarray, picture: str) -> None:
+    """A map of all trip starts; the colour says how many earlier trips started near, within the five minutes before."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "millrace"
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 5))
+    order = np.argsort(by_trip, kind="stable")
+    lon, lat = table["lon"].to_numpy()[order], table["lat"].to_numpy()[order]
+    dots = axes.scatter(lon, lat, 3, by_trip[order], cmap="viridis_r", rasterized=True)
+    for name, (middle_lon, middle_lat, _) in SPOTS.items():
+        axes.annotate(name, (middle_lon, middle_lat + 0.033), ha="center", weight="bold")
+        axes.add_patch(plt.Rectangle((middle_lon - 0.03, middle_lat - 0.03), 0.06, 0.06, fill=False, color="#c03a2b"))
+    axes.set(xlabel="longitude", ylabel="latitude", title="trips that started near, at most 5 minutes earlier")
+    figure.colorbar(dots, label="partners of a trip")
+    figure.savefig(picture, bbox_inches="tight", dpi=110, facecolor="white", metadata={"Date": None})
 
 
 if __name__ == "__main__":
-    main()
+    main(*(sys.argv[1:2] or [None]))

@@ -1,4 +1,4 @@
-"""The examples of joins on two inequalities (the paper's Q1 to Q3) run as they are and print what they found."""
+"""The examples of joins on two inequalities (the paper's Q1 to Q3) run as they are, print what they found and draw it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,15 @@ def test_all_are_here() -> None:
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_runs_and_draws_the_picture_of_the_page(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = "spo-" + name.removeprefix("inequality_").removesuffix(".py").replace("_", "-") + ".svg"
+    monkeypatch.setattr("sys.argv", [name, str(tmp_path / picture)])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     output = capsys.readouterr().out
     assert all(words in output for words in WORDS[name]), output
+    drawn, docs = (tmp_path / picture).read_text(), EXAMPLES.parent / "docs"
+    assert "<svg" in drawn
+    assert (docs / "images" / picture).exists()
+    assert f"(images/{picture})" in (docs / "inequality_joins.md").read_text()

@@ -1,4 +1,4 @@
-"""The examples of joins on two inequalities (the paper's Q1 to Q3) run as they are, print what they found and draw it."""
+"""The examples of joins on two inequalities (the paper's Q1 to Q3) run, print what they found and draw it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import re
+import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +37,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[a-z0-9]{1,8})")
 ABI = f"{reg.VERSION_VALUE >> 16}.{reg.VERSION_VALUE & 0xFFFF}"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _BUILD = re.compile(r"[0-9a-f]{16}")
+_WORDS = re.compile(r"[ -~]{0,200}")
+"""Names and versions are printable ASCII: a terminal shows them as they are."""
+_ZIP_ERRORS = (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, LookupError, OSError, struct.error)
+"""What `zipfile` raises for damaged files; a flag for encryption, for example, is a `RuntimeError`."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ def unpack(data: bytes, name: str) -> Image:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             files = {info.filename: archive.read(info) for info in _checked_members(archive, name)}
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError) as error:
+    except _ZIP_ERRORS as error:
         raise BitstreamError(f"{name} is not an image, or is damaged ({error}): copy or build it again") from error
     if MANIFEST not in files:
         raise BitstreamError(f"{name} contains no {MANIFEST}; make images with `millrace image build`")
@@ -183,6 +189,8 @@ def _checked_members(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInf
         limit = MAX_BYTES.get(info.filename, MAX_BITSTREAM_BYTES)
         if max(info.file_size, info.compress_size) > limit:
             raise BitstreamError(f"{name}: {info.filename} has {info.file_size} bytes, at most {limit} are allowed")
+        if info.flag_bits:
+            raise BitstreamError(f"{name}: {info.filename} is encrypted or has other zip flags; an image has none")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise BitstreamError(f"{name}: {info.filename} is compressed; members of an image must not be")
     if len({info.filename for info in found}) != len(found):
@@ -199,7 +207,7 @@ def _manifest(text: bytes, name: str) -> Manifest:
         manifest = Manifest(**fields)
         _check_types(manifest)
         sound = hashlib.sha256(_canonical(fields)).hexdigest() == digest and _BUILD.fullmatch(manifest.build)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BitstreamError(f"{name}: its manifest cannot be read ({error}): copy or build it again") from error
     if not sound:
         raise BitstreamError(f"{name}: its manifest was changed after it was written: copy or build it again")
@@ -210,20 +218,29 @@ def _check_types(manifest: Manifest) -> None:
     """A manifest with a valid hash may still contain anything: wrong types are a `TypeError`."""
     words = (manifest.board, manifest.part, manifest.design, manifest.build, manifest.abi, *manifest.tools.values())
     numbers = (manifest.clock_hz, *manifest.parameters.values())
-    members = manifest.members.values()
-    if not all(isinstance(word, str) for word in words):
-        raise TypeError("a name or a version is not a string")
-    if not all(type(number) is int for number in numbers):
-        raise TypeError("the clock or a parameter is not an integer")
-    if not all(isinstance(value, int | float) for value in manifest.report.values()):
+    if not all(map(_is_text, (*words, *manifest.tools, *manifest.parameters, *manifest.report, *manifest.members))):
+        raise TypeError("a name or a version is not a string of printable ASCII")
+    if not all(type(number) is int and abs(number) < 1 << 63 for number in (*numbers, manifest.format)):
+        raise TypeError("the clock or a parameter is not an integer of 64 bits")
+    if not all(type(value) in (int, float) and math.isfinite(value) for value in manifest.report.values()):
         raise TypeError("the report contains values that are not numbers")
-    if not all(isinstance(member, dict) for member in members):
-        raise TypeError("the description of a member is missing")
+    for member in manifest.members.values():
+        if not isinstance(member, dict) or set(member) != {"size", "sha256"}:
+            raise TypeError("the description of a member is not its size and its hash")
+        if type(member["size"]) is not int or not _is_text(member["sha256"]):
+            raise TypeError("the size or the hash of a member has another type")
+
+
+def _is_text(given: Any) -> bool:
+    return isinstance(given, str) and _WORDS.fullmatch(given) is not None
 
 
 def _signature(text: bytes, name: str) -> Signature:
     try:
-        return Signature(**json.loads(text))
+        signature = Signature(**json.loads(text))
+        if not all(map(_is_text, asdict(signature).values())):
+            raise TypeError("its parts are not strings of hexadecimal digits")
+        return signature
     except (ValueError, TypeError, RecursionError) as error:
         raise BitstreamError(f"{name}: its signature cannot be read ({error}): sign it again") from error
 
@@ -234,7 +251,7 @@ def _check_members(manifest: Manifest, files: Mapping[str, bytes], name: str) ->
         raise BitstreamError(f"{name}: manifest and members differ in {differing}: build it again")
     for member, data in files.items():
         expected = manifest.members[member]
-        if len(data) != expected.get("size") or hashlib.sha256(data).hexdigest() != expected.get("sha256"):
+        if len(data) != expected["size"] or hashlib.sha256(data).hexdigest() != expected["sha256"]:
             raise BitstreamError(f"{name}: {member} does not match the manifest (SHA-256): copy or build it again")
     if sum(member.endswith((".bit", ".bin")) for member in files) != 1:
         raise BitstreamError(f"{name}: an image contains one bitstream (*.bit or *.bin), this one {sorted(files)}")

@@ -34,6 +34,8 @@ PYTHON = "MILLRACE_PYNQ_PYTHON"
 CHILD = Path(__file__).resolve().parent / "pynq_child.py"
 HALF = 1 << 22
 """Bytes of one half of the shared memory."""
+MAX_LINE = 1 << 20
+"""Maximum bytes of a response."""
 PATIENCE = 5.0
 """Seconds beyond the time-out in which the child can report it itself; loading may take longer."""
 LOADING = 60.0
@@ -65,7 +67,7 @@ class PynqLink(Link):
         except BaseException:
             self.close()
             raise
-        self.board: str = found["board"]
+        self.board = str(found.get("board"))
 
     @property
     def alive(self) -> bool:
@@ -83,7 +85,9 @@ class PynqLink(Link):
 
     def read_regs(self, offsets: Sequence[int]) -> list[int]:
         """Read after all earlier requests."""
-        values: list[int] = self._request({"do": "read_regs", "offsets": list(offsets)})["values"]
+        values = self._request({"do": "read_regs", "offsets": list(offsets)}).get("values")
+        if not isinstance(values, list) or len(values) != len(offsets) or not all(map(_is_word, values)):
+            raise self._lost(f"sent no values of {len(offsets)} registers: {values!r:.80}")
         return values
 
     def wait(self) -> None:
@@ -94,8 +98,10 @@ class PynqLink(Link):
     def alloc(self, size: int) -> int:
         """Allocate a buffer with pynq."""
         found = self._request({"do": "alloc", "size": size})
-        address: int = found["address"]
-        self._buffers[address] = found["buffer"]
+        address, buffer = found.get("address"), found.get("buffer")
+        if type(address) is not int or not 0 <= address < 1 << 64 or type(buffer) is not int:
+            raise self._lost(f"sent no address of a buffer: {found!r:.80}")
+        self._buffers[address] = buffer
         self._addresses.insert(bisect_right(self._addresses, address), address)
         return address
 
@@ -233,12 +239,17 @@ class PynqLink(Link):
         assert self._responses is not None
         try:
             line.settimeout(seconds)
-            text = self._responses.readline()
+            text = self._responses.readline(MAX_LINE)
         except OSError:
             raise self._lost(f"did not respond in {seconds:g} s; its process was killed") from None
         if not text:
             raise self._lost("is lost: its process ended")
-        found: dict[str, Any] = json.loads(text)
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._lost(f"sent a response that cannot be read: {text[:80]!r}")
         return found
 
     def _lost(self, why: str) -> DeviceFault:
@@ -259,6 +270,11 @@ class PynqLink(Link):
         """The buffer that contains an address, and the offset in it."""
         start = self._addresses[bisect_right(self._addresses, address) - 1]
         return self._buffers[start], address - start
+
+
+def _is_word(value: Any) -> bool:
+    """Whether a response holds the value of a register."""
+    return type(value) is int and 0 <= value < 1 << 32
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

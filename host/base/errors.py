@@ -8,7 +8,20 @@ from __future__ import annotations
 
 
 class MillraceError(Exception):
-    """The base of every error that millrace raises on purpose."""
+    """The base of every error that millrace raises on purpose.
+
+    Messages quote what was given. Half characters in it (lone surrogates), which no terminal or log file can take, are
+    written as escapes.
+    """
+
+    def __init__(self, *args: object) -> None:
+        """Like any exception: the message, usually."""
+        super().__init__(*(printable(one) if isinstance(one, str) else one for one in args))
+
+
+def printable(text: str) -> str:
+    """The same text with lone surrogates as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class PredicateError(MillraceError):

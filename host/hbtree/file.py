@@ -4,8 +4,9 @@
 
 The header holds the offset, length and SHA-256 of each section. Sections begin at page boundaries, so that mapped
 arrays are aligned like allocated ones. A file is written under a temporary name, flushed to disk and renamed.
-`read_file` verifies all checksums, which reads the file once; the pages stay in the page cache. Limit: numbers are
-little-endian. (Not in the paper.)
+`read_file` verifies size and checksums, which reads the file once; the pages stay in the page cache. Limits: numbers are
+little-endian; a file that is truncated while it is mapped ends the process with SIGBUS at the next access to a lost
+page (`write_file` never does that: it replaces the file). (Not in the paper.)
 """
 
 from __future__ import annotations
@@ -103,6 +104,9 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         if hashlib.sha256(data.data).hexdigest() != digest:
             raise StateError(f"{path} was altered: the checksum of its section {name!r} is wrong; save the index again")
         sections[name] = data
+    used = max((at + -(-length // _PAGE) * _PAGE for at, length, _ in entries.values()), default=0)
+    if size != begin + used:
+        raise StateError(f"{path} has {size:,} bytes, its header says {begin + used:,}: it was altered; save it again")
     return about, sections
 
 

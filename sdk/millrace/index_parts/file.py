@@ -126,13 +126,18 @@ def load(path: Path) -> Stored:
         fits = about["layout"] in LAYOUTS and about["duplicates"] in DUPLICATES and _is_key_type(kind)
         fits = fits and np.dtype(about["word"]) == kind.word and _counts_fit(stored)
         fits = fits and (_implicit_fits(stored) if about["layout"] == "implicit" else _regular_fits(stored))
-    except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError, pa.ArrowException, KeyTypeError) as error:
+    except _FOREIGN as error:
         raise StateError(f"{path} holds no index that this version knows ({error}): save the index again") from error
     if not fits:
         raise StateError(f"{path} holds an index whose parts do not fit together: save the index again")
     return stored
 
 
+_FOREIGN = (
+    *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, OSError, RecursionError),
+    *(pa.ArrowException, KeyTypeError),
+)
+"""What NumPy, Arrow and the checks raise for a file in which something is missing or has another type."""
 _TYPES = {"null_keys": int, "next_row": int, "size": int, "width": int} | dict.fromkeys(
     ("numbered", "apart", "hybrid", "equals"), bool
 )
@@ -140,8 +145,9 @@ _TYPES = {"null_keys": int, "next_row": int, "size": int, "width": int} | dict.f
 
 def _check_types(about: dict[str, Any]) -> None:
     """Check that numbers are numbers and flags are flags: JSON also allows similar values of other types."""
+    implicit = ("size", "width", "hybrid", "equals")
     for name, kind in _TYPES.items():
-        if name in about and type(about[name]) is not kind:
+        if (name in about or name not in implicit or about["layout"] == "implicit") and type(about[name]) is not kind:
             raise TypeError(f"{name} is {about[name]!r}")
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from millrace.host.base.errors import ArgumentError, KeyTypeError, PredicateError, SchemaError, StateError
 from millrace.host.base.types import SIDES
 from millrace.host.stream.timeline import Waiting
 from millrace.join_parts.batch_reader import BatchReader, Progress
 from millrace.join_parts.held_windows import HeldWindows
+from millrace.state.checks import FOREIGN, no_state
 from millrace.state.join_state import Snapshot, StoredState
 
 
@@ -32,7 +34,16 @@ def take_snapshot(arguments: dict[str, str], progress: Progress, engine: HeldWin
 
 def load_snapshot(stored: StoredState, reader: BatchReader[Any], engine: HeldWindows, progress: Progress) -> Progress:
     """Give a new join's engine its windows; return the progress to go on with."""
+    try:
+        return _loaded(stored, reader, engine, progress)
+    except (*FOREIGN, SchemaError, ArgumentError, KeyTypeError, PredicateError) as error:
+        raise no_state(error) from error
+
+
+def _loaded(stored: StoredState, reader: BatchReader[Any], engine: HeldWindows, progress: Progress) -> Progress:
     snapshot = stored.snapshot
+    if len(snapshot.clocks.high) != len(reader.ranks):
+        raise StateError(f"the state has {len(snapshot.clocks.high)} clocks; the join has {len(reader.ranks)} sources")
     for side in reader.args.sides:
         if side in snapshot.schemas and side not in progress.intakes:
             progress = reader.add_schema(progress, side, snapshot.schemas[side])

@@ -24,10 +24,12 @@ from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.stream.intake import Intake
 from millrace.host.stream.timeline import Clocks, Frontier, Waiting, WaitingRun
+from millrace.state.checks import FOREIGN, check_content, check_run, no_state, read_run
 from millrace.state.manifest import check_same, seal, unseal
 
 KIND, FORMAT = "millrace_state", 1
 """`FORMAT` is the version of this layout; a state of another version is refused."""
+EMPTY_WINDOW: Mapping[str, Any] = {"first": 0, "end": 0, "runs": []}
 FREE_ARGUMENTS = frozenset({"index", "device", "threads", "fallback", "options"})
 """The arguments that may differ after a restore, since the output is the same; older manifests have some of them."""
 
@@ -157,12 +159,7 @@ def unpack_run(runs: Mapping[str, bytes], name: str) -> pa.Table:
         raise StateError(f"runs is a {type(runs).__name__}; it must be a mapping from names of runs to their bytes")
     if name not in runs:
         raise StateError(f"the run {name} that the manifest names is missing")
-    data = fault_data("state.read", runs[name])
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise StateError(f"the run {name} is a {type(data).__name__}; runs are bytes")
-    if hashlib.sha256(data).hexdigest() != name:
-        raise StateError(f"the run {name} was altered: its content does not match its name")
-    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+    return read_run(name, fault_data("state.read", runs[name]))
 
 
 def _packed(snapshot: Snapshot) -> dict[str, Any]:
@@ -207,11 +204,13 @@ def read_state(manifest: bytes, runs: Mapping[str, bytes], arguments: dict[str, 
         snapshot = _unpacked(content["snapshot"])
         stored = StoredState(snapshot, content["windows"], content["waiting"])
         names = stored.names()
-    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-        raise StateError(f"the manifest does not hold the state of a join: {type(error).__name__}: {error}") from error
-    check_same(snapshot.arguments, arguments)
+        check_same(snapshot.arguments, arguments)
+        check_content(content)
+    except FOREIGN as error:
+        raise no_state(error) from error
     for name in names:
         stored.tables[name] = unpack_run(runs, name)
+    stored.check_runs()
     return stored
 
 
@@ -229,6 +228,20 @@ class StoredState:
         held = frozenset(name for w in self.windows.values() for name, _ in w["runs"])
         return held | frozenset(name for names in self.queued.values() for name in names)
 
+    def check_runs(self) -> None:
+        """Check that the runs have the columns of their side, and that those of a window are all its rows."""
+        for side, schema in self.snapshot.schemas.items():
+            layout = self.windows.get(side, EMPTY_WINDOW)
+            end = layout["runs"][0][1] if layout["runs"] else layout["first"]
+            for name, start in layout["runs"]:
+                check_run(name, self.tables[name], schema)
+                fits = start <= end <= start + self.tables[name].num_rows
+                end = start + self.tables[name].num_rows if fits else -1
+            if not layout["first"] <= layout["end"] == end:
+                raise StateError(f"the runs of side {side} do not hold the rows of its window")
+            for name in self.queued[side]:
+                check_run(name, self.tables[name], schema)
+
     def _rows(self, name: str, intake: Intake, scale: TimeScale) -> Tuples:
         table = self.tables[name]
         seq, source = (table.column(i).to_numpy() for i in (0, 1))
@@ -241,7 +254,7 @@ class StoredState:
     def window(self, side: Side, intake: Intake, scale: TimeScale) -> Window:
         """A side's window as it was stored."""
         dtypes = {name: t.dtype for (_, name), t in intake.types.items()}
-        layout = self.windows.get(side, {"first": 0, "end": 0, "runs": []})
+        layout = self.windows.get(side, EMPTY_WINDOW)
         runs = layout["runs"]
         window = Window(dtypes, runs[0][1] if runs else layout["first"])
         for name, start in runs:

@@ -56,9 +56,12 @@ def read_live_state(manifest: bytes, runs: Mapping[str, bytes]) -> StoredLiveSta
     """Check the manifest and the run of pairs."""
     content = unseal(KIND, FORMAT, manifest)
     try:
-        join, arrived, name = base64.b64decode(content["join"]), int(content["arrived"]), content["pairs"]
+        join, arrived, name = base64.b64decode(content["join"], validate=True), content["arrived"], content["pairs"]
+        fits = type(arrived) is int and 0 <= arrived < 1 << 62 and isinstance(name, str | None)
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(f"the manifest does not hold the state of a live join: {error}") from error
+    if not fits:
+        raise StateError(f"the manifest does not hold the state of a live join: arrived={arrived!r}, pairs={name!r}")
     if name is None:
         return StoredLiveState(join, arrived, None, None)
     return StoredLiveState(join, arrived, unpack_run(runs, name), name)

@@ -17,8 +17,7 @@ from millrace.host.base.faults import fault_data
 def seal(kind: str, version: int, content: dict[str, Any]) -> bytes:
     """The bytes of a manifest; equal contents give equal bytes."""
     body = json.dumps(content, separators=(",", ":"), sort_keys=True).encode()
-    head = {kind: version, "sha256": hashlib.sha256(body).hexdigest()}
-    return fault_data("manifest.write", json.dumps(head).encode() + b"\n" + body)
+    return fault_data("manifest.write", _head(kind, version, body) + b"\n" + body)
 
 
 def unseal(kind: str, version: int, manifest: bytes) -> dict[str, Any]:
@@ -26,16 +25,25 @@ def unseal(kind: str, version: int, manifest: bytes) -> dict[str, Any]:
     manifest = fault_data("manifest.read", manifest)
     try:
         head, _, body = bytes(manifest).partition(b"\n")
-        about = json.loads(head)
-        found, checksum = about[kind], about["sha256"]
-    except (TypeError, ValueError, KeyError, RecursionError) as error:
+        found = json.loads(head)[kind]
+    except (TypeError, ValueError, KeyError, IndexError, RecursionError) as error:
         raise StateError(f"this is not a manifest of a millrace join: {error}") from error
-    if found != version:
+    if type(found) is not int or found != version:
         raise StateError(f"the state has format {found}; this version of millrace reads format {version}")
-    if hashlib.sha256(body).hexdigest() != checksum:
+    if head != _head(kind, version, body):  # every byte counts, also the spaces between the names
         raise StateError("the manifest was altered: its checksum does not match. Restore it from a copy")
-    content: dict[str, Any] = json.loads(body)
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"the manifest does not hold a state: {error}") from error
+    if not isinstance(content, dict):
+        raise StateError(f"the manifest holds a {type(content).__name__}, not a state")
     return content
+
+
+def _head(kind: str, version: int, body: bytes) -> bytes:
+    """The header line of a manifest."""
+    return json.dumps({kind: version, "sha256": hashlib.sha256(body).hexdigest()}).encode()
 
 
 def check_same(stored: dict[str, str], given: dict[str, str]) -> None:

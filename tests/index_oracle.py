@@ -1,19 +1,28 @@
 """The executable specification of `mr.OrderedIndex` in pure Python: a dictionary for lookups, a sorted list for ranges.
 
 It imports nothing of Millrace, NumPy or Arrow. Keys and queries are `int`, `float` (a float32 already widened), `None`,
-or an `Instant` for dates and timestamps. Python compares ints with floats exactly, so a query that the key type cannot
-represent is not in the dictionary. NaN is null; `-0.0` equals `0.0`.
+or an `Instant` for dates and timestamps (not in `nearest`). Python compares ints with floats exactly, so a query that
+the key type cannot represent is not in the dictionary. NaN is null; `-0.0` equals `0.0`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from fractions import Fraction
+from math import inf, isinf
 from typing import Any
 
 
 def _usable(key: Any) -> bool:
     return key is not None and key == key
+
+
+def _distance(low: Any, high: Any) -> Any:
+    """`high - low`, exactly."""
+    if low == high:
+        return 0
+    return inf if isinf(low) or isinf(high) else Fraction(high) - Fraction(low)
 
 
 class Index:
@@ -59,6 +68,35 @@ class Index:
     def lookup(self, queries: Sequence[Any]) -> list[Any]:
         found = (self._rows.get(query) if _usable(query) else None for query in queries)
         return [None if rows is None else self._values[rows[self._pick]] for rows in found]
+
+    def in_order(self) -> list[Any]:
+        return self._keys
+
+    def floor(self, queries: Sequence[Any]) -> list[Any]:
+        """The value of the largest key that is not above each query."""
+        return self.lookup([self._floor(query) for query in queries])
+
+    def ceil(self, queries: Sequence[Any]) -> list[Any]:
+        """The value of the smallest key that is not below each query."""
+        return self.lookup([self._ceil(query) for query in queries])
+
+    def nearest(self, queries: Sequence[Any]) -> list[Any]:
+        """The value of the key with the smallest distance to each query; of two, the smaller."""
+        return self.lookup([self._nearest(query) for query in queries])
+
+    def _floor(self, query: Any) -> Any:
+        at = bisect_right(self._keys, query) if _usable(query) else 0
+        return self._keys[at - 1] if at else None
+
+    def _ceil(self, query: Any) -> Any:
+        at = bisect_left(self._keys, query) if _usable(query) else len(self._keys)
+        return self._keys[at] if at < len(self._keys) else None
+
+    def _nearest(self, query: Any) -> Any:
+        low, high = self._floor(query), self._ceil(query)
+        if low is None or high is None:
+            return high if low is None else low
+        return low if _distance(low, query) <= _distance(query, high) else high
 
     def range(self, low: Sequence[Any], high: Sequence[Any]) -> list[list[Any] | None]:
         return [self._one_range(a, b) for a, b in zip(low, high, strict=True)]

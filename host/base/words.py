@@ -74,13 +74,22 @@ def key_type(label: str, data_type: pa.DataType) -> KeyType:
     if pa.types.is_timestamp(data_type):
         ns = NS_PER_UNIT[data_type.unit]
         return KeyType(str(data_type), "time", np.dtype(np.int64), ns=ns, zoned=data_type.tz is not None)
-    found = _NUMBERS.get(data_type)
+    # Most extension types cannot be hashed.
+    found = None if isinstance(data_type, pa.BaseExtensionType) else _NUMBERS.get(data_type)
     if found is None:
         raise KeyTypeError(
             f"column {label} has type {data_type}, which cannot be compared; the types that work are {KEY_TYPES}: "
             f"cast the column first"
         )
     return found
+
+
+def arrow_type(kind: KeyType) -> pa.DataType:
+    """The Arrow type of a key type that is no code."""
+    if kind.name.startswith("timestamp["):
+        unit, _, zone = kind.name.removeprefix("timestamp[").removesuffix("]").partition(", tz=")
+        return pa.timestamp(unit, zone or None)
+    return pa.type_for_alias(kind.name)
 
 
 def native(column: pa.Array | pa.ChunkedArray, kind: KeyType) -> tuple[Array, Mask]:

@@ -4,14 +4,15 @@
 
 The header holds the offset, length and SHA-256 of each section. Sections begin at page boundaries, so that mapped
 arrays are aligned like allocated ones. A file is written under a temporary name, flushed to disk and renamed.
-`read_file` verifies size and checksums, which reads the file once; the pages stay in the page cache. Limits: numbers are
-little-endian; a file that is truncated while it is mapped ends the process with SIGBUS at the next access to a lost
+`read_file` verifies size and checksums, which reads the file once; the pages stay in the page cache. Limits: numbers
+are little-endian; a file that is truncated while it is mapped ends the process with SIGBUS at the next access to a lost
 page (`write_file` never does that: it replaces the file). (Not in the paper.)
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import mmap
 import os
@@ -52,6 +53,13 @@ def write_file(path: Path, about: Mapping[str, Any], sections: Mapping[str, Any]
         temporary.unlink(missing_ok=True)
 
 
+def pack(about: Mapping[str, Any], sections: Mapping[str, Any]) -> bytes:
+    """The bytes that `write_file` would write."""
+    made = io.BytesIO()
+    _write(made, about, {name: memoryview(data).cast("B") for name, data in sections.items()})
+    return made.getvalue()
+
+
 def _write(file: Any, about: Mapping[str, Any], sections: Mapping[str, memoryview]) -> None:
     entries: dict[str, list[Any]] = {}
     at = 0
@@ -86,14 +94,20 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         fault_point("index.open")
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     except OSError as error:
         raise ArgumentError(
             f"cannot open {path}: {error.strerror}; give a file that OrderedIndex.save wrote"
         ) from error
-    if mapped is None or size < _HEAD.size:
-        raise StateError(f"{path} has {size} bytes, too few for a saved index: it was cut off; save the index again")
+    return unpack(mapped, str(path))
+
+
+def unpack(mapped: Any, path: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The description and the sections in the bytes of a file; `path` names it in messages."""
     contents: Array = np.frombuffer(mapped, np.uint8)
+    size = len(contents)
+    if size < _HEAD.size:
+        raise StateError(f"{path} has {size} bytes, too few for a saved index: it was cut off; save the index again")
     about, entries = _header(path, contents)
     begin = -(-(_HEAD.size + _HEAD.unpack(contents[: _HEAD.size].tobytes())[2]) // _PAGE) * _PAGE
     sections = {}
@@ -113,7 +127,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 _Entries = dict[str, tuple[int, int, str]]
 
 
-def _header(path: Path, contents: Array) -> tuple[dict[str, Any], _Entries]:
+def _header(path: str, contents: Array) -> tuple[dict[str, Any], _Entries]:
     """The description, and the offset, length and checksum of each section."""
     magic, version, length, digest = _HEAD.unpack(contents[: _HEAD.size].tobytes())
     if magic != MAGIC:

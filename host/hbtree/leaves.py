@@ -81,6 +81,12 @@ class Leaves:
         words: Array = np.ascontiguousarray(rows).reshape(-1).view(self.word)
         return words
 
+    def words_at(self, positions: Array) -> Array:
+        """The words at positions."""
+        rows = self.data.reshape(self.lines, self.stride)[:, : self.offset].view(self.word)
+        found: Array = rows[positions // self.per_leaf, positions % self.per_leaf]
+        return found
+
     @property
     def words(self) -> Array:
         """The sorted words."""

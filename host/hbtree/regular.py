@@ -336,14 +336,23 @@ class RegularTree:
 
     def values_at(self, positions: Positions) -> Array:
         """The values at positions."""
-        rows = self.pools.leaves[: self.used_leaves * self.fanout * self.stride].reshape(-1, self.stride)
-        inline_values = rows[:, self.per_leaf * self.word.itemsize :].view(f"u{self.width}")
+        inline_values = self._lines()[:, self.per_leaf * self.word.itemsize :].view(f"u{self.width}")
         found: Array = inline_values[positions // self.per_leaf, positions % self.per_leaf]
         return found
 
+    def words_at(self, positions: Positions) -> Array:
+        """The words at positions."""
+        words = self._lines()[:, : self.per_leaf * self.word.itemsize].view(self.word)
+        found: Array = words[positions // self.per_leaf, positions % self.per_leaf]
+        return found
+
+    def _lines(self) -> Array:
+        """The bytes of the used leaf lines, a row each."""
+        return self.pools.leaves[: self.used_leaves * self.fanout * self.stride].reshape(-1, self.stride)
+
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """Random words of the tree: each is the first of a line."""
-        rows = self.pools.leaves[: self.used_leaves * self.fanout * self.stride].reshape(-1, self.stride)
+        rows = self._lines()
         words = rows[rng.integers(0, len(rows), count), : self.word.itemsize].copy().view(self.word).reshape(-1)
         held = words[words != self.word.type(self.largest)]
         return np.resize(held, count) if len(held) else np.zeros(count, self.word)

@@ -1,4 +1,4 @@
-"""Scans a regular HB+-Tree, whose lines are not full: ranges, and the last of equal words.
+"""Scans a regular HB+-Tree, whose lines are not full: ranges, the last of equal words, and neighbours of a word.
 
 Lookups of one row use the kernels of `search.py`. Scans over several lines are here, because a line may be empty, and
 the next big leaf is known from the fragments only. Positions are `line * per_leaf + lane`. (Thesis, appendix A, 4.)
@@ -39,6 +39,7 @@ class _Args(KernelArgs):
     COUNT = auto()
     OFFSETS = auto()
     OUT = auto()
+    BEFORE = auto()  # whether the neighbour is at or below the query
 
 
 @inline
@@ -121,6 +122,30 @@ def _lasts(args: int, part: int, parts: int, half: bool, like: Any) -> None:
 
 
 @inline
+def _neighbours(args: int, part: int, parts: int, half: bool, like: Any) -> None:
+    """The position of the last word not above a query, or of the first one not below it; -1 if there is none."""
+    tree, lines, count = load(args, _Args.TREE), load(args, _Args.LINES), load(args, _Args.COUNT)
+    queries, out, before = load(args, _Args.LOW), load(args, _Args.OUT), load(args, _Args.BEFORE)
+    stop = count * (part + 1) // parts
+    for i in range(count * part // parts, stop):
+        if i + _AHEAD < stop:
+            prefetch(hf.leaf_line(tree, load_id(lines, i + _AHEAD)))
+        line, word = load_id(lines, i), load_as(queries, i, like)
+        lane = 0
+        if before != 0:
+            lane = hf.upto(hf.leaf_line(tree, line), word, half) - 1
+            while lane < 0 and line >= 0:
+                line = _line_before(tree, line, like)
+                if line >= 0:
+                    lane = hf.word_count(hf.leaf_line(tree, line), half, like) - 1
+        else:
+            lane = hf.below(hf.leaf_line(tree, line), word, half)
+            while line >= 0 and lane >= hf.word_count(hf.leaf_line(tree, line), half, like):
+                line, lane = _next_line(tree, line, like), 0
+        store_as(out, i, line * hf.per_leaf(half, like) + lane if line >= 0 else np.int64(-1))
+
+
+@inline
 def _is_paired(args: int, like: Any) -> bool:
     return load_as(load(args, _Args.TREE), hf.Pools.WIDTH, 0) == size_of(like)  # type: ignore[no-any-return]
 
@@ -145,6 +170,16 @@ def _lasts_64(args: int, part: int, parts: int) -> None:
     _lasts(args, part, parts, _is_paired(args, np.uint64(0)), np.uint64(0))
 
 
+@share
+def _neighbours_32(args: int, part: int, parts: int) -> None:
+    _neighbours(args, part, parts, _is_paired(args, np.uint32(0)), np.uint32(0))
+
+
+@share
+def _neighbours_64(args: int, part: int, parts: int) -> None:
+    _neighbours(args, part, parts, _is_paired(args, np.uint64(0)), np.uint64(0))
+
+
 def _parts(count: int) -> int:
     return -(-count // SLICE)
 
@@ -153,7 +188,9 @@ def count_ranges(tree: RegularTree, lines: Array, low: Array, high: Array, team:
     """Count the words from `low[i]` to `high[i]`, which is not the largest word; `lines`: the lines of `low`."""
     counts = np.zeros(len(low), np.int64)
     if len(low):
-        args = _Args.pack(TREE=tree.table, LINES=lines, LOW=low, HIGH=high, COUNT=len(low), OFFSETS=counts, OUT=0)
+        args = _Args.pack(
+            TREE=tree.table, LINES=lines, LOW=low, HIGH=high, COUNT=len(low), OFFSETS=counts, OUT=0, BEFORE=0
+        )
         team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, args, _parts(len(low)))
     return counts
 
@@ -163,7 +200,9 @@ def copy_ranges(
 ) -> None:
     """Copy the values of those ranges to `out`, those of range i from `offsets[i]` on."""
     if len(low) and offsets[-1] > offsets[0]:
-        args = _Args.pack(TREE=tree.table, LINES=lines, LOW=low, HIGH=high, COUNT=len(low), OFFSETS=offsets, OUT=out)
+        args = _Args.pack(
+            TREE=tree.table, LINES=lines, LOW=low, HIGH=high, COUNT=len(low), OFFSETS=offsets, OUT=out, BEFORE=0
+        )
         team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, args, _parts(len(low)))
 
 
@@ -173,4 +212,18 @@ def last_positions(tree: RegularTree, lines: Array, queries: Array, team: Team) 
     if len(queries):
         args = _Args.partly(TREE=tree.table, LINES=lines, LOW=queries, COUNT=len(queries), OUT=out)
         team.run(_lasts_64 if tree.word.itemsize == 8 else _lasts_32, args, _parts(len(queries)))
+    return out
+
+
+def neighbour_positions(tree: RegularTree, lines: Array, queries: Array, before: bool, team: Team) -> Positions:
+    """The position of the last word not above each query, or (not `before`) of the first not below; -1 if none.
+
+    `lines`: the lines of the next larger words if `before`, else those of the queries.
+    """
+    out = np.empty(len(queries), np.int64)
+    if len(queries):
+        args = _Args.partly(
+            TREE=tree.table, LINES=lines, LOW=queries, COUNT=len(queries), OUT=out, BEFORE=1 if before else 0
+        )
+        team.run(_neighbours_64 if tree.word.itemsize == 8 else _neighbours_32, args, _parts(len(queries)))
     return out

@@ -11,9 +11,9 @@ place, while readers wait (`index_parts/base.py`). The paper is the thesis's app
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, DeviceFault, StateError
 from millrace.host.base.html import html_table
-from millrace.host.base.words import all_true, key_type, mask_and
+from millrace.host.base.types import Array
+from millrace.host.base.words import KeyType, all_true, arrow_type, from_words, key_type, mask_and
 from millrace.host.hbtree.layout import LAYOUTS, LayoutName
 from millrace.host.hbtree.tree import helpers
 from millrace.host.hybrid.balance import Plan
@@ -33,15 +34,20 @@ from millrace.host.runtime.critical import critical_section
 from millrace.index_parts import file
 from millrace.index_parts.base import IndexBase
 from millrace.index_parts.implicit_rows import ImplicitRows
+from millrace.index_parts.neighbours import Which, neighbour_words
 from millrace.index_parts.query_words import bound_columns, bound_words, query_words
 from millrace.index_parts.regular_rows import RegularRows
+from millrace.index_parts.results import flipped
 from millrace.index_parts.rows import make_rows, with_own_values
-from millrace.ingest.checks import choice
+from millrace.ingest.checks import as_path, choice
 from millrace.ingest.choices import DUPLICATES, Duplicates, Fallback
-from millrace.ingest.columns import as_array, as_values
+from millrace.ingest.columns import as_array, as_one, as_values, is_scalar
+from millrace.ingest.memory_limits import check_index_memory
 from millrace.stats import IndexStats
 
 TUNING_QUERIES = 1 << 19
+ITERATED = 1 << 14
+"""Keys that iteration turns into Python objects at a time."""
 
 
 class OrderedIndex(IndexBase):
@@ -74,14 +80,16 @@ class OrderedIndex(IndexBase):
         """Sort the keys, unless they are sorted, and build the tree; see the class for the arguments."""
         choice("layout", layout, LAYOUTS)
         choice("duplicates", duplicates, DUPLICATES)
+        check_index_memory(keys)  # before anything is copied
         self._set_up(layout, duplicates, device, threads, fallback)
         column = as_array(keys, "keys")
+        check_index_memory(column)
         kind = key_type("keys", column.type)
         with helpers(self._threads, len(column)) as team:
             value_column = None if values is None else as_values(values)
             hybrid = None if self._layout == "regular" else not self._on_cpu
             rows, nodes = make_rows(column, value_column, kind, duplicates, hybrid, team)
-        own = rows if isinstance(values, pa.Array | pa.ChunkedArray) else with_own_values(rows)
+        own = with_own_values(rows, lent=not isinstance(values, pa.Array | pa.ChunkedArray))
         if self._layout == "regular":
             self._set_rows(RegularRows.of(own, duplicates, self._threads))
         else:
@@ -114,7 +122,9 @@ class OrderedIndex(IndexBase):
         >>> mr.OrderedIndex(np.array([5, 3])).lookup(np.array([3, 4, 5])).to_pylist()
         [1, None, 0]
         """
-        column = as_array(queries, "queries")
+        column = as_array(queries, "queries", are_queries=True)
+        if trace is not None:
+            trace = as_path("trace", trace)
         if trace is not None and self._ready() is None:
             raise ArgumentError(
                 f"trace={os.fspath(trace)!r}: this index runs on the CPU alone, without a pipeline to trace: "
@@ -163,6 +173,78 @@ class OrderedIndex(IndexBase):
         runner = self._ready()
         found = None if runner is None else self._on_device(runner, low_words, self._rows.range_finish)
         return self._rows.ranges(low_words, high_words, found, valid)
+
+    def floor(self, queries: Any) -> pa.Array:
+        """The value of the largest key that is not above each query; null if there is none, or the query is null.
+
+        Of equal keys, the row that `lookup` returns.
+
+        >>> import millrace as mr
+        >>> prices = mr.OrderedIndex([900, 930, 1000], ["a", "b", "c"])
+        >>> prices.floor([929, 930, 1200, 100]).to_pylist()
+        ['a', 'b', 'c', None]
+        """
+        return self._neighbours(queries, "floor")
+
+    def ceil(self, queries: Any) -> pa.Array:
+        """The value of the smallest key that is not below each query; otherwise like `floor`."""
+        return self._neighbours(queries, "ceil")
+
+    def nearest(self, queries: Any) -> pa.Array:
+        """The value of the key with the smallest distance to each query; of two at the same distance, the smaller key.
+
+        Null if the index is empty, or the query is null or NaN; otherwise like `floor`.
+
+        >>> import millrace as mr
+        >>> mr.OrderedIndex([10, 20], ["low", "high"]).nearest([-5, 15, 15.5]).to_pylist()
+        ['low', 'low', 'high']
+        """
+        return self._neighbours(queries, "nearest")
+
+    def _neighbours(self, queries: Any, which: Which) -> pa.Array:
+        column = as_array(queries, "queries", are_queries=True)
+        with self._rwlock.read():
+            words, there = neighbour_words(self._rows, column, which)
+            found = self._rows.lookup(words, 0, None if all_true(there) else there)
+        self._status.count(lookups=1, queries=len(column))
+        return found
+
+    def __contains__(self, key: Any) -> bool:
+        """Whether a key is in the index; null and NaN are not."""
+        column = as_one(key, "key")
+        with self._rwlock.read():
+            rows = self._rows
+            if pa.types.is_null(column.type):
+                return False
+            raw, flip, mask = query_words(column, rows.kind)
+            words = flipped(raw, flip)
+            found, there = rows.at_most(words)
+        return bool((there & (found == words))[0]) and (mask is None or bool(mask[0]))
+
+    def __getitem__(self, key: Any) -> Any:
+        """The value of one key, as a Python object; an absent key raises a `KeyError`. `lookup` takes many keys.
+
+        >>> import millrace as mr
+        >>> ix = mr.OrderedIndex([30, 10, 20], ["c", "a", "b"])
+        >>> ix[10], 15 in ix, list(ix)
+        ('a', False, [10, 20, 30])
+        """
+        if isinstance(key, slice) or not is_scalar(key):
+            raise ArgumentError(f"[{key!r:.80}] is not one key: use lookup(keys) for many, range(lo, hi) for a range")
+        if key not in self:
+            raise KeyError(key)
+        return self.lookup(as_one(key, "key"))[0].as_py()
+
+    def __iter__(self) -> Iterator[Any]:
+        """All keys in order, as Python objects; equal keys each. Later updates do not change what it returns."""
+        with self._rwlock.read():
+            words, kind = self._rows.words(), self._rows.kind
+        return _keys(words, kind)
+
+    @property
+    def key_type(self) -> pa.DataType:
+        """The type of the keys."""
+        return arrow_type(self._rows.kind)
 
     def tune(self) -> Plan:
         """Find the depth D and the share R with which host and device finish together; `plan` shows them.
@@ -214,8 +296,9 @@ class OrderedIndex(IndexBase):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file atomically; `open` maps it into memory."""
+        target = as_path("path", path)
         with self._rwlock.read():
-            file.save(Path(path), self._rows)
+            file.save(target, self._rows)
 
     @classmethod
     def open(
@@ -226,12 +309,25 @@ class OrderedIndex(IndexBase):
         threads: int | None = None,
         fallback: Fallback | None = None,
     ) -> OrderedIndex:
-        """Open an index that `save` wrote; a damaged file, or one of a newer version, raises `StateError`."""
-        stored = file.load(Path(path))
+        """Open an index that `save` wrote; a damaged file, or one of a newer version, raises `StateError`.
+
+        The file stays mapped while the index is in use: replace it by another `save`, and never truncate it (the
+        process would end with SIGBUS).
+        """
+        return cls._from_stored(file.load(as_path("path", path)), device, threads, fallback)
+
+    @classmethod
+    def _from_stored(cls, stored: file.Stored, device: str, threads: int | None, fallback: Any) -> OrderedIndex:
         index = cls.__new__(cls)
         index._set_up(stored.layout, stored.duplicates, device, threads, fallback)
         index._set_rows(stored.rows(not index._on_cpu, index._threads))
         return index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as the bytes that `save` writes; every copy is an index of its own, on the same device."""
+        with self._rwlock.read():
+            data = file.dump(self._rows)
+        return _restored, (type(self), data, self._given_device, self._given_threads, self._fallback)
 
     def close(self) -> None:
         """Close the device when running calls have finished; later calls run on the CPU only.
@@ -323,3 +419,17 @@ class OrderedIndex(IndexBase):
 
     def _repr_html_(self) -> str:
         return html_table(self.stats.to_dict().items(), caption="OrderedIndex")
+
+
+def _keys(words: Array, kind: KeyType) -> Iterator[Any]:
+    """Words as Python objects, some at a time."""
+    for first in range(0, len(words), ITERATED):
+        numbers = from_words(words[first : first + ITERATED], kind.dtype).astype(kind.stored)
+        yield from pa.Array.from_buffers(arrow_type(kind), len(numbers), pa.array(numbers).buffers()).to_pylist()
+
+
+def _restored(
+    made: type[OrderedIndex], data: bytes, device: str, threads: int | None, fallback: Fallback | None
+) -> OrderedIndex:
+    """The index that `__reduce__` stored."""
+    return made._from_stored(file.parse(data), device, threads, fallback)

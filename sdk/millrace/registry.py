@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import Device, DeviceInfo, devices_html
 from millrace.host.join.registry import INDEXES, runs_on
-from millrace.ingest.checks import integer_at_least
+from millrace.ingest.checks import thread_count
 from millrace.ingest.choices import IndexName
 
 if TYPE_CHECKING:  # it needs Numba, which a list of devices does not
@@ -75,8 +75,7 @@ def device(name: str = "auto", *, threads: int | None = None) -> Device:
     >>> mr.device("cpu").kind
     'cpu'
     """
-    if threads is not None:
-        threads = integer_at_least("threads", threads, 1)
+    threads = thread_count(threads)
     if isinstance(name, str) and name == "auto":
         return _open_auto(threads, lambda opened: True)
     family = check_name(name)

@@ -15,15 +15,6 @@ def describe_index(path: str) -> dict[str, Any]:
     """The file's size, first bytes and the Arrow schema of key and value."""
     with closing(mr.OrderedIndex.open(path, device="cpu", threads=1)) as index:
         values = index.lookup(pa.nulls(0)).type
-        schema = pa.schema([pa.field("key", _key_type(index)), pa.field("value", values)])
+        schema = pa.schema([pa.field("key", index.key_type), pa.field("value", values)])
     file = shared_file(path)
     return {"size": file.size, "head": file.head, "schema": schema.serialize().to_pybytes().hex()}
-
-
-def _key_type(index: mr.OrderedIndex) -> pa.DataType:
-    """The Arrow type of the index's keys, from its name in the stats."""
-    name = index.stats["key_type"]
-    if name.startswith("timestamp["):
-        unit, _, zone = name.removeprefix("timestamp[").removesuffix("]").partition(", tz=")
-        return pa.timestamp(unit, zone or None)
-    return pa.type_for_alias(name)

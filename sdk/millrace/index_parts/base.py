@@ -32,7 +32,7 @@ from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.regular_rows import RegularRows
 from millrace.index_parts.status import IndexStatus
 from millrace.index_parts.update_input import Update, read_update
-from millrace.ingest.checks import choice, integer_at_least
+from millrace.ingest.checks import choice, thread_count
 from millrace.ingest.choices import FALLBACKS
 from millrace.registry import check_name, device_with
 
@@ -47,9 +47,8 @@ class IndexBase:
         choice("fallback", fallback, FALLBACKS)
         if not (isinstance(device, str) and device == "auto"):
             check_name(device)
-        self._threads = min(
-            integer_at_least("threads", threads, 1) if threads is not None else pool.cores(), pool.size()
-        )
+        threads = thread_count(threads)
+        self._threads = min(threads or pool.cores(), pool.size())
         self._layout: LayoutName = "regular" if layout == "regular" else "implicit"
         self._duplicates, self._fallback = duplicates, fallback
         self._given_threads, self._given_device = threads, device

@@ -21,7 +21,7 @@ from millrace.host.base.types import Array
 from millrace.host.base.words import KeyType, key_type
 from millrace.host.hbtree import fragments as hf
 from millrace.host.hbtree.build import build_nodes
-from millrace.host.hbtree.file import read_file, write_file
+from millrace.host.hbtree.file import pack, read_file, unpack, write_file
 from millrace.host.hbtree.layout import LAYOUTS, MAX_KEYS, LayoutName, shape_of
 from millrace.host.hbtree.leaves import INLINE_WIDTHS, Leaves
 from millrace.host.hbtree.pools import Pools
@@ -66,6 +66,16 @@ class Stored:
 
 def save(path: Path, rows: ImplicitRows | RegularRows) -> None:
     """Write an index to a file, atomically."""
+    write_file(path, *_contents(rows))
+
+
+def dump(rows: ImplicitRows | RegularRows) -> bytes:
+    """The bytes of the file that `save` writes."""
+    return pack(*_contents(rows))
+
+
+def _contents(rows: ImplicitRows | RegularRows) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The description and the sections of a file."""
     kind = rows.kind
     about = {
         "duplicates": rows.duplicates,
@@ -78,7 +88,7 @@ def save(path: Path, rows: ImplicitRows | RegularRows) -> None:
         _implicit_sections(rows) if isinstance(rows, ImplicitRows) else _regular_sections(rows)
     )
     values = pa.nulls(0, rows.value_type) if separate_values is None else separate_values
-    write_file(path, about | more | {"apart": separate_values is not None}, {**sections, "values": _ipc(values)})
+    return about | more | {"apart": separate_values is not None}, {**sections, "values": _ipc(values)}
 
 
 _Sections = tuple[dict[str, Any], dict[str, Array], pa.Array | None]
@@ -114,8 +124,19 @@ def _ipc(values: pa.Array) -> pa.Buffer:
 
 
 def load(path: Path) -> Stored:
-    """Map a file and check its contents; the checksums are valid, so errors here were written into it."""
-    about, sections = read_file(path)
+    """Map a file and check its contents."""
+    return _checked(str(path), *read_file(path))
+
+
+def parse(data: bytes) -> Stored:
+    """What `dump` made, as `load` reads a file: aligned, and never written to."""
+    aligned = pa.allocate_buffer(len(data))
+    np.frombuffer(aligned, np.uint8)[:] = np.frombuffer(data, np.uint8)
+    return _checked("the stored index", *unpack(memoryview(aligned).toreadonly(), "the stored index"))
+
+
+def _checked(path: str, about: dict[str, Any], sections: dict[str, Array]) -> Stored:
+    """Check the contents; the checksums are valid, so errors here were written into it."""
     try:
         _check_types(about)
         name, domain, dtype, ns, zoned = about["key"]

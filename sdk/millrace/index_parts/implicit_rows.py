@@ -114,6 +114,26 @@ class ImplicitRows:
         numbers = gather(self.rows.leaves, np.where(absent, 0, positions)) if len(self) else positions
         return arrow_of(numbers, absent, self.rows.value_type)
 
+    # Neighbours, and all keys.
+
+    def at_most(self, words: Array) -> tuple[Array, Mask]:
+        """The largest word not above each word, and a mask of those that there are."""
+        return self._words_at(self.tree.range(words, words)[1] - 1)
+
+    def at_least(self, words: Array) -> tuple[Array, Mask]:
+        """The smallest word not below each word, and a mask of those that there are."""
+        return self._words_at(self.tree.range(words, words)[0])
+
+    def _words_at(self, positions: Positions) -> tuple[Array, Mask]:
+        there = (positions >= 0) & (positions < len(self))
+        if not len(self):
+            return np.zeros(len(positions), self.kind.word), there
+        return self.rows.leaves.words_at(np.where(there, positions, 0)), there
+
+    def words(self) -> Array:
+        """All words in key order."""
+        return self.rows.leaves.words
+
     # Ranges.
 
     @property

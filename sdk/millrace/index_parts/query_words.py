@@ -59,7 +59,9 @@ def _floor(column: pa.Array, label: str, kind: KeyType) -> tuple[FlooredQueries,
 
 def bound_columns(lo: Any, hi: Any) -> tuple[pa.Array, pa.Array]:
     """Both bounds as arrays of equal length; a scalar is repeated for every row of the other bound."""
-    columns = [as_one(x, name) if is_scalar(x) else as_array(x, name) for x, name in ((lo, "lo"), (hi, "hi"))]
+    columns = [
+        as_one(x, name) if is_scalar(x) else as_array(x, name, are_queries=True) for x, name in ((lo, "lo"), (hi, "hi"))
+    ]
     rows = [len(column) for x, column in zip((lo, hi), columns, strict=True) if not is_scalar(x)]
     if len(set(rows)) > 1:
         raise ArgumentError(f"lo has {rows[0]:,} rows, hi has {rows[1]:,}: give a pair of bounds per range")

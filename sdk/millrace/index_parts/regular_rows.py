@@ -22,12 +22,12 @@ from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.build import fill
 from millrace.host.hbtree.editor import Changes
 from millrace.host.hbtree.regular import RegularTree
-from millrace.host.hbtree.scan import copy_ranges, count_ranges, last_positions
+from millrace.host.hbtree.scan import copy_ranges, count_ranges, last_positions, neighbour_positions
 from millrace.host.hbtree.tree import HBTree, Numbers, Positions, helpers
 from millrace.host.hybrid.lookup_runner import Finish
 from millrace.index_parts.implicit_rows import merge_rows
 from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of
-from millrace.index_parts.rows import Rows, copied
+from millrace.index_parts.rows import Rows, copied, is_part
 from millrace.index_parts.update_input import Update
 from millrace.index_parts.value_store import ValueStore
 
@@ -149,6 +149,34 @@ class RegularRows:
             absent, tops = absent | ~mask, tops & mask
         return self._with_top(self.tree.values_at(np.where(absent, 0, found)), absent, tops)
 
+    # Neighbours, and all keys.
+
+    def at_most(self, words: Array) -> tuple[Array, Mask]:
+        """The largest word not above each word, and a mask of those that there are."""
+        most, one = words.dtype.type(self.tree.largest), words.dtype.type(1)
+        tops = words == most
+        found, there = self._neighbours(np.where(tops, most - one, words), before=True)
+        return (np.where(tops, most, found), there | tops) if len(self.tree.top) else (found, there)
+
+    def at_least(self, words: Array) -> tuple[Array, Mask]:
+        """The smallest word not below each word, and a mask of those that there are."""
+        most = words.dtype.type(self.tree.largest)
+        found, there = self._neighbours(words, before=False)
+        there &= words != most
+        return (np.where(there, found, most), np.ones_like(there)) if len(self.tree.top) else (found, there)
+
+    def _neighbours(self, words: Array, before: bool) -> tuple[Array, Mask]:
+        words = np.ascontiguousarray(words)
+        lines = self.tree.walk(words + words.dtype.type(1) if before else words, self.tree.levels)
+        with helpers(self.tree.threads, len(words)) as team:
+            positions = neighbour_positions(self.tree, lines, words, before, team)
+        there = positions >= 0
+        return self.tree.words_at(np.where(there, positions, 0)), there
+
+    def words(self) -> Array:
+        """All words in key order."""
+        return self.tree.rows()[0]
+
     # Ranges.
 
     @property
@@ -199,7 +227,7 @@ class RegularRows:
         """The changed tree with the new separate values and counts."""
         store = self.store
         if store is not None and update.values is not None:
-            store = store.grown(copied(update.values) if update.lent else update.values)
+            store = store.grown(copied(update.values) if update.lent or is_part(update.values) else update.values)
         return replace(self, store=store, null_keys=self.null_keys + update.null_keys, next_row=update.next_row)
 
     @property

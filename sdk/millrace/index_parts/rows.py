@@ -16,12 +16,13 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import Array
 from millrace.host.base.words import KeyType, all_true, from_words, native, to_words
 from millrace.host.hbtree.build import build, fill
-from millrace.host.hbtree.layout import MAX_KEYS
 from millrace.host.hbtree.leaves import EQUALS, INLINE_WIDTHS, UNSORTED, Leaves
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.allocator import free
 from millrace.host.runtime.team import Team
 
+_SMALL = 1 << 12
+"""Bytes of a larger array that a slice may keep."""
 _SAMPLED = 1 << 12
 """Keys checked first, before a full pass checks whether all are sorted."""
 
@@ -75,8 +76,6 @@ def make_rows(
 
     Duplicates that are not allowed raise `ArgumentError`.
     """
-    if len(keys) > MAX_KEYS:
-        raise ArgumentError(f"keys has {len(keys):,} rows; allowed are {MAX_KEYS:,}: split them by range")
     if values is not None and len(values) != len(keys):
         raise ArgumentError(f"keys has {len(keys):,} rows, values has {len(values):,}: give a value for each key")
     numbers, valid = native(keys, kind)
@@ -116,9 +115,17 @@ def with_numbers(rows: Rows, team: Team) -> Rows:
     return replace(rows, leaves=fill(rows.leaves.words, 0, positions, team)[0])
 
 
-def with_own_values(rows: Rows) -> Rows:
-    """The same rows with a copy of the separate values: the caller may change a NumPy array later."""
-    return rows if rows.separate_values is None else replace(rows, separate_values=copied(rows.separate_values))
+def with_own_values(rows: Rows, lent: bool) -> Rows:
+    """The same rows with a copy of the separate values, if they are a slice or the caller's (`lent`)."""
+    values = rows.separate_values
+    if values is None or not (lent or is_part(values)):
+        return rows
+    return replace(rows, separate_values=copied(values))
+
+
+def is_part(values: pa.Array) -> bool:
+    """Whether values keep the memory of a larger array alive, of which they are a slice."""
+    return bool(values.get_total_buffer_size() > values.nbytes + values.nbytes // 4 + _SMALL)
 
 
 def copied(values: pa.Array) -> pa.Array:

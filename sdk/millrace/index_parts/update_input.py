@@ -58,7 +58,7 @@ def read_update(
     """Read both arguments; `value_type` is None if values are row numbers."""
     deletes = np.zeros(0, kind.word)
     if delete is not None:
-        words, exact, valid = exact_words(as_array(delete, "delete"), kind, "delete")
+        words, exact, valid = exact_words(as_array(delete, "delete", are_queries=True), kind, "delete")
         usable = mask_and(valid, exact)
         deletes = words if all_true(usable) else words[usable]
     keys, values = _pair(upsert, value_type)

@@ -20,15 +20,14 @@ from millrace.host.join.registry import INDEXES, load_index, serving
 from millrace.host.planner.choice import IndexChoice, choose_index
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
-from millrace.ingest.checks import choice, integer_at_least
+from millrace.ingest.checks import choice, integer_at_least, thread_count
 from millrace.ingest.choices import FALLBACKS, OUTPUTS, IndexName
 from millrace.ingest.durations import Span, WindowSpec, parse_lateness, parse_window
-from millrace.ingest.memory_limits import check_memory
+from millrace.ingest.memory_limits import check_memory, check_sources
 from millrace.registry import check_name, device_for, join_pairs
 from millrace.registry import device as open_device
 
 MAX_PENDING = 16 * 2**20
-MAX_THREADS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -166,8 +165,7 @@ def parse_engine(
         )
     if not (isinstance(device, str) and device == "auto"):
         check_name(device)
-    if threads is not None:
-        threads = integer_at_least("threads", threads, 1, MAX_THREADS)
+    threads = thread_count(threads)
     choice("fallback", fallback, FALLBACKS)
     return Engine(choose_index(shape, counting, index), device, threads, fallback, _options(index, options))
 
@@ -250,7 +248,9 @@ def _sources(given: Any, self_join: bool) -> dict[Side, int]:
     sides: tuple[Side, ...] = ("r",) if self_join else SIDES
     if not isinstance(given, Mapping) or not set(given) <= set(sides):
         raise ArgumentError(f"sources={given!r}: allowed is a mapping such as {{'r': 3}} over {', '.join(sides)}")
-    return {side: integer_at_least(f"sources[{side!r}]", given.get(side, 1), 1) for side in sides}
+    counts = {side: integer_at_least(f"sources[{side!r}]", given.get(side, 1), 1) for side in sides}
+    check_sources(sum(counts.values()), dict(given))
+    return counts
 
 
 def describe_arguments(args: StreamArguments, schemas: dict[Side, Any]) -> dict[str, str]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from millrace.host.base.errors import ArgumentError
+
+MAX_THREADS = 1 << 10
 
 
 def choice(name: str, given: Any, allowed: tuple[Any, ...]) -> Any:
@@ -28,6 +32,23 @@ def integer_at_least(name: str, given: Any, minimum: int, maximum: int | None = 
         most = "" if maximum is None else f" and at most {maximum}"
         raise ArgumentError(f"{name}={given!r}: must be a whole number of at least {minimum}{most}")
     return number
+
+
+def thread_count(given: Any) -> int | None:
+    """The `threads` argument; None is all cores."""
+    return None if given is None else integer_at_least("threads", given, 1, MAX_THREADS)
+
+
+def as_path(name: str, given: Any) -> Path:
+    """The path of a file; the system's own checks come with its use."""
+    try:
+        text = os.fspath(given)
+        path = Path(text.decode() if isinstance(text, bytes) else text)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{name}={given!r:.80} is not a path: give a str or a pathlib.Path") from error
+    if not str(given) or "\0" in str(path):
+        raise ArgumentError(f"{name}={given!r:.80} is not a path of a file: it is empty or contains a null character")
+    return path
 
 
 def positive_number(name: str, given: Any) -> float:

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, SchemaError
 from millrace.host.base.words import usable as usable
-from millrace.ingest.tables import as_table
+from millrace.ingest.tables import COLLECT, as_table, is_lazy
 
 _ALLOWED = "a pyarrow, NumPy, pandas or Polars array of one dimension, or a list"
 
 
-def as_array(given: Any, label: str) -> pa.Array:
-    """A column as one contiguous array; its type stays."""
+def as_array(given: Any, label: str, are_queries: bool = False) -> pa.Array:
+    """A column as one contiguous array; its type stays. Lists `are_queries` may hold integers of any size."""
     if isinstance(given, pa.Array):
         return given
     try:
@@ -33,12 +33,34 @@ def as_array(given: Any, label: str) -> pa.Array:
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
             return _contiguous(pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given))
         if type(given).__module__.partition(".")[0] == "pandas" or isinstance(given, list | tuple):
-            return _contiguous(pa.array(given, from_pandas=not isinstance(given, list | tuple)))
+            return _contiguous(_from_objects(given, are_queries))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, ArgumentError):
             raise
         raise ArgumentError(f"{label} cannot be turned into an Arrow array ({error}); allowed is {_ALLOWED}") from error
-    raise ArgumentError(f"{label} is a {type(given).__name__}; allowed is {_ALLOWED}")
+    advice = f": {COLLECT}, then take its column" if is_lazy(given) else ""
+    raise ArgumentError(f"{label} is a {type(given).__name__}; allowed is {_ALLOWED}{advice}")
+
+
+def _from_objects(given: Any, are_queries: bool) -> Any:
+    """Python objects as an array: integers from 2**63 on are uint64; queries beyond may become doubles, if exact."""
+    try:
+        return pa.array(given, from_pandas=not isinstance(given, list | tuple))
+    except OverflowError:
+        try:
+            return pa.array(given, pa.uint64())
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            if are_queries and all(x is None or _is_double(x) for x in given):
+                return pa.array([None if x is None else float(x) for x in given], pa.float64())
+            raise ValueError("its integers do not all fit in int64, nor all in uint64") from error
+
+
+def _is_double(number: Any) -> bool:
+    """Whether a Python number equals a double."""
+    try:
+        return isinstance(number, int | float) and float(number) == number
+    except OverflowError:
+        return False
 
 
 def as_values(given: Any) -> pa.Array:
@@ -73,10 +95,19 @@ def as_one(given: Any, label: str) -> pa.Array:
             return pa.array(np.array([given]))
         return pa.array([given])
     except OverflowError:
-        # Integers beyond 64 bits are beyond all keys; as doubles they still are.
-        return pa.array([float(given)])
+        if isinstance(given, int) and 0 <= given < 1 << 64:
+            return pa.array([given], pa.uint64())
+        return _beyond_64_bits(given, label)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ArgumentError(f"{label}={given!r} is not a number, date or time to compare with keys") from error
+
+
+def _beyond_64_bits(given: Any, label: str) -> pa.Array:
+    """Integers beyond 64 bits are beyond all integer keys; as doubles they still are."""
+    try:
+        return pa.array([float(given)])
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ArgumentError(f"{label} is an integer beyond all key types: use float('inf')") from error
 
 
 def _contiguous(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -14,6 +14,9 @@ from millrace.host.base.words import NS_PER_DAY, NS_PER_UNIT
 Instant = tuple[int, Literal["int", "time"], bool]
 """Nanoseconds since 1970 (or the integer itself), which of the two, and whether it has a time zone."""
 
+_NS = {**NS_PER_UNIT, "m": 60 * 10**9, "h": 3600 * 10**9, "D": NS_PER_DAY, "W": 7 * NS_PER_DAY}
+"""Nanoseconds of NumPy's units; years and months differ in length."""
+
 
 def parse_instant(given: Any) -> Instant:
     """An int, `datetime`, `date`, `numpy.datetime64`, `pandas.Timestamp` or Arrow timestamp scalar, exactly."""
@@ -27,11 +30,14 @@ def parse_instant(given: Any) -> Instant:
         unit, count = np.datetime_data(given.dtype)
         if np.isnat(given):
             raise _refusal(given)
-        if unit in NS_PER_UNIT:
-            return int(given.astype(np.int64)) * count * NS_PER_UNIT[unit], "time", False
-        if unit in ("ps", "fs", "as", "generic"):
+        if unit in _NS:
+            return int(given.astype(np.int64)) * count * _NS[unit], "time", False
+        if unit not in ("Y", "M"):
             raise ArgumentError(f"ts={given!r} has the unit {unit}; allowed are years to nanoseconds")
-        return int(given.astype("datetime64[s]").astype(np.int64)) * NS_PER_UNIT["s"], "time", False
+        months = int(given.astype(np.int64)) * count * (12 if unit == "Y" else 1)
+        if not 1 <= 1970 + months // 12 <= 9999:
+            raise ArgumentError(f"ts={given!r} is in the year {1970 + months // 12}; allowed are 1 to 9999")
+        return (date(1970 + months // 12, 1 + months % 12, 1) - date(1970, 1, 1)).days * NS_PER_DAY, "time", False
     if isinstance(given, datetime):
         return _from_datetime(given)
     if isinstance(given, date):

@@ -21,7 +21,7 @@ from millrace.host.planner.choice import GPU_KINDS
 from millrace.host.planner.explanation import Explanation
 from millrace.host.runtime.pool import cores
 from millrace.ingest.arguments import GivenStreamArguments, StreamArguments, parse_stream_arguments
-from millrace.ingest.checks import choice, integer_at_least
+from millrace.ingest.checks import choice, integer_at_least, thread_count
 from millrace.ingest.choices import FALLBACKS, KNN_HOWS, KNN_OUTPUTS
 from millrace.ingest.durations import parse_window
 from millrace.registry import check_name, device_info, devices
@@ -168,8 +168,7 @@ def parse_search(
     choice("output", output, KNN_OUTPUTS)
     if not (isinstance(device, str) and device == "auto"):
         check_name(device)
-    if threads is not None:
-        threads = integer_at_least("threads", threads, 1)
+    threads = thread_count(threads)
     choice("fallback", fallback, FALLBACKS)
     engine = KnnEngineArguments(device, threads, fallback, _partitioning(options, threads))
     spec = PointSpec(columns, _groups(by), known)

@@ -253,10 +253,20 @@ def _arrow(given: Any, label: str) -> pa.Table:
             return pa.table(given)
     except Exception as error:  # the object's own code may raise anything
         raise SchemaError(f"{label} cannot be turned into an Arrow table: {error}") from error
+    if is_lazy(given):
+        raise ArgumentError(f"{label} is a {type(given).__name__}, a query and not yet rows: {COLLECT}")
     raise ArgumentError(
         f"{label} is a {type(given).__name__}; allowed are a pyarrow.Table or RecordBatch, a pandas or Polars frame, "
         f"or any object with the Arrow PyCapsule interface: wrap plain data with pyarrow.table(...)"
     )
+
+
+COLLECT = "call .collect() on it first"
+
+
+def is_lazy(given: Any) -> bool:
+    """Whether something is a query of Polars, or of a library like it, that must be run first."""
+    return type(given).__name__.startswith("Lazy") and hasattr(given, "collect")
 
 
 def check_schema(table: pa.Table, known: pa.Schema, label: str, owner: str = "a side") -> None:

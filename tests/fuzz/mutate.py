@@ -74,10 +74,10 @@ def json_of(rng: Random, seed: Any) -> Any:
     """A copy with one or two places replaced, removed, added or exchanged."""
     value = copy.deepcopy(seed)
     for _ in range(rng.choice((1, 1, 2))):
-        place = rng.choice(_places(value) or [(None, None)])
-        if place[0] is None:
+        slot = rng.choice(_slots(value) or [(None, None)])
+        if slot[0] is None:
             return rng.choice(VALUES)
-        inside, key = place
+        inside, key = slot
         match rng.randrange(5):
             case 0:
                 del inside[key]
@@ -86,20 +86,20 @@ def json_of(rng: Random, seed: Any) -> Any:
             case 2 if isinstance(inside[key], int):
                 inside[key] += rng.choice((-1, 1, 1 << 32))
             case 3:
-                other, name = rng.choice(_places(value))
+                other, name = rng.choice(_slots(value))
                 inside[key] = copy.deepcopy(other[name])
             case _:
                 inside[key] = copy.deepcopy(rng.choice(VALUES))
     return value
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
+def _slots(value: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) in a JSON value."""
     found: list[tuple[Any, Any]] = []
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for key in keys:
         found.append((value, key))
-        found += _places(value[key])
+        found += _slots(value[key])
     return found
 
 

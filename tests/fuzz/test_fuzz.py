@@ -74,14 +74,14 @@ def test_every_byte_of_a_manifest_counts() -> None:
     read_state(manifest, runs, arguments)
     header = manifest.index(b"\n") + 1
     accepted = []
-    for place, byte in enumerate(manifest):
-        others = range(256) if place < header else [*(byte ^ 1 << bit for bit in range(8)), *b" \t\r\n"]
+    for offset, byte in enumerate(manifest):
+        others = range(256) if offset < header else [*(byte ^ 1 << bit for bit in range(8)), *b" \t\r\n"]
         altered = bytearray(manifest)
         for value in others:
-            altered[place] = value
+            altered[offset] = value
             try:
                 read_state(bytes(altered), runs, arguments)
             except mr.StateError:
                 continue
-            accepted += [(place, value)] if value != byte else []
+            accepted += [(offset, value)] if value != byte else []
     assert not accepted

@@ -52,7 +52,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ),
         *(
             ("index", "window_join", "table_join", "knn_table", "knn_stream", "explainer", "scalegate", "live_join"),
-            ("bench",),
+            ("bench", "soak"),
             ("cli",),
         ),
     ),

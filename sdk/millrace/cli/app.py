@@ -100,6 +100,18 @@ def bench(
         run_benches(names or [], json, quick, out, repeat, case, trace)
 
 
+@app.command()
+def soak(
+    minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 2.0,
+    seed: Annotated[int, typer.Option(min=0, help="What is drawn.")] = 0,
+    replay: Annotated[str, typer.Option(help="Run one episode again: 'seed=…,episode=…'.")] = "",
+) -> None:
+    """Run all operators on all devices with faults and kills; check every output, and that nothing grows."""
+    from millrace.cli.soak import run_soak
+
+    raise typer.Exit(run_soak(minutes, seed, replay))
+
+
 hw = typer.Typer(help="Tools for the hardware design.", rich_markup_mode=None)
 app.add_typer(hw, name="hw")
 

@@ -1,0 +1,201 @@
+"""Runs a soak: residents that live as long as it, and episodes of short-lived operators with faults and kills.
+
+In each round every resident makes calls worth about a turnover of its window, and one episode runs: an operator on a
+device, with a fault point armed or not, or a join in a process that is killed. After each round, what the process holds
+is measured. An episode depends on the seed and its number alone, so that one line replays it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from millrace.faults import fault_points, injected
+from millrace.host.base.errors import ArgumentError
+from millrace.registry import devices
+from millrace.soak.base import SIMULATED, Operator, SoakFailure
+from millrace.soak.killed import run_killed
+from millrace.soak.operators import OPERATORS, RESIDENTS, operators_of
+from millrace.soak.resources import LIMIT, growth, held_resources
+
+RESIDENT_ROWS, EPISODE_ROWS, SIMULATED_ROWS = 400, 200, 40
+ROUND_SECONDS = 1.0
+"""How long the residents work in a round."""
+KILLED_STEPS = 60
+FAMILIES = {"cpu": ("cpu",), "opencl": ("gpu",), "cuda": ("gpu",), "rtl": ("sim",), "hls": ("sim",)}
+NOT_HERE = ("board", "link", "spark", "helpers")
+"""Areas of points that no operator of a soak passes."""
+Say = Callable[[str], None]
+
+
+@dataclass
+class SoakReport:
+    """What a soak did."""
+
+    seed: int
+    seconds: float = 0.0
+    episodes: int = 0
+    calls: int = 0
+    turnovers: float = 0.0
+    faults: int = 0
+    kills: int = 0
+    what: Counter[str] = field(default_factory=Counter)
+    growths: dict[str, float | None] = field(default_factory=dict)
+    levels: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Of each resource, the first and the last value of the settled part."""
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        ran = ", ".join(f"{count} {name}" for name, count in sorted(self.what.items()))
+        lines = [
+            f"seed {self.seed}: {self.seconds:.0f} s, {self.episodes} episodes ({ran}), {self.calls:,} calls of "
+            f"residents, {self.turnovers:,.0f} window turnovers, {self.faults} faults raised, {self.kills} kills"
+        ]
+        for name, slope in self.growths.items():
+            first, last = self.levels[name]
+            told = "too few turnovers for a slope" if slope is None else f"{slope:+.3%} per 100 turnovers"
+            lines.append(f"  {name}: {first:,.1f} to {last:,.1f}, {told}")
+        return lines
+
+    def too_steep(self) -> list[str]:
+        """The resources that grow."""
+        return [f"{name} grows by {slope:.2%}" for name, slope in self.growths.items() if slope and slope > LIMIT]
+
+
+def run_episode(seed: int, number: int, places: list[str], report: SoakReport) -> str:
+    """One episode; returns what ran."""
+    rng = Random(f"soak {seed} {number}")
+    if rng.random() < 0.08:
+        with TemporaryDirectory() as folder:
+            told = run_killed(rng, KILLED_STEPS, Path(folder))
+        report.kills += int(told.split()[-3])
+        report.what["killed"] += 1
+        return told
+    device = rng.choice(places)
+    name = rng.choice(operators_of(device))
+    rows = SIMULATED_ROWS if device in SIMULATED else rng.randrange(2, EPISODE_ROWS)
+    steps = 6 if device in SIMULATED else rng.randrange(5, 60)
+    with ExitStack() as held:
+        rule = draw_rule(rng, device)
+        if rule:
+            held.enter_context(injected(f"seed={rng.randrange(1 << 30)};{rule}"))
+        operator = OPERATORS[name](rng, device, rows)
+        held.callback(operator.close)
+        try:
+            for _ in range(steps):
+                operator.step()
+            operator.finish()
+        except Exception as error:
+            error.add_note(f"{operator.describe()} with faults {rule or 'none'}")
+            raise
+        finally:
+            report.faults += operator.raised
+    report.what[name] += 1
+    return f"{operator.describe()} {rule}"
+
+
+def draw_rule(rng: Random, device: str) -> str:
+    """For two of three episodes, one point that its operator may pass."""
+    if rng.random() < 1 / 3:
+        return ""
+    family = FAMILIES.get(device.partition(":")[0], ())
+    others = {"cpu", "gpu", "sim"} - set(family)
+    names = [one.name for one in fault_points() if one.name.partition(".")[0] not in (*NOT_HERE, *others)]
+    action = rng.choice(("raise", "raise", "oom", "sleep(2)"))
+    return f"{rng.choice(names)}={rng.choice((0, 0, 1, 5, 20))}+{rng.choice(('1*', '3*', '5%', '5*30%'))}{action}"
+
+
+class Residents:
+    """Operators that live as long as the soak, and how much they hold."""
+
+    def __init__(self, seed: int) -> None:
+        """New ones, on the CPU."""
+        self.operators: list[Operator] = [
+            OPERATORS[name](Random(f"{seed} {name}"), "cpu", RESIDENT_ROWS) for name in RESIDENTS
+        ]
+        self.calls = 0
+        self.samples: dict[str, list[tuple[float, float]]] = {}
+
+    @property
+    def turnovers(self) -> float:
+        """The fewest turnovers of any resident."""
+        return min(one.turnovers for one in self.operators)
+
+    def work(self, seconds: float) -> None:
+        """Make calls, those most behind first."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            operator = min(self.operators, key=lambda one: one.turnovers)
+            operator.step()
+            self.calls += 1
+
+    def sample(self) -> None:
+        """Measure what the process and the residents hold."""
+        found = held_resources()
+        found |= {f"state of {one.name} (bytes)": float(one.state_bytes) for one in self.operators if one.state_bytes}
+        for name, value in found.items():
+            self.samples.setdefault(name, []).append((self.turnovers, value))
+
+    def report(self, into: SoakReport) -> None:
+        """Add the slopes to a report."""
+        into.calls, into.turnovers = self.calls, self.turnovers
+        for name, samples in self.samples.items():
+            settled = samples[len(samples) // 2 :]
+            into.growths[name] = growth(*zip(*samples, strict=True))
+            into.levels[name] = settled[0][1], settled[-1][1]
+
+
+def usable_devices() -> list[str]:
+    """The CPU, often, and every other device of this machine that is not a stand-in."""
+    others = [info.name for info in devices() if info.available and info.kind not in ("null", "cpu", "fpga")]
+    return ["cpu"] * max(3, len(others)) + [name for name in others if operators_of(name)]
+
+
+def soak(minutes: float, seed: int, say: Say) -> SoakReport:
+    """Run for some minutes; raises a `SoakFailure` that names the line that replays it."""
+    begin, report, places = time.monotonic(), SoakReport(seed), usable_devices()
+    residents, told = Residents(seed), begin
+    try:
+        while time.monotonic() - begin < 60 * minutes:
+            residents.work(ROUND_SECONDS)
+            _episode(seed, report.episodes, places, report)
+            report.episodes += 1
+            residents.sample()
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                memory = residents.samples["memory (MB)"][-1][1]
+                say(
+                    f"{told - begin:6.0f} s  {report.episodes} episodes, {residents.turnovers:.0f} turnovers, "
+                    f"{report.faults} faults, {report.kills} kills, {memory:.0f} MB"
+                )
+        for operator in residents.operators:
+            operator.finish()
+    finally:
+        for operator in residents.operators:
+            operator.close()
+    report.seconds = time.monotonic() - begin
+    residents.report(report)
+    return report
+
+
+def _episode(seed: int, number: int, places: list[str], report: SoakReport) -> None:
+    try:
+        run_episode(seed, number, places, report)
+    except Exception as error:
+        notes = "; ".join(getattr(error, "__notes__", []))
+        line = f"millrace soak --replay 'seed={seed},episode={number}'"
+        raise SoakFailure(f"{type(error).__name__}: {error} ({notes}); replay it: {line}") from error
+
+
+def replay(text: str, say: Say) -> None:
+    """Run one episode again."""
+    parts = dict(part.strip().partition("=")[::2] for part in text.split(","))
+    if set(parts) != {"seed", "episode"} or not all(value.isdigit() for value in parts.values()):
+        raise ArgumentError(f"--replay {text!r}: allowed is 'seed=NUMBER,episode=NUMBER', as a soak prints it")
+    say(run_episode(int(parts["seed"]), int(parts["episode"]), usable_devices(), SoakReport(int(parts["seed"]))))

@@ -51,7 +51,17 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
             ("state", "join_parts", "index_parts"),
         ),
         *(
-            ("index", "window_join", "table_join", "knn_table", "knn_stream", "explainer", "scalegate", "live_join"),
+            (
+                "index",
+                "window_join",
+                "table_join",
+                "knn_table",
+                "knn_stream",
+                "explainer",
+                "scalegate",
+                "live_join",
+                "memory",
+            ),
             ("bench", "soak"),
             ("cli",),
         ),

@@ -101,6 +101,20 @@ def bench(
 
 
 @app.command()
+def faults(
+    json: Json = False,
+    table: Annotated[bool, typer.Option("--table", help="Make each point fail, and print what happens.")] = False,
+) -> None:
+    """List the fault points, which MILLRACE_FAULTS arms."""
+    from millrace.cli.faults import show_points, show_table
+
+    if table:
+        show_table()
+    else:
+        show_points(json)
+
+
+@app.command()
 def soak(
     minutes: Annotated[float, typer.Option(min=0.01, help="How long.")] = 2.0,
     seed: Annotated[int, typer.Option(min=0, help="What is drawn.")] = 0,

@@ -44,6 +44,11 @@ class Operator(ABC):
         self.rng, self.device, self.window = rng, device, window
         self.turnovers, self.state_bytes, self.raised = 0.0, 0, 0
 
+    @property
+    def fell_back(self) -> bool:
+        """Whether it left its device."""
+        return False
+
     @abstractmethod
     def step(self) -> None:
         """One random call, compared with the brute force."""

@@ -53,6 +53,10 @@ class Indexes(Operator):
             found = self.call(lambda: self.index.range(low, high)).to_pylist()
             self.expect(found, [[self.held[k] for k in range(low, high + 1) if k in self.held]], "a range")
 
+    @property
+    def fell_back(self) -> bool:
+        return bool(self.index.stats["fallback"])
+
     def _update(self) -> None:
         """Upsert some keys, and delete as many as keep the size."""
         keys = self.rng.sample(range(4 * self.window), self.batch_size())

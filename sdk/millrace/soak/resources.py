@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from millrace.memory import trim
+
 LIMIT = 0.01
 """The largest growth per 100 turnovers, as a share of the value."""
 MIN_TURNOVERS = 200.0
@@ -22,9 +24,10 @@ SETTLED = 0.5
 def held_resources() -> dict[str, float]:
     """Megabytes in memory after freed memory was returned, open descriptors, and threads."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    trim()
+    return_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if return_heap is not None:
+        return_heap(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
         "memory (MB)": pages * os.sysconf("SC_PAGE_SIZE") / 1e6,

@@ -71,6 +71,10 @@ class StreamOperator(Operator):
         self.expect(self.as_array(found), self.wanted(side, rows), "a push")
         self.turnovers += rows.shape[1] / (2 * self.window)
 
+    @property
+    def fell_back(self) -> bool:
+        return bool(self.join.stats["fallback"])
+
     def checkpoint(self) -> None:
         """Store the state; now and then, go on with a join that was restored from it."""
         self.store.add(self.call(self.join.state))

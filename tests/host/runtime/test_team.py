@@ -15,8 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from millrace.faults import injected
 from millrace.host.base.types import Array
 from millrace.host.runtime import team as module
+from millrace.host.runtime.fork import ProcessLocal
 from millrace.host.runtime.intrinsics import atomic_add, atomic_load, load_as, store_as
 from millrace.host.runtime.jit import share
 from millrace.host.runtime.kernel_args import pack_words
@@ -243,3 +245,15 @@ def test_job_numbers_of_any_size_run_every_part(before: int) -> None:
         finish()
         assert (out == np.arange(50_000)).all()
     team.release()
+
+
+def test_without_helper_threads_a_team_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_helper_threads", ProcessLocal(module.HelperThreads))
+    team = Team(2)
+    with injected("helpers.start=1*raise"):
+        team.acquire(MAX_PARTS)
+        assert marked(team, 8)[1] == 8
+        team.release()
+        team.acquire(MAX_PARTS)  # the next call tries again
+        assert marked(team, 8)[1] == 8
+        team.release()

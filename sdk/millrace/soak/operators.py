@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -18,6 +17,10 @@ from millrace.soak.base import CPU_INDEXES, DEVICE_INDEXES, SIMULATED, Operator,
 from millrace.soak.reference import KINDS, Longs, MergeOrder, nearest
 from millrace.soak.streams import KnnJoins, LiveJoins, WindowJoins
 from millrace.table_join import join
+
+
+DIRECT_ROWS = 1 << 13
+"""Rows of tables that `mr.join` buckets by key."""
 
 
 class Indexes(Operator):
@@ -130,7 +133,7 @@ class Gates(Operator):
             self.merged, self.read = self.merged[done:], [at - done for at in self.read]
 
     def finish(self) -> None:
-        for reader in range(self.readers):
+        for reader in range(self.readers if any(self.seqs) else 0):  # without a row, the columns are not known
             self._read(reader)
 
 
@@ -144,21 +147,35 @@ class Tables(Operator):
         arguments: dict[str, Any] = {"device": self.device, "threads": self.rng.choice((1, 2)), "output": "seqs"}
         if self.device != "cpu" and self.rng.random() < 0.5:
             arguments["fallback"] = "cpu"
-        if self.rng.random() < 0.5 or self.device in SIMULATED:
+        if self.device == "cpu" and self.rng.random() < 0.1:
+            self._direct_join(arguments)
+        elif self.rng.random() < 0.5 or self.device in SIMULATED:
             self._join(r, s, arguments)
         else:
             self._neighbours(r, s, arguments)
         self.turnovers += 1
 
-    def _join(self, r: Longs, s: Longs, arguments: Mapping[str, Any]) -> None:
+    def _join(self, r: Longs, s: Longs, arguments: dict[str, Any]) -> None:
         kind = "band" if self.device in SIMULATED else self.rng.choice(list(KINDS))
-        index = self.rng.choice(CPU_INDEXES[kind]) if self.device == "cpu" else DEVICE_INDEXES[kind]
+        index: Any = self.rng.choice(CPU_INDEXES[kind]) if self.device == "cpu" else DEVICE_INDEXES[kind]
         on, holds = KINDS[kind]
         found = self.call(lambda: join(table_of(r), table_of(s), on, index=index, **arguments))
         pairs = np.nonzero(holds(r[1:, :, None], s[1:, None, :]))
         self.expect(_arrays(found, ("r_seq", "s_seq")), np.stack(pairs), f"mr.join {on} by {index}")
 
-    def _neighbours(self, r: Longs, s: Longs, arguments: Mapping[str, Any]) -> None:
+    def _direct_join(self, arguments: dict[str, Any]) -> None:
+        """Tables that are large enough to be joined by buckets of keys."""
+        rng = np.random.default_rng(self.rng.randrange(1 << 62))
+        r, s = (np.stack([np.zeros(DIRECT_ROWS, np.int64), *rng.integers(0, 20_000, (2, DIRECT_ROWS))]) for _ in "rs")
+        found = self.call(lambda: join(table_of(r), table_of(s), KINDS["equal"][0], index="bisort", **arguments))
+        order = np.argsort(s[1], kind="stable")
+        low, high = (np.searchsorted(s[1][order], r[1], side) for side in ("left", "right"))
+        own = np.repeat(np.arange(DIRECT_ROWS), high - low)
+        within = np.arange(len(own)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
+        wanted = np.stack([own, order[np.repeat(low, high - low) + within]])
+        self.expect(_arrays(found, ("r_seq", "s_seq")), wanted, "mr.join of larger tables")
+
+    def _neighbours(self, r: Longs, s: Longs, arguments: dict[str, Any]) -> None:
         k = self.rng.choice((1, 4))
         found = self.call(lambda: knn_join(table_of(r), table_of(s), on=("x", "y"), k=k, **arguments))
         points = np.stack([np.arange(s.shape[1]), s[1], s[2]])

@@ -168,7 +168,9 @@ class LiveJoins(StreamOperator):
 
     def finish(self) -> None:
         self._found.append(self.as_array(self.call(self.join.flush)))
-        found, wanted = (np.concatenate(parts, axis=1) for parts in (self._found, self._wanted or [np.zeros((2, 0))]))
+        found, wanted = (
+            np.concatenate(parts, axis=1) for parts in (self._found, self._wanted or [np.zeros((2, 0), np.int64)])
+        )
         self.expect(found, wanted, "what was polled")
         self._found, self._wanted = [], []
 

@@ -18,6 +18,7 @@ import pytest
 import millrace as mr
 from millrace.host.base import faults
 from millrace.host.base.faults import ARMED, POINTS, fault_data, fault_point, fault_points, injected, is_injected
+from millrace.host.device.cpu import CpuDevice
 from millrace.host.join.registry import INDEXES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -148,3 +149,15 @@ def test_corrupt_flips_one_bit_and_short_drops_the_end() -> None:
     with injected("state.read=short"):
         assert fault_data("state.read", data) == data[:50]
     assert fault_data("state.read", data) is data
+
+
+def test_copies_of_the_cpu_device_fail_and_can_be_made_again() -> None:
+    device, data = CpuDevice(1), np.arange(4)
+    buffer = device.alloc(4, data.dtype)
+    with injected("cpu.write=1*raise;cpu.read=1*raise"):
+        with pytest.raises(mr.DeviceFault, match=r"cpu\.write"):
+            device.write(buffer, 0, data)
+        device.write(buffer, 0, data)
+        with pytest.raises(mr.DeviceFault, match=r"cpu\.read"):
+            device.read(buffer, 0, 4)
+        assert device.read(buffer, 0, 4).tolist() == [0, 1, 2, 3]

@@ -18,7 +18,6 @@ from millrace.soak.reference import KINDS, Longs, MergeOrder, nearest
 from millrace.soak.streams import KnnJoins, LiveJoins, WindowJoins
 from millrace.table_join import join
 
-
 DIRECT_ROWS = 1 << 13
 """Rows of tables that `mr.join` buckets by key."""
 

@@ -40,8 +40,8 @@ def arguments_of(seed: int) -> dict[str, Any]:
     return given | ({"window": str(WINDOW), "time": "ts", "lateness": 3} if seed % 2 else {})
 
 
-def run_killed(rng: Random, steps: int, folder: Path) -> str:
-    """Run all steps in processes that are killed; compare the output; return what was done."""
+def run_killed(rng: Random, steps: int, folder: Path) -> tuple[int, str]:
+    """Run all steps in processes that are killed; compare the output; return the kills and what was done."""
     seed, starts, killed = rng.randrange(1 << 30), 0, 0
     command = [sys.executable, "-m", "millrace.soak.killed", str(folder), str(seed), str(steps)]
     while True:
@@ -61,7 +61,7 @@ def run_killed(rng: Random, steps: int, folder: Path) -> str:
             raise SoakFailure(f"the process of a killed join ended with code {code}: seed {seed}, {rule}")
         killed += 1
     _compare(seed, steps, folder)
-    return f"{steps} steps in {starts} processes, {killed} of them killed"
+    return killed, f"{steps} steps in {starts} processes, {killed} of them killed"
 
 
 def _compare(seed: int, steps: int, folder: Path) -> None:

@@ -17,7 +17,7 @@ LIMIT = 0.01
 """The largest growth per 100 turnovers, as a share of the value."""
 MIN_TURNOVERS = 200.0
 """Over fewer turnovers a slope says nothing."""
-SETTLED = 0.5
+FITTED_SHARE = 0.5
 """The part of the samples, from the end, through which the line is laid."""
 
 
@@ -38,7 +38,7 @@ def held_resources() -> dict[str, float]:
 
 def growth(turnovers: Sequence[float], values: Sequence[float]) -> float | None:
     """Growth per 100 turnovers as a share of the median: the median slope of all pairs of samples (Theil-Sen)."""
-    first = int(len(values) * (1 - SETTLED))
+    first = int(len(values) * (1 - FITTED_SHARE))
     x, y = np.array(turnovers[first:]), np.array(values[first:])
     if len(x) < 8 or x[-1] - x[0] < MIN_TURNOVERS:
         return None

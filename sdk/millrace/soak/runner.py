@@ -48,7 +48,7 @@ class SoakReport:
     what: Counter[str] = field(default_factory=Counter)
     growths: dict[str, float | None] = field(default_factory=dict)
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Of each resource, the first and the last value of the settled part."""
+    """Of each resource, the first and the last value of the second half."""
 
     def lines(self) -> list[str]:
         """The report as text."""
@@ -59,8 +59,8 @@ class SoakReport:
         ]
         for name, slope in self.growths.items():
             first, last = self.levels[name]
-            told = "too few turnovers for a slope" if slope is None else f"{slope:+.3%} per 100 turnovers"
-            lines.append(f"  {name}: {first:,.1f} to {last:,.1f}, {told}")
+            slope_text = "too few turnovers for a slope" if slope is None else f"{slope:+.3%} per 100 turnovers"
+            lines.append(f"  {name}: {first:,.1f} to {last:,.1f}, {slope_text}")
         return lines
 
     def too_steep(self) -> list[str]:
@@ -68,16 +68,16 @@ class SoakReport:
         return [f"{name} grows by {slope:.2%}" for name, slope in self.growths.items() if slope and slope > LIMIT]
 
 
-def run_episode(seed: int, number: int, places: list[str], report: SoakReport) -> str:
+def run_episode(seed: int, number: int, device_names: list[str], report: SoakReport) -> str:
     """One episode; returns what ran."""
     rng = Random(f"soak {seed} {number}")
     if rng.random() < 0.08:
         with TemporaryDirectory() as folder:
-            told = run_killed(rng, KILLED_STEPS, Path(folder))
-        report.kills += int(told.split()[-3])
+            kills, summary = run_killed(rng, KILLED_STEPS, Path(folder))
+        report.kills += kills
         report.what["killed"] += 1
-        return told
-    device = rng.choice(places)
+        return summary
+    device = rng.choice(device_names)
     name = rng.choice(operators_of(device))
     rows = SIMULATED_ROWS if device in SIMULATED else rng.randrange(2, EPISODE_ROWS)
     steps = 6 if device in SIMULATED else rng.randrange(5, 60)
@@ -146,9 +146,9 @@ class Residents:
         """Add the slopes to a report."""
         into.calls, into.turnovers = self.calls, self.turnovers
         for name, samples in self.samples.items():
-            settled = samples[len(samples) // 2 :]
+            latter = samples[len(samples) // 2 :]
             into.growths[name] = growth(*zip(*samples, strict=True))
-            into.levels[name] = settled[0][1], settled[-1][1]
+            into.levels[name] = latter[0][1], latter[-1][1]
 
 
 def usable_devices() -> list[str]:
@@ -159,19 +159,19 @@ def usable_devices() -> list[str]:
 
 def soak(minutes: float, seed: int, say: Say) -> SoakReport:
     """Run for some minutes; raises a `SoakFailure` that names the line that replays it."""
-    begin, report, places = time.monotonic(), SoakReport(seed), usable_devices()
-    residents, told = Residents(seed), begin
+    begin, report, device_names = time.monotonic(), SoakReport(seed), usable_devices()
+    residents, said_at = Residents(seed), begin
     try:
         while time.monotonic() - begin < 60 * minutes:
             residents.work(ROUND_SECONDS)
-            _episode(seed, report.episodes, places, report)
+            _episode(seed, report.episodes, device_names, report)
             report.episodes += 1
             residents.sample()
-            if time.monotonic() - told > 10:
-                told = time.monotonic()
+            if time.monotonic() - said_at > 10:
+                said_at = time.monotonic()
                 memory = residents.samples["memory (MB)"][-1][1]
                 say(
-                    f"{told - begin:6.0f} s  {report.episodes} episodes, {residents.turnovers:.0f} turnovers, "
+                    f"{said_at - begin:6.0f} s  {report.episodes} episodes, {residents.turnovers:.0f} turnovers, "
                     f"{report.faults} faults, {report.kills} kills, {memory:.0f} MB"
                 )
         for operator in residents.operators:
@@ -184,9 +184,9 @@ def soak(minutes: float, seed: int, say: Say) -> SoakReport:
     return report
 
 
-def _episode(seed: int, number: int, places: list[str], report: SoakReport) -> None:
+def _episode(seed: int, number: int, device_names: list[str], report: SoakReport) -> None:
     try:
-        run_episode(seed, number, places, report)
+        run_episode(seed, number, device_names, report)
     except Exception as error:
         notes = "; ".join(getattr(error, "__notes__", []))
         line = f"millrace soak --replay 'seed={seed},episode={number}'"

@@ -91,8 +91,8 @@ def test_a_wrong_replay_is_an_argument_error(text: str) -> None:
 
 
 def test_an_episode_is_the_same_each_time() -> None:
-    told = [run_episode(9, number, ["cpu"], SoakReport(9)) for number in (1, 1, 2)]
-    assert told[0] == told[1] != told[2]
+    reported = [run_episode(9, number, ["cpu"], SoakReport(9)) for number in (1, 1, 2)]
+    assert reported[0] == reported[1] != reported[2]
 
 
 def test_growth_is_the_slope_of_what_does_not_jump() -> None:
@@ -108,5 +108,5 @@ def test_growth_is_the_slope_of_what_does_not_jump() -> None:
 
 
 def test_a_killed_join_goes_on_from_its_state(tmp_path: Path) -> None:
-    told = run_killed(Random(1), 12, tmp_path)
-    assert told.startswith("12 steps in ")
+    kills, summary = run_killed(Random(1), 12, tmp_path)
+    assert summary == f"12 steps in {kills + 1} processes, {kills} of them killed"

@@ -3,7 +3,8 @@
 Packages are the top-level folders: spark -> sdk -> host <- devices. The folders of `host/`, `sdk/millrace/` and
 `spark/` are *layers*: a layer imports itself and the layers listed before it in `LAYERS`, no others. Families of join
 indexes import `baseline` and no other family. Spark imports a named list of SDK modules. Imports for type checking
-count, and so do strings given to `import_module`, except in the SDK's registry, which opens devices by name.
+count, and so do strings given to `import_module` and `load_module`, except in the SDK's registry, which opens devices
+by name.
 
     python tools/imports.py    # prints the forbidden imports; tests/packaging/test_imports.py runs the same check
 """
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+BY_NAME = frozenset({"import_module", "load_module", "__import__"})
+"""Functions that import a module by its name."""
 PACKAGES = ("host", "gpu", "hw", "hls", "sim", "spark")
 SDK = "sdk"
 TESTS = "tests"
@@ -126,7 +129,7 @@ def imports_of(source: str, dotted_package: str) -> Iterator[Import]:
             yield from (Import(node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (Import(node.lineno, _base(node, dotted_package), alias.name) for alias in node.names)
-        elif isinstance(node, ast.Call) and _called(node) in {"import_module", "__import__"} and node.args:
+        elif isinstance(node, ast.Call) and _called(node) in BY_NAME and node.args:
             name = node.args[0]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
                 yield Import(node.lineno, name.value, by_name=True)

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, DeviceInfo, Launch, Tally
 from millrace.host.runtime import pool
 from millrace.host.runtime.allocator import allocate, free
+from millrace.host.runtime.critical import load_module
 from millrace.host.runtime.team import Team
 
 Unit = Callable[[Sequence[Array], Sequence[int], Team], int]
@@ -191,7 +191,7 @@ class CpuDevice(Device):
 @cache
 def _unit(name: str) -> tuple[Unit, BeginUnit | None]:
     """Import a unit; return its function, and its `begin` function if it has one."""
-    module = import_module(UNITS[name])
+    module = load_module(UNITS[name])
     return getattr(module, name), getattr(module, "begin", None)
 
 

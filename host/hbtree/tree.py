@@ -44,7 +44,7 @@ def helpers(threads: int, work: int) -> Iterator[Team]:
     try:
         yield team
     finally:
-        team.release()
+        team.depth = 0
 
 
 class HBTree:

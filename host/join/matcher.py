@@ -106,12 +106,14 @@ class Matcher:
     def _use(self, plan: Plan) -> None:
         """Search by a plan that differs from the first one in the layouts of grouped keys at most."""
         keys = self._keys
-        self._laid_plan = plan
-        self._searches = {side: plan.searches[side][:keys] for side in SIDES}
-        self._bands = {side: [plan.band(side, i) for i in range(len(self._searches[other(side)]))] for side in SIDES}
-        self._no_probes = {side: self._empty_probes(side) for side in SIDES}
-        self._rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
-        self._checks_pairs = any(self._rechecks[side] for side in self._searched)
+        searches = {side: plan.searches[side][:keys] for side in SIDES}
+        bands = {side: [plan.band(side, i) for i in range(len(searches[other(side)]))] for side in SIDES}
+        none = {side: _empty_probes(searches, side) for side in SIDES}
+        rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
+        checks = any(rechecks[side] for side in self._searched)
+        # One step, in which no signal comes.
+        self._laid_plan, self._searches, self._bands = plan, searches, bands
+        self._no_probes, self._rechecks, self._checks_pairs = none, rechecks, checks
 
     def _lay_out(self, windows: dict[Side, Window]) -> None:
         """Make layouts of the grouped keys for all tuples in the windows; an index of other layouts is dropped."""
@@ -123,13 +125,6 @@ class Matcher:
             cells = {(side, name): c[rows] for name, c in columns.items()}
             plan = laid_out(plan, side, cells, self._static, self._index_class.numbers_rows)
         self._use(plan)
-
-    def _empty_probes(self, side: Side) -> SideProbes:
-        """The part of a probe batch of a side without new tuples."""
-        longs, none = np.zeros(0, np.int64), np.zeros((1, 0), np.uint64)
-        words = tuple(np.zeros(0, one.key.kind.word) for one in self._searches[side])
-        probes = tuple(KeyProbe.of(none, none, one.shape) for one in self._searches[other(side)])
-        return SideProbes(0, np.zeros(0, np.bool_), longs, longs, words, probes)
 
     def reason(self) -> str:
         """Which structure the index has chosen, and why. Empty if the user chose it."""
@@ -143,9 +138,10 @@ class Matcher:
 
     def discard_index(self) -> None:
         """Drop the index and free what it holds on the device; it is rebuilt from the windows when next needed."""
-        index, self._index = self._index, None
+        index = self._index
         if index is not None:
-            self._shift(index.counters(), +1)
+            offset = self._shifted(index.counters(), +1)
+            self._index, self._offset = None, offset
             with suppress(DeviceFault):  # a device that failed may refuse to free: nothing more can be done
                 index.close()
 
@@ -162,9 +158,9 @@ class Matcher:
     def _raw(self) -> dict[str, int]:
         return self.device.counters() | ({} if self._index is None else self._index.counters())
 
-    def _shift(self, amounts: dict[str, int], sign: int) -> None:
-        for name, amount in amounts.items():
-            self._offset[name] = self._offset.get(name, 0) + sign * amount
+    def _shifted(self, amounts: dict[str, int], sign: int) -> dict[str, int]:
+        """The offset of the counters, with amounts added or subtracted."""
+        return self._offset | {name: self._offset.get(name, 0) + sign * amount for name, amount in amounts.items()}
 
     def match(
         self,
@@ -245,10 +241,10 @@ class Matcher:
             self.discard_index()
             if self._spare is None or not isinstance(failure, DeviceFault):
                 raise
-            self.fallback = f"{self.device.name} -> {self._spare.name}: {failure}"
-            log.warning("join: fell back %s", self.fallback)
-            self._shift(self.device.counters(), +1)
-            self.device, self._spare = self._spare, None
+            text = f"{self.device.name} -> {self._spare.name}: {failure}"
+            offset = self._shifted(self.device.counters(), +1)
+            self.fallback, self._offset, self.device, self._spare = text, offset, self._spare, None
+            log.warning("join: fell back %s", text)
             return self._step(windows, old, batch, want)
 
     def _build(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
@@ -257,9 +253,9 @@ class Matcher:
         try:
             index = self._loaded(windows, old)
         finally:
-            self._shift(before, +1)
-            self._shift(self.device.counters(), -1)
-        self._shift(index.counters(), -1)
+            self._offset = self._shifted(before, +1)
+            self._offset = self._shifted(self.device.counters(), -1)
+        self._offset = self._shifted(index.counters(), -1)
         return index
 
     def _loaded(self, windows: dict[Side, Window], old: dict[Side, int]) -> JoinIndex:
@@ -276,7 +272,7 @@ class Matcher:
                 try:
                     index.load(side, window.first, *self._words_of(side, columns, live))
                 finally:
-                    self.team.release()
+                    self.team.depth -= 1
         except BaseException:
             with suppress(DeviceFault):
                 index.close()
@@ -343,6 +339,14 @@ class Matcher:
         for name, values in window.columns_at(partner).items():
             columns[other(side), name] = values
         return self.plan.matches(terms, columns, len(probe_tuple))
+
+
+def _empty_probes(searches: Mapping[Side, Sequence[KeySearch]], side: Side) -> SideProbes:
+    """The part of a probe batch of a side without new tuples."""
+    longs, none = np.zeros(0, np.int64), np.zeros((1, 0), np.uint64)
+    words = tuple(np.zeros(0, one.key.kind.word) for one in searches[side])
+    probes = tuple(KeyProbe.of(none, none, one.shape) for one in searches[other(side)])
+    return SideProbes(0, np.zeros(0, np.bool_), longs, longs, words, probes)
 
 
 def _next_block(size: int, candidates: int, max_rows: int) -> int:

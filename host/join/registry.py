@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import JoinIndex
+from millrace.host.runtime.critical import load_module
 
 INDEXES: dict[str, str] = {
     "auto": "millrace.host.planner.auto:AutoIndex",
@@ -26,7 +25,7 @@ INDEXES: dict[str, str] = {
 def load_index(name: str) -> type[JoinIndex]:
     """The class of an index."""
     module, _, attribute = INDEXES[name].partition(":")
-    index: type[JoinIndex] = getattr(import_module(module), attribute)
+    index: type[JoinIndex] = getattr(load_module(module), attribute)
     return index
 
 

@@ -215,7 +215,7 @@ def _limits(low: Array, high: Array, sample: Array, index: PointIndex, k: int, t
     try:
         near = index.query(PointQueries(list(np.ascontiguousarray((low / 2 + high / 2).T))), k)
     finally:
-        team.release()
+        team.depth -= 1
     known = near.counts == k
     points = sample[np.where(known[:, None], near.positions, 0)]
     squares = np.zeros(points.shape[:2])

@@ -12,11 +12,7 @@ import signal
 import threading
 from types import FrameType
 
-_OTHER_SIGNALS = [
-    getattr(signal, name)
-    for name in ("SIGALRM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGCHLD", "SIGQUIT")
-    if hasattr(signal, name)
-]
+_OTHER_SIGNALS = sorted(signal.valid_signals() - {signal.SIGINT})
 
 
 def may_step() -> bool:

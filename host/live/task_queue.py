@@ -8,8 +8,10 @@ worker waits while `capacity` result rows are not polled, except if an urgent ca
 Errors: a refusal (`MillraceError`) of one task of rows drops that task, as a join that refuses a batch does not change;
 any other error keeps the task. Either way the next call of any thread raises it, and only then the worker goes on.
 
-Interrupts: a signal handler may raise between any two steps of a caller. Each change is one step: a task is in the
-queue or it is not, and all counts of rows follow from the queue.
+Interrupts: a signal handler may raise between any two steps of a caller in the main thread. Each change is one line
+without a call, where no signal comes: a task is in the queue or it is not, and all counts of rows follow from the
+queue. What the main thread takes is kept for `recover` until it is returned. Callers wait without the lock, for a lock
+of their own, and look again from time to time: so a wake-up that an interrupt has prevented only costs time.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from millrace.host.base.errors import DeviceFault, MillraceError, StateError
 from millrace.host.base.faults import fault_point
+from millrace.host.runtime.call_lock import reentered
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+RECHECK = 0.5
+"""Seconds after which a waiting thread looks again."""
 LATENCIES = 1 << 14
 """The latest tasks whose latency is kept."""
 
@@ -70,8 +76,14 @@ class TaskQueue(Generic[Item, Result]):
         """An empty queue; `first` is the number of the next row."""
         self.capacity = capacity
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        """Callers wait for it."""
+        self._latches: deque[threading.Lock] = deque()
+        """Each is released to wake the caller that waits for it."""
+        self.unreturned: list[Result] | None = None
+        """Results that the main thread has taken and not returned yet."""
+        self.unreturned_first: int | None = None
+        """The number of the first row that the main thread has put, until it is returned."""
+        self.unreturned_reply: Reply | None = None
+        """The reply to the call of the main thread, until it is returned."""
         self._work = threading.Condition(self._lock)
         """The worker waits for it."""
         self._processor: int | None = None
@@ -101,6 +113,11 @@ class TaskQueue(Generic[Item, Result]):
         """Rows that the worker has not finished."""
         return self.end - self._done_end
 
+    def check_entrance(self) -> None:
+        """Raise a `StateError` if this thread is changing the queue: a signal handler has interrupted it."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            raise reentered("live join")
+
     def put(self, item: Item, rows: int, timeout: float | None, confirmed: bool = False, waking: bool = True) -> int:
         """Append rows; return the number of the first. Waits while the queue is full; raises after `timeout` seconds.
 
@@ -109,22 +126,29 @@ class TaskQueue(Generic[Item, Result]):
         to `claim` the tasks, and calls `wake_worker` in any case.
         """
         reply = Reply() if confirmed else None
-        with self._lock:
-            self._check()
-            fault_point("live.put")
-            self._wait(lambda: bool(not self.waiting or self.waiting + rows <= self.capacity), timeout)
-            if self.waiting and self.waiting + rows > self.capacity:
-                raise StateError(
-                    f"{self.waiting} rows wait and {rows} more exceed capacity={self.capacity}: poll() results, which "
-                    f"frees room, wait longer, or give a larger capacity. Nothing was put"
-                )
-            task = Task(self.end, rows, item, reply=reply, since=time.perf_counter())
-            self._tasks.append(task)
-            if waking or reply is not None:
-                self.wake_worker()
-            if reply is not None:
-                self._await(task, reply)
-            return task.first
+        end = None if timeout is None else time.monotonic() + timeout
+        fault_point("live.put")
+        while True:
+            with self._lock:
+                self._check()
+                if not self.waiting or self.waiting + rows <= self.capacity:
+                    task = Task(self.end, rows, item, reply=reply, since=time.perf_counter())
+                    main = is_main()
+                    self._tasks += (task,)
+                    if main:
+                        self.unreturned_first, self.unreturned_reply = task.first, None
+                    if waking or reply is not None:
+                        self.wake_worker()
+                    break
+                if end is not None and time.monotonic() >= end:
+                    raise StateError(
+                        f"{self.waiting} rows wait and {rows} more exceed capacity={self.capacity}: poll() results, "
+                        f"which frees room, wait longer, or give a larger capacity. Nothing was put"
+                    )
+            self._sleep(lambda: not self.waiting or self.waiting + rows <= self.capacity or self._has_news(), end)
+        if reply is not None:
+            self._await(task, reply)
+        return task.first
 
     def call(self, work: Callable[[], Any], urgent: bool, wait: bool = True, closing: str = "") -> Any:
         """Run a call after all earlier tasks, in the worker; return its result, unless the caller does not `wait`.
@@ -135,57 +159,98 @@ class TaskQueue(Generic[Item, Result]):
         with self._lock:
             self._check()
             task: Task[Item] = Task(self.end, 0, None, work, reply if wait else None, urgent, bool(closing))
+            main = is_main()
+            self._tasks += (task,)
             self._closed = closing
-            self._tasks.append(task)
+            if main and wait:
+                self.unreturned_first, self.unreturned_reply = None, reply
             self.wake_worker()
-            if not wait:
-                return None
-            return self._await(task, reply)
+        return self._await(task, reply) if wait else None
 
     def _await(self, task: Task[Item], reply: Reply) -> Any:
         """Wait until the worker has finished a task; return its result or raise its error, or that of an earlier one.
 
-        If a signal handler raises here, the task is done nevertheless; its results can be polled.
+        If a signal handler raises here, the task is done nevertheless; `wait_for_reply` and `poll` give the results.
         """
-        self._changed.wait_for(lambda: bool(reply.done or reply.errors or self._error or self._stopped))
-        if reply.done:
-            return reply.done[0]
-        if self._stopped:
-            raise StateError(self._closed)
-        if task.closing:
-            self._closed = ""
-        if reply.errors:
-            raise reply.errors[0]
-        self._tasks.remove(task)  # an earlier task has failed, so the worker has not begun this one
-        self._raise_error()
+        while True:
+            with self._lock:
+                if reply.done:
+                    return reply.done[0]
+                if reply.errors or self._error or self._stopped:
+                    if self.unreturned_reply is reply:
+                        self.unreturned_reply = None
+                    if self.unreturned_first == task.first:
+                        self.unreturned_first = None
+                    if self._stopped:
+                        raise StateError(self._closed)
+                    if task.closing:
+                        self._closed = ""
+                    if reply.errors:
+                        raise reply.errors[0]
+                    self._tasks.remove(task)  # an earlier task has failed, so the worker has not begun this one
+                    self._raise_error()
+            self._sleep(lambda: bool(reply.done or reply.errors or self._error or self._stopped), None)
+
+    def wait_for_reply(self, reply: Reply) -> Any:
+        """Wait for the call of a caller that was interrupted; return its result. It is None if the call failed."""
+        while True:
+            with self._lock:
+                if reply.done:
+                    return reply.done[0]
+                if reply.errors or self._stopped or all(task.reply is not reply for task in self._tasks):
+                    return None
+            self._sleep(lambda: bool(reply.done or reply.errors or self._stopped), None)
 
     def poll(self, timeout: float | None, ending: bool = False) -> list[Result]:
         """All results that were not polled, in order; if there are none, waits for some, for `timeout` seconds.
 
-        A closed queue without results raises a `StateError`; with `ending`, it returns nothing.
+        A closed queue without results raises a `StateError`; with `ending`, it returns nothing. The main thread then
+        sets `unreturned` to None, when it returns them.
         """
-        with self._lock:
-            self._raise_error()
-            self.wake_worker()  # a caller that was interrupted may have left a task
-            if not self._results and not (ending and self._closed):
-                if self._closed:
-                    raise StateError(self._closed)
-                self._changed.wait_for(lambda: bool(self._results or self._closed or self._error), timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        main = is_main()
+        while True:
+            with self._lock:
                 self._raise_error()
-            if not self._results:
-                return []
-            found = list(self._results)
-            self.unpolled = 0
-            self._results.clear()
-            self.wake_worker()
-            return found
+                self.wake_worker()  # a caller that was interrupted may have left a task
+                before = self.unreturned if main else None
+                if self._results or before:
+                    found = [*(before or ()), *self._results]
+                    empty: deque[Result] = deque()
+                    if main:
+                        self._results, self.unpolled, self.unreturned = empty, 0, found
+                    else:
+                        self._results, self.unpolled = empty, 0
+                    self.wake_worker()
+                    return found
+                if self._closed and not ending:
+                    raise StateError(self._closed)
+                if self._closed or (end is not None and time.monotonic() >= end):
+                    found = []
+                    if main:
+                        self.unreturned = found
+                    return found
+            self._sleep(lambda: bool(self._results) or self._has_news(), end)
 
-    def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until a condition holds, the queue is closed or an error is there, which is raised."""
-        if not ready():
-            self._changed.wait_for(lambda: ready() or bool(self._closed) or self._error is not None, timeout)
-            if not ready():
-                self._check()
+    def _sleep(self, ready: Callable[[], bool], end: float | None) -> None:
+        """Wait until a condition may hold or the time is over. Not under the lock; the caller looks again."""
+        latch = threading.Lock()
+        latch.acquire()
+        with self._lock:
+            if ready():
+                return
+            self._latches.append(latch)
+        latch.acquire(timeout=RECHECK if end is None else max(min(RECHECK, end - time.monotonic()), 0.0))
+        with self._lock, suppress(ValueError):
+            self._latches.remove(latch)
+
+    def _wake_callers(self) -> None:
+        while self._latches:
+            self._latches.popleft().release()
+
+    def _has_news(self) -> bool:
+        """Whether a waiting caller must look: the queue is closed, or an error is there."""
+        return bool(self._closed) or self._error is not None
 
     def _check(self) -> None:
         self._raise_error()
@@ -225,7 +290,10 @@ class TaskQueue(Generic[Item, Result]):
     def take(self, most: int) -> list[Task[Item]]:
         """The next tasks, which stay in the queue: one call, or rows, at most `most` or one task; none at the end."""
         with self._lock:
-            self._work.wait_for(lambda: self._stopped or (self._processor is None and self._may_go_on()))
+            while not self._work.wait_for(
+                lambda: self._stopped or (self._processor is None and self._may_go_on()), RECHECK
+            ):
+                pass
             if self._stopped:
                 return []
             self._processor = threading.get_ident()
@@ -261,7 +329,7 @@ class TaskQueue(Generic[Item, Result]):
         """The end of a step."""
         self._processor = None
         self.wake_worker()
-        self._changed.notify_all()
+        self._wake_callers()
 
     def _remove(self, tasks: Sequence[Task[Item]]) -> None:
         self._done_end = tasks[-1].end
@@ -287,10 +355,14 @@ class TaskQueue(Generic[Item, Result]):
                     self._remove(tasks)
             self._processed()
 
-    def results(self) -> tuple[list[Result], int]:
-        """The results that were not polled, which stay; and the number of the next row that is not done."""
+    def results(self, also_taken: bool) -> tuple[list[Result], int]:
+        """The results that were not polled, which stay; and the number of the next row that is not done.
+
+        `also_taken`: also those that a caller has taken that was interrupted before it returned them.
+        """
         with self._lock:
-            return list(self._results), self._done_end
+            taken = self.unreturned if also_taken else None
+            return [*(taken or ()), *self._results], self._done_end
 
     def add_results(self, results: Sequence[tuple[Result, int]]) -> None:
         """Keep results for `poll`, each with its rows."""
@@ -298,12 +370,13 @@ class TaskQueue(Generic[Item, Result]):
             for result, rows in results:
                 self._results.append(result)
                 self.unpolled += rows
-            self._changed.notify_all()
+            self._wake_callers()
 
     def clear_results(self) -> None:
         """Drop the results that were not polled."""
         with self._lock:
             self._results.clear()
+            self.unreturned = None
 
     def stop(self, reason: str) -> None:
         """Make the worker end after its current step, and later calls raise a `StateError`."""
@@ -311,9 +384,14 @@ class TaskQueue(Generic[Item, Result]):
             self._closed = self._closed or reason
             self._stopped = True
             self._work.notify_all()
-            self._changed.notify_all()
+            self._wake_callers()
 
     def wait_for_step(self) -> None:
         """Wait until no other thread processes tasks."""
-        with self._lock:
-            self._changed.wait_for(lambda: self._processor in (None, threading.get_ident()))
+        while self._processor not in (None, threading.get_ident()):
+            self._sleep(lambda: self._processor in (None, threading.get_ident()), None)
+
+
+def is_main() -> bool:
+    """Whether this is the main thread, the only one that signal handlers interrupt."""
+    return threading.get_ident() == threading.main_thread().ident

@@ -16,6 +16,7 @@ from weakref import WeakMethod, WeakSet
 from millrace.host.base.faults import fault_point
 from millrace.host.live.interrupts import WithoutInterrupts, may_step
 from millrace.host.live.task_queue import Task, TaskQueue
+from millrace.host.runtime.critical import uninterrupted
 from millrace.host.runtime.fork import ProcessMark
 
 FEW_ROWS = 1 << 10
@@ -39,7 +40,7 @@ class LiveWorker:
         self._thread = threading.Thread(
             target=_serve, args=(queue, WeakMethod(step)), name="millrace-live", daemon=True
         )
-        self._thread.start()
+        uninterrupted(self._thread.start)
         _workers.add(self)
 
     @property

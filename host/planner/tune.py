@@ -173,7 +173,7 @@ def _step(
             pass
         took = time.perf_counter() - start
     finally:
-        matcher.team.release()
+        matcher.team.depth -= 1
     for side, oldest in zip(SIDES, keep(len(taken.order)), strict=True):
         windows[side].evict(oldest)
     return max(took, 1e-9)

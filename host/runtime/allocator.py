@@ -21,6 +21,7 @@ child gets its own copy when it writes; it starts with no kept memory.
 
 from __future__ import annotations
 
+import _thread
 import mmap as mmap_module
 import threading
 import time
@@ -44,6 +45,8 @@ MAX_KEPT = 1 << 29
 """The most bytes of freed blocks that a process keeps for itself."""
 LENT_SHARE = 4
 """Blocks of up to one part in so many of the memory are kept beyond that, and the system can take them back."""
+MIN_PROMPT = 1 << 26
+"""Blocks of so many bytes return as soon as no reference is left; smaller ones with the next call."""
 IDLE_SECONDS = 30.0
 MIN_RESULT = 1 << 16
 """Results of fewer bytes are plain NumPy arrays."""
@@ -94,6 +97,8 @@ class Allocator:
         self._max_lent = process_memory() // LENT_SHARE if max_lent is None else max_lent
         self._leases: dict[int, _Lease] = {}
         self._allocations = 0
+        self._returned: deque[memoryview | _Lease] = deque()
+        """Blocks that are not kept yet, and leases of arrays that are gone."""
         self.reset_after_fork()
         reset_in_child(self)
 
@@ -102,21 +107,22 @@ class Allocator:
         # Taken by `with` alone, which no signal can separate from the release. Re-entrant: a reference may be dropped
         # while this thread holds the lock; a block that is lost then is unmapped.
         self._lock = threading.RLock()
-        self._returned: deque[memoryview] = deque()
-        """Blocks that are not kept yet."""
+        self._returned.clear()
         self._own, self._lent = KeptBlocks(), KeptBlocks()
         """Kept blocks, and those that the system can take back."""
-        self._trimmer: threading.Thread | None = None
+        self._trimmer: int | None = None
 
     @property
     def kept(self) -> int:
         """The bytes of all kept blocks."""
+        self._store_returned()
         with self._lock:
             return self._own.count() + self._lent.count()
 
     @property
     def in_use(self) -> int:
         """The bytes of all blocks in use, for measurements."""
+        self._store_returned()
         return sum(len(lease.block) for lease in list(self._leases.values()))
 
     def allocate(self, size: int, dtype: np.dtype[Any] | type) -> Array:
@@ -126,16 +132,17 @@ class Allocator:
         kind = np.dtype(dtype)
         length = size_class(size * kind.itemsize)
         self._allocations += 1
-        with self._lock:
-            block = self._own.take(length) or self._lent.take(length)
         if self._returned:
             self._store_returned()
+        with self._lock:
+            block = self._own.take(length) or self._lent.take(length)
         new = block is None
         if block is None:
             block = huge_array(length, np.uint8).data
         # A new array over the block, of which every view holds a reference.
         root = np.frombuffer(block, kind, size or -1)
-        lease = _Lease(root, self._dropped)
+        # The callback is of C where it can be: an interrupt in one of Python would be lost.
+        lease = _Lease(root, self._dropped if length >= MIN_PROMPT else self._returned.append)
         lease.block, lease.key = block, id(root)
         self._leases[lease.key] = lease
         if new and length >= _HUGE and self._trimmer is None:
@@ -152,17 +159,22 @@ class Allocator:
             self._store_returned()
 
     def _dropped(self, lease: _Lease) -> None:
-        """The last reference to an array is gone. Runs in any thread between any two bytecodes."""
-        key = getattr(lease, "key", None)  # none if an interrupt came while the array was allocated
-        if key is not None and self._leases.pop(key, None) is lease:
-            self._returned.append(lease.block)
-            self._store_returned()
+        """The last reference to a large array is gone. Runs in any thread between any two bytecodes."""
+        self._returned.append(lease)
+        self._store_returned()
 
     def _store_returned(self) -> None:
         """Keep returned blocks."""
         with self._lock:
             while self._returned:
-                self._own.add(self._returned.popleft())
+                one = self._returned.popleft()
+                if isinstance(one, _Lease):
+                    if not hasattr(one, "key"):  # an interrupt came while the array was allocated
+                        continue
+                    if self._leases.get(one.key) is one:  # otherwise a new array has the same id already
+                        del self._leases[one.key]
+                    one = one.block
+                self._own.add(one)
             for block in self._own.shrink(self._max_kept):
                 if lend(block):
                     self._lent.add(block)
@@ -170,6 +182,7 @@ class Allocator:
 
     def trim(self) -> int:
         """Return all kept memory to the system; returns its bytes."""
+        self._store_returned()
         with self._lock:
             removed = self._own.shrink(0) + self._lent.shrink(0)
         return sum(len(block) for block in removed)
@@ -177,10 +190,8 @@ class Allocator:
     def _start_trimmer(self) -> None:
         with self._lock, suppress(RuntimeError):  # no more threads: then only `trim` returns memory
             if self._trimmer is None:
-                # A daemon: it must not keep the process alive.
-                trimmer = threading.Thread(target=self._trim_when_idle, name="millrace-trim", daemon=True)
-                trimmer.start()
-                self._trimmer = trimmer
+                # Not by `threading.Thread`, whose `start` waits in Python, where a signal may leave its lock locked.
+                self._trimmer = _thread.start_new_thread(self._trim_when_idle, ())
 
     def _trim_when_idle(self) -> None:
         """Trim after a time without an allocation. Ends when no block is left; the next new block starts it again."""

@@ -1,19 +1,34 @@
-"""Runs a critical section that a signal (SIGINT) cannot interrupt: it runs completely or not at all.
+"""Runs a critical section that a signal cannot interrupt: it runs completely or not at all.
 
-Python runs signal handlers in the main thread only, between any two bytecodes. So another thread runs the section, and
-the main thread waits. The section calls `begin` after its preparations: an earlier interrupt is raised at once, and
-nothing is changed; a later one is raised after the section has ended. Threads other than the main one receive no
-signals and run the section themselves; so does the main thread if no thread can be started.
-Limit: only code inside the section is safe, so it must take the locks that it needs itself.
+Python runs signal handlers in the main thread only. So another thread runs the section, and the main thread waits, in a
+call of C that no signal ends. The section calls `begin` after its preparations: an earlier interrupt is raised at once,
+and nothing is changed; a later one is raised after the section has ended. No interrupt is lost. Threads other than the
+main one receive no signals and run the section themselves; so does the main thread if no thread can be started.
+Limits: only code inside the section is safe, so it must take the locks that it needs itself; and after `begin` an
+interrupt waits for the end, however long that takes.
 """
 
 from __future__ import annotations
 
+import _thread
+import ctypes
+import sys
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+# The interpreter's own locks, taken without the GIL. Unlike `threading.Lock.acquire`, this wait runs no handlers.
+_wait = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(("PyThread_acquire_lock", ctypes.pythonapi))
+_allocate: Any = ctypes.pythonapi.PyThread_allocate_lock
+_allocate.restype = ctypes.c_void_p
+_release: Any = ctypes.pythonapi.PyThread_release_lock
+_free: Any = ctypes.pythonapi.PyThread_free_lock
+_release.argtypes = _free.argtypes = [ctypes.c_void_p]
+_release.restype = _free.restype = None
 
 
 class Abandoned(Exception):
@@ -26,41 +41,61 @@ Begin = Callable[[], None]
 
 def critical_section(work: Callable[[Begin], T]) -> T:
     """Run `work`, which calls `begin` before its first change; an interrupt is raised before that or at the end."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.get_ident() != threading.main_thread().ident:
         return work(_no_interrupt)
     section = _CriticalSection(work)
-    worker = threading.Thread(target=section.run, name="millrace-change", daemon=True)
     interrupt: BaseException | None = None
-    while not section.ended.is_set():
-        try:
-            if worker.ident is None:
-                try:
-                    worker.start()
-                except RuntimeError:  # no thread can be started, as at the end of the interpreter
-                    return work(_no_interrupt)
-            section.ended.wait()
-        except BaseException as error:
-            if section.claim():
+    try:
+        _thread.start_new_thread(section.run, ())
+        section.begun_or_ended.acquire()
+    except BaseException as error:
+        # Python handles signals after calls and at jumps backward. So none comes between the next lines.
+        if not section.begun:
+            section.abandoned = True
+            own = error.__traceback__ is not None and error.__traceback__.tb_next is None  # else a handler raised it
+            if not (own and isinstance(error, RuntimeError)):
                 raise
-            interrupt = error
+        interrupt = error
+    if section.abandoned:  # no thread can be started, as at the end of the interpreter
+        return work(_no_interrupt)
+    _wait(section.ended, 1)
+    _free(section.ended)  # not by `__del__`, where an interrupt would be lost; after an interrupt the lock is left
     if interrupt is not None:
         raise interrupt
     return section.result()
 
 
+def uninterrupted(work: Callable[[], T]) -> T:
+    """Run all of `work`; an interrupt that comes meanwhile is raised at its end, and the result is dropped then."""
+
+    def section(begin: Begin) -> T:
+        begin()
+        return work()
+
+    return critical_section(section)
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module. An interrupt cannot leave it half imported: some packages cannot be imported again then."""
+    known = sys.modules.get(name)
+    if known is not None and not getattr(known.__spec__, "_initializing", False):
+        return known
+    return uninterrupted(partial(import_module, name))
+
+
 class _CriticalSection(Generic[T]):
-    """One section that runs in another thread. Whichever side claims it first decides whether it begins."""
+    """One section that runs in another thread."""
 
     def __init__(self, work: Callable[[Begin], T]) -> None:
         """A section that is not started yet."""
-        self._work, self._claimed = work, threading.Lock()
+        self._work = work
         self._result: list[T] = []
         self._error: BaseException | None = None
-        self.ended = threading.Event()
-
-    def claim(self) -> bool:
-        """Return whether this claim is the first: that of `begin` continues the section, an interrupt abandons it."""
-        return self._claimed.acquire(blocking=False)
+        self.begun = self.abandoned = False
+        self.begun_or_ended = threading.Lock()
+        self.begun_or_ended.acquire()
+        self.ended = _allocate()
+        _wait(self.ended, 1)
 
     def run(self) -> None:
         """Run the section; the target of the thread."""
@@ -68,11 +103,16 @@ class _CriticalSection(Generic[T]):
             self._result.append(self._work(self._begin))
         except BaseException as error:
             self._error = error
-        self.ended.set()
+        if not self.begun:
+            self.begun_or_ended.release()
+        _release(self.ended)
 
     def _begin(self) -> None:
-        if not self.claim():
+        # One step: only calls and jumps backward let another thread go on.
+        if self.abandoned:
             raise Abandoned
+        self.begun = True
+        self.begun_or_ended.release()
 
     def result(self) -> T:
         """Return the result of the section, or raise its error."""

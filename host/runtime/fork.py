@@ -66,9 +66,9 @@ class ProcessMark:
 class ProcessLocal(Generic[T]):
     """A value that each process makes for itself, on first use. Threads share it; one of them makes it."""
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        """Nothing is made yet. If `make` raises, the next `get` calls it again."""
-        self._make = make
+    def __init__(self, make: Callable[[], T], guard: Callable[[Callable[[], None]], None] | None = None) -> None:
+        """Nothing is made yet. If `make` raises, the next `get` calls it again. `guard` runs it (`uninterrupted`)."""
+        self._make, self._guard = make, guard
         self.reset_after_fork()
         reset_in_child(self)
 
@@ -82,6 +82,10 @@ class ProcessLocal(Generic[T]):
         made = self._made
         if not made:
             with self._lock:
-                if not made:
+                if made:
+                    return made[0]
+                if self._guard is None:
                     made.append(self._make())
+                else:
+                    self._guard(lambda: made.append(self._make()))
         return made[0]

@@ -15,15 +15,13 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import llvmlite
-import numba
-from numba.core import config as numba_config
-from numba.core import types
+from millrace.host.runtime.critical import load_module, uninterrupted
 
+llvmlite, numba, numba_config, types = map(load_module, ("llvmlite", "numba", "numba.core.config", "numba.core.types"))
 F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba_config  # its attributes are created at run time, unknown to type checkers
 _lock = threading.Lock()
@@ -35,7 +33,15 @@ _IMPORT = re.compile(r"^\s*from millrace\.host((?:\.\w+)*) import (\([^)]*\)|.*)
 
 def kernel(function: F) -> F:
     """Compile a function on first call, to run without the GIL; the machine code is cached on disk."""
-    return cast(F, _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function))
+    compiled = _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function)
+    # Numba takes locks and fills registries while it compiles or loads: an interrupt there breaks later compilations.
+    compiled._compile_for_args = partial(_compile_uninterrupted, compiled._compile_for_args)
+    return cast(F, compiled)
+
+
+def _compile_uninterrupted(compile_for: Callable[..., Any], *values: Any, **named: Any) -> Any:
+    """Compile a kernel for the types of values; called by Numba once for each list of types."""
+    return uninterrupted(partial(compile_for, *values, **named))
 
 
 def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
@@ -67,9 +73,12 @@ class Share:
         """The address of the machine code."""
         if self._compiled is None:
             with self._lock:
-                self._compiled = self._compiled or _cached(numba.cfunc(_SHARE, cache=True), self._function)
+                uninterrupted(self._compile)
         where: int = self._compiled.address
         return where
+
+    def _compile(self) -> None:
+        self._compiled = self._compiled or _cached(numba.cfunc(_SHARE, cache=True), self._function)
 
 
 def share(function: Callable[[int, int, int], None]) -> Share:

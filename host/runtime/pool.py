@@ -1,7 +1,8 @@
 """A thread pool for tasks of the host, created on first use and again in a forked child.
 
 Kernels release the GIL, so Python threads run them in parallel. Numba's `parallel=True` is not used: its threading
-layers abort on concurrent callers and do not survive a fork.
+layers abort on concurrent callers and do not survive a fork. An interrupt that comes while the main thread holds a lock
+of the executor would leave it locked for ever, so the main thread never calls it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from millrace.host.runtime.critical import uninterrupted
 from millrace.host.runtime.fork import ProcessLocal
 
 T = TypeVar("T")
@@ -26,18 +28,19 @@ def size() -> int:
     return max(cores(), 2)
 
 
-def submit(task: Callable[[], T]) -> Future[T]:
-    """Start one task on the pool."""
-    return _pool.get().submit(task)
-
-
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """Run tasks in parallel and wait for all; the first error is raised after all have ended.
 
     The calling thread runs the first task, and then each task that no other thread has started. So a single task needs
     no other thread, and a task on the pool may itself call `run` without deadlock, even if all threads are busy.
+    The main thread, in which signal handlers may raise, has another thread call; an interrupt is raised at the end.
     """
-    others = [submit(task) for task in tasks[1:]]
+    return uninterrupted(lambda: _run(tasks))
+
+
+def _run(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    pool = _pool.get()
+    others: list[Future[T]] = [pool.submit(task) for task in tasks[1:]]
     results: list[T] = []
     errors: list[BaseException] = []
     for task, future in zip(tasks, [None, *others], strict=False):

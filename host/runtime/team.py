@@ -2,11 +2,11 @@
 
 Waking a thread takes about as long as a kernel on a small batch (0.1 ms on a virtual machine), taking the GIL can take
 much longer, and a push runs a dozen kernels. So the helper threads poll a control block for jobs, and sleep in a pipe
-read after a long idle time, until `acquire` or a job wakes them. A process has one set of helper threads. A team owns
-it from `acquire` to `release`; the team of another thread runs its jobs alone meanwhile. A job is a `share` (`jit.py`),
-cut in parts. Each thread claims the next part, so no job waits for a helper that is late. A job may also be posted:
-helpers run it in the background while the caller returns to Python, even out of the library. Whichever thread needs its
-result, or posts the next job, finishes it first. Limit: `MAX_PARTS` parts per job.
+read after a long idle time, until `acquire` or a job wakes them. A process has one set of helper threads. A team has it
+from `acquire` until its `depth` is 0; the team of another thread runs its jobs alone meanwhile. A job is a `share`
+(`jit.py`), cut in parts. Each thread claims the next part, so no job waits for a helper that is late. A job may also be
+posted: helpers run it in the background while the caller returns to Python, even out of the library. Whichever thread
+needs its result, or posts the next job, finishes it first. Limit: `MAX_PARTS` parts per job.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millrace.host.base.faults import fault_point
 from millrace.host.base.log import log
 from millrace.host.base.types import Array
 from millrace.host.runtime import pool
+from millrace.host.runtime.critical import uninterrupted
 from millrace.host.runtime.fork import ProcessLocal, ProcessMark
 from millrace.host.runtime.intrinsics import (
     address,
@@ -160,7 +161,8 @@ class HelperThreads:
         """Start the threads; they have no job yet."""
         fault_point("helpers.start")
         self.size = pool.size() - 1
-        self.lock = threading.Lock()
+        self.owner: Team | None = None
+        """The team that has them, while its `depth` is above 0."""
         self.control = np.zeros(_BLOCK // 8, np.int64)
         self.posted: tuple[Array, ...] = ()
         """Arrays that a posted job may still use; held until the job is done."""
@@ -189,62 +191,69 @@ class HelperThreads:
         _wake(address(self.control), count)
 
 
-_helper_threads = ProcessLocal(HelperThreads)
+_helper_threads = ProcessLocal(HelperThreads, uninterrupted)
 
 
 class Team:
-    """The caller's thread and up to `threads - 1` helpers."""
+    """The caller's thread and up to `threads - 1` helpers.
+
+    `acquire`, then `try: … finally: team.depth -= 1`. A store is not a call: no signal can come before it, as it could
+    before the first line of a method that releases. So a team that a signal handler has interrupted holds nothing.
+    """
 
     def __init__(self, threads: int) -> None:
         """A team without helpers; `acquire` takes them."""
         self.threads = threads
         self._helpers: HelperThreads | None = None
-        self._depth = 0
+        self.depth = 0
+        """How many calls of `acquire` are not ended. At 0 or below other teams can take the helper threads."""
 
     def acquire(self, rows: int = MIN_SHARED_ROWS) -> None:
         """Take the helper threads for work on `rows` rows, and wake them; does not wait for them.
 
-        Calls nest: the helpers are returned by the last `release`. With few rows no helper is taken, since waking one
+        Calls nest: the last `depth -= 1` returns the helpers. With few rows no helper is taken, since waking one
         takes longer than the work; nor if another team has them.
         """
-        self._depth += 1
         if self.threads < 2 or rows < MIN_SHARED_ROWS:
+            self.depth = self.depth + 1 if self.depth > 0 else 1
             return
-        if self._helpers is not None and not self._helpers.mark.is_here:
-            self._helpers = None  # they belong to the parent process
-        if self._helpers is None:
-            try:
-                helpers = _helper_threads.get()
-            except RuntimeError as error:  # the system has no thread left: the caller works alone
-                log.warning("threads: no helper threads, a call runs on one thread: %s", error)
-                return
-            if not helpers.lock.acquire(blocking=False):
-                return
-            self._helpers = helpers
-        self._helpers.wake(self.threads - 1)
+        try:
+            helpers = _helper_threads.get()
+        except RuntimeError as error:  # the system has no thread left: the caller works alone
+            log.warning("threads: no helper threads, a call runs on one thread: %s", error)
+            self.depth = self.depth + 1 if self.depth > 0 else 1
+            return
+        # From here to the wake-up nothing is called: neither a signal nor another thread can come between the lines.
+        owner = helpers.owner
+        self.depth = self.depth + 1 if self.depth > 0 else 1
+        if owner is None or owner is self or owner.depth <= 0:
+            helpers.owner, self._helpers = self, helpers
+            helpers.control[_ALLOWED // 8] = self.threads - 1
+            if helpers.control[_ASLEEP // 8]:
+                try:
+                    helpers.wake(self.threads - 1)
+                except BaseException:
+                    self.depth -= 1
+                    raise
 
-    def release(self) -> None:
-        """End the work of one `acquire`; the last one returns the helper threads, so that other teams can take them."""
-        if self._depth:
-            self._depth -= 1
-        if self._depth == 0:
-            helpers, self._helpers = self._helpers, None
-            if helpers is not None and helpers.mark.is_here:
-                helpers.lock.release()
+    def _held(self) -> HelperThreads | None:
+        """The helper threads, if this team has them."""
+        helpers = self._helpers
+        return helpers if helpers is not None and self.depth > 0 and helpers.owner is self else None
 
     def close(self) -> None:
         """Return the helper threads, however often they were acquired."""
-        self._depth = 0
-        self.release()
+        self.depth = 0
 
     def run(self, share: Share, arguments: Array, parts: int = 0) -> None:
         """Run a share in `parts` parts (default: four per thread) and wait until all are done."""
         parts = min(parts or (4 * self.threads if self.threads > 1 else 1), MAX_PARTS)
-        if self._helpers is None or parts == 1:
+        helpers = None if parts == 1 else self._held()
+        if helpers is None:
             _run_serial(share.address, address(arguments), parts)
         else:
-            _run_shared(address(self._helpers.control), share.address, address(arguments), parts)
-            self._helpers.posted = ()
+            _run_shared(address(helpers.control), share.address, address(arguments), parts)
+            helpers.posted = ()
 
     def post(self, share: Share, arguments: Array, parts: int, used: Sequence[Array]) -> Callable[[], None]:
         """Start a share on the helper threads and return at once; call the returned function to finish it.
@@ -252,7 +261,7 @@ class Team:
         A share raises nothing, and running it twice must do no harm. `used`: all arrays that it reads or writes; they
         are kept alive even if the caller never finishes it.
         """
-        helpers, parts = self._helpers, min(parts, MAX_PARTS)
+        helpers, parts = self._held(), min(parts, MAX_PARTS)
         if helpers is None:
             self.run(share, arguments, parts)
             return lambda: None

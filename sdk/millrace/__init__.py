@@ -10,7 +10,6 @@ Public names load on first use: `import millrace` alone loads no compiler, parse
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from millrace._version import __version__
@@ -102,7 +101,9 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
     if name not in _LAZY:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
-    value = getattr(import_module(_LAZY[name]), name)
+    from millrace.host.runtime.critical import load_module
+
+    value = getattr(load_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -30,7 +31,7 @@ from millrace.host.hybrid.balance import Plan
 from millrace.host.hybrid.update_costs import MODES, UpdateMode
 from millrace.host.planner.choice import auto_devices
 from millrace.host.planner.explanation import Explanation
-from millrace.host.runtime.critical import critical_section
+from millrace.host.runtime.critical import critical_section, uninterrupted
 from millrace.index_parts import file
 from millrace.index_parts.base import IndexBase
 from millrace.index_parts.implicit_rows import ImplicitRows
@@ -125,15 +126,16 @@ class OrderedIndex(IndexBase):
         column = as_array(queries, "queries", are_queries=True)
         if trace is not None:
             trace = as_path("trace", trace)
-        if trace is not None and self._ready() is None:
-            raise ArgumentError(
-                f"trace={os.fspath(trace)!r}: this index runs on the CPU alone, without a pipeline to trace: "
-                f"open it with a device, such as device='opencl'"
-            )
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
+            if trace is not None and self._ready() is None:
+                raise ArgumentError(
+                    f"trace={os.fspath(trace)!r}: this index runs on the CPU alone, without a pipeline to trace: "
+                    f"open it with a device, such as device='opencl'"
+                )
             found = self._look_up(column, trace)
-        self._status.count(lookups=1, queries=len(column))
-        return found
+            self._status.count(lookups=1, queries=len(column))
+            return found
 
     def _look_up(self, column: pa.Array, trace: str | os.PathLike[str] | None) -> pa.Array:
         rows = self._rows
@@ -158,10 +160,11 @@ class OrderedIndex(IndexBase):
         [[1, 2]]
         """
         low, high = bound_columns(lo, hi)
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             found = self._ranges(low, high)
-        self._status.count(ranges=1, queries=len(low))
-        return found
+            self._status.count(ranges=1, queries=len(low))
+            return found
 
     def _ranges(self, low: pa.Array, high: pa.Array) -> pa.ListArray:
         (low_words, low_there), (high_words, high_there), valid = bound_words(low, high, self._rows.kind)
@@ -203,16 +206,18 @@ class OrderedIndex(IndexBase):
 
     def _neighbours(self, queries: Any, which: Which) -> pa.Array:
         column = as_array(queries, "queries", are_queries=True)
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             words, there = neighbour_words(self._rows, column, which)
             found = self._rows.lookup(words, 0, None if all_true(there) else there)
-        self._status.count(lookups=1, queries=len(column))
-        return found
+            self._status.count(lookups=1, queries=len(column))
+            return found
 
     def __contains__(self, key: Any) -> bool:
         """Whether a key is in the index; null and NaN are not."""
         column = as_one(key, "key")
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             rows = self._rows
             if pa.types.is_null(column.type):
                 return False
@@ -237,7 +242,8 @@ class OrderedIndex(IndexBase):
 
     def __iter__(self) -> Iterator[Any]:
         """All keys in order, as Python objects; equal keys each. Later updates do not change what it returns."""
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             words, kind = self._rows.words(), self._rows.kind
         return _keys(words, kind)
 
@@ -251,11 +257,12 @@ class OrderedIndex(IndexBase):
 
         On the CPU there is nothing to balance, so nothing is measured.
         """
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             runner = self._ready()
             if runner is not None and len(self._rows):
                 try:
-                    runner.tune(self._rows.sample(TUNING_QUERIES))
+                    uninterrupted(partial(runner.tune, self._rows.sample(TUNING_QUERIES)))
                 except DeviceFault as error:
                     self._handle_fault(error)
         return self.plan
@@ -266,7 +273,8 @@ class OrderedIndex(IndexBase):
 
         Its `crossover`, known after the first update, is the batch size from which `update` chooses `async`.
         """
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             runner, updater = self._runner, self._updater
             if runner is None:
                 return Plan(D=self._rows.tree.levels)
@@ -290,14 +298,20 @@ class OrderedIndex(IndexBase):
         [['B', 'c', 'i']]
         """
         choice("mode", mode, MODES)
-        critical_section(lambda begin: self._update(upsert, delete, mode, begin))
+        self._rwlock.check_entrance()
+        done: list[bool] = []
+        self._unconfirmed = done
+        critical_section(lambda begin: self._update(upsert, delete, mode, begin, done))
+        if self._unconfirmed is done:
+            self._unconfirmed = []
 
     # Files, closing, statistics.
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file atomically; `open` maps it into memory."""
         target = as_path("path", path)
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             file.save(target, self._rows)
 
     @classmethod
@@ -325,7 +339,8 @@ class OrderedIndex(IndexBase):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy as the bytes that `save` writes; every copy is an index of its own, on the same device."""
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             data = file.dump(self._rows)
         return _restored, (type(self), data, self._given_device, self._given_threads, self._fallback)
 
@@ -338,8 +353,8 @@ class OrderedIndex(IndexBase):
         >>> with_device.lookup([3]).to_pylist()
         [1]
         """
-        with self._update_lock.held(), self._rwlock.write():
-            self._close_device()
+        self._rwlock.check_entrance()
+        uninterrupted(partial(self._release, free=False))
 
     def __enter__(self) -> OrderedIndex:
         """Use the index in a `with` statement, whose end frees its memory and its device."""
@@ -349,21 +364,21 @@ class OrderedIndex(IndexBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Free everything when running calls have finished; later calls raise a `StateError`."""
-        with suppress(StateError), self._update_lock.held(), self._rwlock.write():
-            self._close_device()
-            self._rwlock.refuse("the index was released at the end of its with block: open it again, or make a new one")
-            self._released = True
-            del self._rows
+        self._rwlock.check_not_inside()
+        with suppress(StateError):
+            uninterrupted(partial(self._release, free=True))
 
     def __len__(self) -> int:
         """Number of keys; equal keys count separately, null keys do not count."""
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             return len(self._rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of keys, values and inner nodes in the host's memory."""
-        with self._rwlock.read():
+        with self._rwlock.reader():
+            self._rwlock.check()
             return self._rows.nbytes
 
     @property

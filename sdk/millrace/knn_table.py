@@ -95,7 +95,7 @@ def knn_join(
         warn_of_fallback(f"{opened.name} -> cpu: {fault}", 2, "mr.knn_join")
         blocks = _blocks(args, tables, sides, schema, team, CpuDevice(team=team))
     finally:
-        team.release()
+        team.depth -= 1
         team.close()
         opened.close()
     return pa.concat_tables(blocks) if blocks else schema.empty_table()

@@ -22,7 +22,7 @@ import pyarrow as pa
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable, StateError
 from millrace.host.base.html import html_table
 from millrace.host.base.types import Side
-from millrace.host.live.task_queue import Task, TaskQueue
+from millrace.host.live.task_queue import Task, TaskQueue, is_main
 from millrace.host.live.worker import FEW_ROWS, LiveWorker
 from millrace.host.planner.explanation import Explanation
 from millrace.ingest.arguments import MAX_PENDING
@@ -104,6 +104,8 @@ class LiveJoin:
             self._join.leave()
             raise
         self._writer = LiveStateWriter()
+        self._unconfirmed: StateDelta | None = None
+        """The last delta, until `state` returns it."""
         self._start(room, 0)
 
     def _start(self, capacity: int, first: int) -> None:
@@ -119,7 +121,7 @@ class LiveJoin:
 
         Waits while `capacity` rows wait, at most `timeout` seconds; then raises a `StateError`, and nothing is added.
         """
-        self._check_process()
+        self._check_caller()
         known = self._join.check_open(side, source)
         table = self._readers[known].read(batch)
         rows = table.num_rows
@@ -128,6 +130,8 @@ class LiveJoin:
         first = self._queue.put((known, int(source), table), rows, _seconds(timeout), crowded, waking=not few)
         if few:
             self._worker.help(self._step)
+        if self._queue.unreturned_first == first:
+            self._queue.unreturned_first = None
         return first
 
     def poll(self, timeout: float | None = 0.0) -> pa.Table:
@@ -135,37 +139,79 @@ class LiveJoin:
 
         The order of all results, over all calls, is that of `WindowJoin`.
         """
-        self._check_process()
-        return self._table(self._queue.poll(_seconds(timeout)))
+        self._check_caller()
+        tables = self._queue.poll(_seconds(timeout))
+        result = self._table(tables)
+        if self._queue.unreturned is tables:
+            self._queue.unreturned = None
+        return result
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Tables of results, as they come, until the join is closed."""
-        self._check_process()
+        self._check_caller()
         while True:
             tables = self._queue.poll(None, ending=True)
             if tables:
-                yield self._table(tables)
+                result = self._table(tables)
+                if self._queue.unreturned is tables:
+                    self._queue.unreturned = None
+                yield result
             elif self._queue.closed:
                 return
 
     def advance(self, side: str, ts: Any, source: int = 0) -> None:
         """Declare that a source puts nothing older than `ts` minus the lateness; see `WindowJoin.advance`."""
-        self._check_process()
+        self._check_caller()
         self._join.check_advance(side, ts, source)
         self._queue.call(partial(self._join.advance_later, side, ts, source), urgent=False, wait=False)
 
     def flush(self) -> pa.Table:
         """Move all clocks past the newest time, wait until all rows are matched; return the results not yet polled."""
-        self._check_process()
+        self._check_caller()
         self._queue.call(partial(_one_result, self._join.flush), urgent=True)
-        return self._table(self._queue.poll(0.0, ending=True))
+        return self._remaining()
 
     def close(self) -> pa.Table:
         """Flush and end: iterators end, and later calls raise a `StateError`. Return the results not yet polled."""
-        self._check_process()
+        self._check_caller()
         self._queue.call(partial(_one_result, self._join.close), urgent=True, closing=CLOSED)
         self._worker.stop(CLOSED)
-        return self._table(self._queue.poll(0.0, ending=True))
+        return self._remaining()
+
+    def recover(self) -> pa.Table | StateDelta | int | None:
+        """Return the result of a call that a signal handler has ended by raising, once, if the call took place.
+
+        None if it did nothing. A `flush`, `close` or `state` that was asked for takes place: this waits for it. Results
+        that an interrupted `poll` has taken are returned here or by the next `poll`.
+
+        >>> import millrace as mr, pyarrow as pa
+        >>> schema = pa.schema([("x", pa.int64())])
+        >>> with mr.LiveJoin("r.x = s.x", window="9 rows", schemas={"r": schema, "s": schema}) as live:
+        ...     live.recover() is None
+        True
+        """
+        self._check_caller()
+        queue, tables = self._queue, self._queue.unreturned
+        reply, result = queue.unreturned_reply, queue.unreturned_first
+        if reply is not None:
+            result = queue.wait_for_reply(reply)
+            if result is None and reply.done:  # a flush or close
+                tables = queue.poll(0.0, ending=True) or []
+            if self._unconfirmed is result:
+                self._unconfirmed = None
+        if result is None and tables is not None:
+            result = self._table(tables)
+        queue.unreturned = queue.unreturned_first = queue.unreturned_reply = None
+        return result
+
+    def _remaining(self) -> pa.Table:
+        """The results not yet polled, after `flush` or `close`."""
+        queue = self._queue
+        tables = queue.poll(0.0, ending=True)
+        result = self._table(tables)
+        if queue.unreturned is tables:
+            queue.unreturned = queue.unreturned_reply = None
+        return result
 
     @property
     def stats(self) -> LiveStats:
@@ -188,8 +234,13 @@ class LiveJoin:
 
     def state(self) -> StateDelta:
         """Wait until all rows put so far are matched; return what `restore` needs, results not yet polled included."""
-        self._check_process()
-        delta: StateDelta = self._queue.call(self._take_state, urgent=True)
+        self._check_caller()
+        delta: StateDelta = self._queue.call(partial(self._take_state, is_main()), urgent=True)
+        if self._unconfirmed is delta:
+            self._unconfirmed = None
+        reply = self._queue.unreturned_reply
+        if reply is not None and reply.done and reply.done[0] is delta:
+            self._queue.unreturned_reply = None
         return delta
 
     @classmethod
@@ -242,11 +293,12 @@ class LiveJoin:
 
     # --- internals ---
 
-    def _check_process(self) -> None:
+    def _check_caller(self) -> None:
         if not self._worker.is_here:
             raise StateError(
                 "this live join belongs to the process that made it, and this one was forked: make a live join here"
             )
+        self._queue.check_entrance()
 
     def _table(self, tables: Sequence[pa.Table]) -> pa.Table:
         if len(tables) == 1:
@@ -258,10 +310,14 @@ class LiveJoin:
         found = self._join.push_parts([task.item for task in tasks if task.item is not None])
         return [(found, found.num_rows)] if found.num_rows else []
 
-    def _take_state(self) -> tuple[list[tuple[pa.Table, int]], StateDelta]:
+    def _take_state(self, by_main: bool) -> tuple[list[tuple[pa.Table, int]], StateDelta]:
         """Runs in the worker thread, when all earlier tasks are done."""
-        tables, arrived = self._queue.results()
-        return [], self._writer.delta(self._join.state(), arrived, self._table(tables))
+        tables, arrived = self._queue.results(by_main)
+        before = self._unconfirmed
+        delta = self._writer.delta(self._join.state(), arrived, self._table(tables))
+        # If an interrupt has kept the delta before from its caller, this one is added to it.
+        self._unconfirmed = delta = delta if before is None else before.followed_by(delta)
+        return [], delta
 
     def _load(self, stored: StoredLiveState, runs: Mapping[str, bytes]) -> None:
         """Go on from a stored state; the join is new."""
@@ -316,7 +372,8 @@ class LiveEngine(WindowJoin):
 
     def push_parts(self, parts: Sequence[Rows]) -> pa.Table:
         """Push the rows of several puts in order, as one atomic call."""
-        with self._lock:
+        with self._calls.exclusive():
+            self._repair()
             order = None if len(parts) < 2 else [(0 if side == "r" else 1, rows.num_rows) for side, _, rows in parts]
             tables: dict[tuple[Side, int], list[pa.Table]] = {}
             for side, source, rows in parts:
@@ -334,14 +391,18 @@ class LiveEngine(WindowJoin):
                     else:
                         progress = progress.with_waiting(progress.waiting.push(side, tuples))
                 if self._args.time is not None:
-                    return self._take(progress)
-                sides = None
-                if order is not None and len(fresh) == 2:
-                    kinds, counts = np.array(order).T
-                    sides = np.repeat(kinds.astype(np.uint8), counts)
-                return self._commit(progress, fresh, sides)
+                    result = self._take(progress)
+                else:
+                    sides = None
+                    if order is not None and len(fresh) == 2:
+                        kinds, counts = np.array(order).T
+                        sides = np.repeat(kinds.astype(np.uint8), counts)
+                    result = self._commit(progress, fresh, sides)
             finally:
-                team.release()
+                team.depth -= 1
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     def check_advance(self, side: Any, ts: Any, source: Any) -> None:
         """Check the arguments of `advance` without changing anything."""
@@ -357,9 +418,9 @@ class LiveEngine(WindowJoin):
 
     def leave(self) -> None:
         """Free what the join holds, without flushing."""
-        with self._lock:
-            if not self._progress.closed:
-                self._end()
+        with self._calls.exclusive():
+            self._repair()
+            self._end()
 
 
 def _one_result(work: Any) -> tuple[list[tuple[pa.Table, int]], None]:

@@ -7,8 +7,7 @@ gathered once, in Arrow, for all readers; a reader gets slices. Calls from sever
 
 from __future__ import annotations
 
-import threading
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from millrace.host.data.rowstore import RowStore
 from millrace.host.data.timescale import TimeScale
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
 from millrace.host.runtime import pool
-from millrace.host.runtime.fork import ProcessLocal
+from millrace.host.runtime.call_lock import CallLock
 from millrace.host.runtime.team import Team
 from millrace.host.stream.intake import time_type
 from millrace.host.stream.scalegate import Gate, Inbox
@@ -65,7 +64,7 @@ class ScaleGate:
         if not isinstance(time, str):
             raise ArgumentError(f"time={time!r}: must be the name of the time column")
         self._time = time
-        self._locks = ProcessLocal(threading.RLock)
+        self._calls = CallLock("gate")
         self._gate = Gate(self._sources, readers=1)
         self._team = Team(pool.cores())
         self._inbox = Inbox(INBOX_ROWS)
@@ -75,6 +74,10 @@ class ScaleGate:
         """Rows in order that the slowest reader has not got yet."""
         self._merged_rows = 0
         self._read = [0] * self._readers
+        self._unreturned: pa.Table | None = None
+        """What `ready` has taken and not returned yet."""
+        self._adding: tuple[int, int] | None = None
+        """While `add` is at work: its source, and how many rows that had before."""
         self._schema: pa.Schema | None = None
         self._kind: KeyType | None = None
         self._early: list[tuple[int, Instant]] = []
@@ -84,7 +87,7 @@ class ScaleGate:
 
     def add(self, src: int, batch: Any) -> None:
         """Add rows of a source; rows below its clock, or without a time, are dropped and counted."""
-        with self._locks.get():
+        with self._calls.exclusive():
             source = self._open_source(src)
             table = as_table(batch, f"the batch of source {source}")
             kind = self._check_columns(table, source)
@@ -101,11 +104,13 @@ class ScaleGate:
             store.truncate(end)  # rows of a call that an interrupt ended before the next line but one
             store.append(end, rows if count == len(kept) else rows.filter(pa.array(kept.view(np.bool_))))
             fault_point("gate.add")
+            self._adding = source, int(words[SourceWords.ROWS])
             self._gate.append(source, times, kept, count, len(valid) - count_true(valid))
+        self._adding = None
 
     def advance(self, src: int, ts: Any) -> None:
         """Declare that a source adds nothing older than `ts`; a time below its clock changes nothing."""
-        with self._locks.get():
+        with self._calls.exclusive():
             source = self._open_source(src)
             instant = parse_instant(ts)
             if self._kind is None:
@@ -115,21 +120,43 @@ class ScaleGate:
 
     def close(self, src: int) -> None:
         """Declare that a source adds nothing more; it then holds nothing back. Closing it again changes nothing."""
-        with self._locks.get():
+        with self._calls.exclusive():
             self._gate.close(self._member("src", src, self._sources))
 
     # --- readers ---
 
     def ready(self, reader: int) -> pa.Table:
         """The rows that no source can come before any more and that this reader has not got yet, in order."""
-        with self._locks.get():
+        with self._calls.exclusive():
             number = self._member("reader", reader, self._readers)
             self._merge()
             first = self._read[number]
             parts = [c.table.slice(max(first - c.start, 0)) for c in self._merged.chunks if c.end > first]
-            self._read[number] = self._merged_rows
-            self._merged.evict(min(self._read))
-            return pa.concat_tables(parts) if parts else self._output_schema().empty_table()
+            result = pa.concat_tables(parts) if parts else self._output_schema().empty_table()
+            read = [*self._read]
+            read[number] = self._merged_rows
+            self._read, self._unreturned = read, result  # one step, in which no signal comes
+            self._merged.evict(min(read))
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
+
+    def recover(self) -> pa.Table | Literal[True] | None:
+        """Return the result of a call that was complete when a signal handler raised in it, once; None otherwise.
+
+        The result of a complete `add` is `True`. `advance` and `close` can be called again.
+
+        >>> import millrace as mr
+        >>> mr.ScaleGate(sources=2, readers=1, time="ts").recover() is None
+        True
+        """
+        with self._calls.exclusive():
+            result: pa.Table | Literal[True] | None = self._unreturned
+            if result is None and self._adding is not None:
+                source, before = self._adding
+                result = True if self._gate.of_source(source)[SourceWords.ROWS] > before else None
+        self._unreturned = self._adding = None
+        return result
 
     def _merge(self) -> None:
         """Gather all rows that are ready, in order, behind those of earlier calls."""
@@ -166,13 +193,13 @@ class ScaleGate:
         try:
             columns = gather_rows(together, rows, self._team)
         finally:
-            self._team.release()
+            self._team.depth -= 1
         return pa.Table.from_arrays([pa.array(sources.astype(np.int32)), *columns], schema=self._output_schema())
 
     @property
     def stats(self) -> GateStats:
         """Rows added, dropped, waiting and read so far."""
-        with self._locks.get():
+        with self._calls.exclusive():
             gate = self._gate
             return GateStats(
                 rows=gate.total(SourceWords.ROWS),

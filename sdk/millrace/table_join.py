@@ -144,7 +144,7 @@ def join(
         result = TableResult(schema, tables, how, output, opened.team)
         blocks, fallback_text = _blocks(result, bound, engine, opened, readings)
     finally:
-        opened.team.release()
+        opened.team.depth -= 1
         opened.close()
     if fallback_text is not None:
         warn_of_fallback(fallback_text, 2)

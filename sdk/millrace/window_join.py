@@ -89,8 +89,8 @@ class WindowJoin(StreamJoin):
 
     def push_both(self, r_batch: Any, s_batch: Any, arrival: Any) -> pa.Table:
         """Add rows of both sides as one-row pushes, in the order of `arrival` (0: next r row, 1: next s row)."""
-        with self._lock:
-            self._check("r", 0)
+        with self._calls.exclusive():
+            self._begin("r", 0)
             if self._args.self_join:
                 raise ArgumentError("push_both is for two streams; a self-join has one: use push('r', batch)")
             tables = {"r": as_table(r_batch, "r_batch"), "s": as_table(s_batch, "s_batch")}
@@ -98,11 +98,15 @@ class WindowJoin(StreamJoin):
             progress, r = self._reader.read(self._progress, "r", tables["r"], 0)
             if self._args.time is None:
                 progress, s = self._reader.read(progress, "s", tables["s"], 0)
-                return self._commit(progress, {"r": r, "s": s}, order)
-            # Queue r's rows before reading s: if s has a finer time unit, the queued rows are rescaled too.
-            progress = progress.with_waiting(progress.waiting.push("r", r))
-            progress, s = self._reader.read(progress, "s", tables["s"], 0)
-            return self._take(progress.with_waiting(progress.waiting.push("s", s)))
+                result = self._commit(progress, {"r": r, "s": s}, order)
+            else:
+                # Queue r's rows before reading s: if s has a finer time unit, the queued rows are rescaled too.
+                progress = progress.with_waiting(progress.waiting.push("r", r))
+                progress, s = self._reader.read(progress, "s", tables["s"], 0)
+                result = self._take(progress.with_waiting(progress.waiting.push("s", s)))
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     def tune(self, seconds: float = 0.3) -> TuneResult:
         """Measure every index on what the windows hold, and go on with the fastest; output never changes.
@@ -117,10 +121,13 @@ class WindowJoin(StreamJoin):
         True
         """
         number = positive_number("seconds", seconds)
-        with self._lock:
-            self._check("r", 0)
+        with self._calls.exclusive():
+            self._begin("r", 0)
             self._engine.evict(self._progress)
-            return self._engine.tune(self._progress, number)
+            result = self._unreturned = self._engine.tune(self._progress, number)
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     def explain(self) -> Explanation:
         """The logical plan, the index and the device in use, and the reasons for them."""

@@ -421,7 +421,7 @@ def test_a_child_forked_before_a_change_starts_can_continue(layout: Any, device:
         ix.update(upsert=[1], delete=[3])
         return bool(ix.range(0, 6).to_pylist() == [[0, 30_000, 2]])
 
-    with stopped_in(base, "read_update", lambda: ix.update(delete=[0])), ix._runner_lock.held():
+    with stopped_in(base, "read_update", lambda: ix.update(delete=[0])), ix._runner_lock.mutex:
         assert in_child(can_continue) == 0
     assert ix.range(0, 6).to_pylist() == [[1, 2]]
 

@@ -8,7 +8,6 @@ they are written one subwindow after the other.
 from __future__ import annotations
 
 from functools import partial
-from importlib import import_module
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from millrace.host.join.panjoin.chain import SUBWINDOWS, Chain
 from millrace.host.join.panjoin.range_probes import SortedTuples
 from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext
 from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.runtime.critical import load_module
 from millrace.host.runtime.team import Team
 
 STRUCTURES = {
@@ -38,7 +38,7 @@ STATIC_LOAD_ROWS = 1 << 24
 def structure_class(name: str) -> type[Structure]:
     """The class of a structure."""
     module, _, attribute = STRUCTURES[name].partition(":")
-    found: type[Structure] = getattr(import_module(module), attribute)
+    found: type[Structure] = getattr(load_module(module), attribute)
     return found
 
 

@@ -17,7 +17,6 @@ merges do not stop other workers.
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from millrace.host.join.pimtree.task_protocol import (
     Worker,
 )
 from millrace.host.runtime.allocator import allocate
-from millrace.host.runtime.heap import free_memory
+from millrace.host.runtime.heap import free_with
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.team import Team
 
@@ -97,7 +96,7 @@ class ParallelStep:
         self._merge = allocate(MERGE_WORDS, np.int64)
         self._merge[:] = 0
         self.merges = 0
-        weakref.finalize(self, _free_slots, self._slots).atexit = False
+        free_with(self, self._slots[Slot.WHERE :: len(Slot)])
 
     def run(self, order: Array, want_positions: bool, ranges: int) -> None:
         """Process the tuples that the sides hold as new."""
@@ -180,9 +179,3 @@ class ParallelStep:
         )
         self._store_spares()
         return [order, records, workers, local]
-
-
-def _free_slots(slots: Array) -> None:
-    for where in slots[Slot.WHERE :: len(Slot)].tolist():
-        free_memory(where)
-    slots[:] = 0

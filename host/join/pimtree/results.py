@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from enum import auto
 
 import numpy as np
 
 from millrace.host.base.types import Array, Positions
 from millrace.host.runtime.allocator import result_array
-from millrace.host.runtime.heap import free_memory, resize_memory
+from millrace.host.runtime.heap import free_memory, free_with, resize_memory
 from millrace.host.runtime.intrinsics import address, load, move_bytes, store
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -65,7 +64,7 @@ class ResultBuffer:
         """No memory yet."""
         self._slot = slot
         self._capacity = 0
-        weakref.finalize(self, _free, slot).atexit = False
+        free_with(self, slot[Slot.WHERE : Slot.WHERE + 1])
 
     def start(self, want_positions: bool) -> None:
         """Begin a step without results; without `want_positions` they are only counted."""
@@ -91,5 +90,6 @@ class ResultBuffer:
 
 
 def _free(slot: Array) -> None:
-    free_memory(int(slot[Slot.WHERE]))
-    slot[Slot.WHERE] = 0
+    where = int(slot[Slot.WHERE])
+    slot[Slot.WHERE] = 0  # first: an interrupt may come after the next line
+    free_memory(where)

@@ -98,7 +98,7 @@ class Stripes:
             counts = self._scan(part, begin, end, want_positions)
             return self._merged(counts) if want_positions else Matches(counts.sum(axis=0), None)
         finally:
-            self._team.release()
+            self._team.depth -= 1
 
     def _scan(self, part: SideProbes, begin: Positions, end: Positions, want_positions: bool) -> Positions:
         """Run all stripes until each has seen all tuples; return their counts, a line for each stripe."""

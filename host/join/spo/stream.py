@@ -69,7 +69,7 @@ class StreamEngine:
                 window.expire(keep)
             self._merge(MERGE_ROWS + MERGE_RATE * rows)
         finally:
-            self.team.release()
+            self.team.depth -= 1
         return found
 
     def _insert(self, side: Side, part: SideProbes, batch: ProbeBatch, most: int) -> None:

@@ -212,7 +212,7 @@ class IndexBuild(KnnRunner):
         index = PointIndex(len(self._columns), self._team)
         index.insert(self._columns)
         self._found = index.query(PointQueries([column[:1] for column in self._columns]), 1).positions
-        self._team.release()
+        self._team.depth -= 1
         return count, time.perf_counter() - start
 
 
@@ -320,7 +320,7 @@ class Upkeep(KnnRunner):
         inserted = time.perf_counter()
         self._index.query(PointQueries(r), self._k)
         searched = time.perf_counter()
-        self._team.release()
+        self._team.depth -= 1
         return len(s[0]), searched - inserted if self._searched else inserted - start
 
 

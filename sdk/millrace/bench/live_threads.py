@@ -102,7 +102,7 @@ class Compute:
             self._team.run(_shift, self._words, self._threads)
             return float(ROUNDS * self._threads), time.perf_counter() - begin
         finally:
-            self._team.release()
+            self._team.depth -= 1
 
     def answer(self) -> Answer:
         """Nothing to compare."""

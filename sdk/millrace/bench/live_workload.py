@@ -139,4 +139,4 @@ class LiveSession(OurSession):
         try:
             return self._join.push("r", r) if self._self_join else self._join.push_both(r, s, order)
         finally:
-            self._other_team.release()
+            self._other_team.depth -= 1

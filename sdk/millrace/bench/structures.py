@@ -144,7 +144,7 @@ class Filled:
 
     def pause(self) -> None:
         """Release the helper threads, so that the other contenders can use the cores."""
-        self._device.team.release()
+        self._device.team.depth -= 1
 
     def close(self) -> None:
         """Release all resources."""

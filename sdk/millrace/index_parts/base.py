@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable, StateError
 from millrace.host.base.log import log
@@ -24,7 +25,7 @@ from millrace.host.hybrid.search_engine import UNITS, SearchEngine
 from millrace.host.hybrid.update_runner import Applied, DeviceLost, UpdateRunner
 from millrace.host.runtime import pool
 from millrace.host.runtime.allocator import free
-from millrace.host.runtime.critical import Begin
+from millrace.host.runtime.critical import Begin, uninterrupted
 from millrace.host.runtime.fork import ProcessMark
 from millrace.host.runtime.rwlock import ForkSafeLock, ReadWriteLock
 from millrace.host.runtime.team import Team
@@ -35,6 +36,8 @@ from millrace.index_parts.update_input import Update, read_update
 from millrace.ingest.checks import choice, thread_count
 from millrace.ingest.choices import FALLBACKS
 from millrace.registry import check_name, device_with
+
+RELEASED = "the index was released at the end of its with block: open it again, or make a new one"
 
 
 class IndexBase:
@@ -66,6 +69,8 @@ class IndexBase:
         self._released = False
         self._updater: UpdateRunner | None = None
         self._last_update: Applied | None = None
+        self._unconfirmed: list[bool] = []
+        """Of an update that has not returned: holds `True` once it is complete."""
 
     def _open(self, name: str) -> Device:
         return device_with(UNITS[self._layout], f"an index of layout {self._layout!r}", name, self._given_threads)
@@ -83,7 +88,7 @@ class IndexBase:
             return None
 
     def _close_device(self) -> None:
-        """Close the device, under the write lock; the CPU works alone from now on."""
+        """Close the device, as a writer; the CPU works alone from now on."""
         if self._on_cpu:
             return
         if self._fallback_text is None:
@@ -92,24 +97,49 @@ class IndexBase:
         if left is not None and self._opened_in.is_here:
             left.close()
 
+    def _release(self, free: bool) -> None:
+        """Close the device when running calls have finished; with `free`, drop the rows too."""
+
+        def work() -> None:
+            self._close_device()
+            if free:
+                self._rwlock.refuse(RELEASED)
+                self._released = True
+                del self._rows
+
+        with self._update_lock.mutex:
+            self._rwlock.write(work)
+
     def _abandon_device(self, error: Exception) -> None:
         """Stop using the device; it stays open, since other threads may still use it."""
-        self._fallback_text = f"from {self._device_name} to cpu: {error}"
-        log.warning("index: fell back %s", self._fallback_text)
-        self._abandoned = self._device or self._abandoned
+        text = f"from {self._device_name} to cpu: {error}"
+        self._fallback_text, self._abandoned = text, self._device or self._abandoned
         self._runner, self._device, self._updater = None, None, None
+        log.warning("index: fell back %s", text)
 
-    def _update(self, upsert: Any, delete: Any, mode: str, begin: Begin) -> None:
-        self._rwlock.check()
-        with self._update_lock.held():
+    def recover(self) -> Literal[True] | None:
+        """Return `True`, once, if an update in which a signal handler has raised is complete; None if it did nothing.
+
+        >>> import millrace as mr
+        >>> mr.OrderedIndex([5, 3]).recover() is None
+        True
+        """
+        result: Literal[True] | None = True if self._unconfirmed else None
+        self._unconfirmed = []
+        return result
+
+    def _update(self, upsert: Any, delete: Any, mode: str, begin: Begin, done: list[bool]) -> None:
+        with self._update_lock.mutex:
+            self._rwlock.check()
             rows, team = self._rows, self._team
             team.acquire()
             try:
                 update = read_update(upsert, delete, rows.kind, rows.wanted_type, rows.next_row, team)
             finally:
-                team.release()
+                team.depth -= 1
             begin()
             self._apply(rows, update, mode)
+            done.append(True)
             free(update.batch.words)
             free(update.batch.rows)
 
@@ -120,13 +150,11 @@ class IndexBase:
         if not rows.tree.is_owned:
             rows = replace(rows, tree=rows.tree.owned())
             self._swap_rows(rows)
-        with self._rwlock.write():
-            rows = self._in_place(rows, update, mode)
-            self._status.set_rows(rows, updates=1, changes=len(update.batch))
-        if rows.is_wasteful:
+        changed = self._rwlock.write(partial(self._in_place, rows, update, mode))
+        if changed.is_wasteful:
             # The update is complete, and the device has it: a fault during the rebuild may be ignored.
             with suppress(DeviceFault, DeviceUnavailable):
-                self._swap_rows(rows.rebuilt())
+                self._swap_rows(changed.rebuilt())
 
     def _in_place(self, rows: RegularRows, update: Update, mode: str) -> RegularRows:
         """Change the tree in place, or rebuild it if its pools are full; abandon a failed device with `fallback`."""
@@ -146,6 +174,7 @@ class IndexBase:
         else:
             self._rows = rows = rows.with_update(update)
             self._last_update = applied
+        self._status.set_rows(rows, updates=1, changes=len(update.batch))
         return rows
 
     def _update_runner(self, rows: RegularRows) -> UpdateRunner:
@@ -160,9 +189,12 @@ class IndexBase:
     def _swap_rows(self, rows: ImplicitRows | RegularRows, **counts: int) -> None:
         """Replace the rows, on the device first, and count; waits until running calls have finished."""
         runner = self._runner_for(rows)
-        with self._rwlock.write():
+
+        def swap() -> None:
             self._install(rows, runner)
             self._status.set_rows(rows, **counts)
+
+        self._rwlock.write(swap)
 
     def _runner_for(self, rows: ImplicitRows | RegularRows) -> LookupRunner | None:
         return None if self._ready() is None else self._make_runner(rows)
@@ -179,7 +211,7 @@ class IndexBase:
         """The runner of this process, or None if the CPU works alone."""
         if self._on_cpu or self._fallback_text is not None:
             return None
-        with self._runner_lock.held():
+        with self._runner_lock.mutex:
             if self._runner is not None and not self._opened_in.is_here:
                 self._runner = self._make_runner(self._rows)
         return self._runner
@@ -189,7 +221,8 @@ class IndexBase:
     ) -> Positions | None:
         """Positions found with the device; None if it failed and `fallback` allows the CPU to continue."""
         try:
-            return runner.lookup(words, finish, trace)
+            # The pipeline's threads share locks with their caller, so an interrupt must not end it in the middle.
+            return uninterrupted(partial(runner.lookup, words, finish, trace))
         except DeviceFault as error:
             self._handle_fault(error)
             return None

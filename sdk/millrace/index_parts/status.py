@@ -24,8 +24,11 @@ class IndexStatus:
         self._lock = ForkSafeLock()
 
     def count(self, **amounts: int) -> None:
-        """Add amounts to counts by name; exact when several threads count."""
-        with self._lock.held():
+        """Add amounts to counts by name; exact when several threads count. Called by readers and writers of the index.
+
+        So a signal handler that interrupts it cannot come here again: the index refuses to be entered twice.
+        """
+        with self._lock.mutex:
             current = self.current
             self.current = {**current, **{name: current[name] + amount for name, amount in amounts.items()}}
 
@@ -38,6 +41,6 @@ class IndexStatus:
             "nbytes": rows.nbytes,
             "inner_nbytes": rows.inner_nbytes,
         }
-        with self._lock.held():
+        with self._lock.mutex:
             current = self.current
             self.current = {**current, **size, **{name: current[name] + amount for name, amount in amounts.items()}}

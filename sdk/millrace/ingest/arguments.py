@@ -18,6 +18,7 @@ from millrace.host.expr.plan import check_bands, search_shape
 from millrace.host.join.contract import OptionValue
 from millrace.host.join.registry import INDEXES, load_index, serving
 from millrace.host.planner.choice import IndexChoice, choose_index
+from millrace.host.runtime.critical import load_module
 from millrace.host.runtime.pool import cores
 from millrace.host.runtime.team import Team
 from millrace.ingest.checks import choice, integer_at_least, thread_count
@@ -144,9 +145,7 @@ def parse_condition(on: Any) -> Condition:
 
 @lru_cache(maxsize=64)
 def _parsed(on: Any) -> Condition:
-    from millrace.predicate import parse  # loads sqlglot only when a condition is parsed
-
-    condition = parse(on)
+    condition: Condition = load_module("millrace.predicate").parse(on)  # loads sqlglot
     check_bands(condition)
     return condition
 

@@ -97,7 +97,7 @@ class _DirectJoin:
             finally:
                 keyed.release(self.team)
         finally:
-            self.team.release()
+            self.team.depth -= 1
         return None if chunks is None else [self._block(one, list(plain["r"]), payload_columns, key) for one in chunks]
 
     def _words(self, side: Side) -> tuple[Array, int] | None:

@@ -58,11 +58,11 @@ class KnnEngine(HeldWindows):
 
     def _open(self) -> None:
         """Open the device in this process; the first search creates the index."""
-        self._device = self._args.search.engine.open()
         engine = self._args.search.engine
-        self.team = engine.partitioning.team(self._device.team or Team(engine.threads or cores()))
-        self._opened_in = ProcessMark()
+        device, mark = engine.open(), ProcessMark()
+        team = engine.partitioning.team(device.team or Team(engine.threads or cores()))
         self._points: PointIndex | PartitionedIndex | None = None
+        self._device, self.team, self._opened_in = device, team, mark
 
     @property
     def current_device(self) -> Device:
@@ -85,18 +85,19 @@ class KnnEngine(HeldWindows):
 
     def discard_index(self) -> None:
         """Drop the index: the next search builds it from the window."""
-        points, self._points = self._points, None
+        points = self._points
         if points is not None:
-            self._past_counters = _sum(self._past_counters, points.counters())
+            counters = _sum(self._past_counters, points.counters())
+            self._points, self._past_counters = None, counters
             with suppress(DeviceFault):  # a device that failed may refuse to free: nothing more can be done
                 points.close()
 
     def _use_cpu(self) -> None:
         """Continue on the CPU, with the same threads."""
         self.discard_index()
-        self._past_counters = _sum(self._past_counters, self._device.counters())
-        self._device.close()
-        self._device = CpuDevice(team=self.team)
+        counters, old, cpu = _sum(self._past_counters, self._device.counters()), self._device, CpuDevice(team=self.team)
+        self._past_counters, self._device = counters, cpu
+        old.close()
 
     def fallback(self) -> str | None:
         """From which device the join fell back to the CPU, and why; None if it did not."""
@@ -128,7 +129,7 @@ class KnnEngine(HeldWindows):
             else:
                 blocks = self._blocks_on_devices(progress, taken)
         finally:
-            self.team.release()
+            self.team.depth -= 1
         tables = [table for table, _ in blocks if table.num_rows]
         pairs = sum(count for _, count in blocks)
         return (pa.concat_tables(tables) if tables else schema.empty_table()), pairs
@@ -140,9 +141,10 @@ class KnnEngine(HeldWindows):
         except DeviceFault as fault:
             if self._args.search.engine.fallback is None or self._device.shares_host_memory:
                 raise
-            self._fallback = f"{self._device.name} -> cpu: {fault}"
-            log.warning("knn join: fell back %s", self._fallback)
+            text = f"{self._device.name} -> cpu: {fault}"
             self._use_cpu()
+            self._fallback = text
+            log.warning("knn join: fell back %s", text)
             return self._blocks(progress, taken)
 
     def _blocks(self, progress: Progress, taken: TakenTuples) -> list[tuple[pa.Table, int]]:
@@ -173,8 +175,9 @@ class KnnEngine(HeldWindows):
         """The index, with exactly the points of the window."""
         if not self._opened_in.is_here:
             self.discard_index()
-            self._past_counters = _sum(self._past_counters, self._device.counters())
+            counters = _sum(self._past_counters, self._device.counters())
             self._open()
+            self._past_counters = counters
         spec = self._args.search.spec
         if self._points is not None and self._points.end < window.first:
             self.discard_index()  # all its points have expired, and the next ones do not follow them

@@ -70,7 +70,7 @@ class KnnProbe:
                 found = self._index.query(queries, args.k, args.limit)
                 rows = neighbour_rows(found, spec.metric, args.left, self.team, first)
             finally:
-                self.team.release()
+                self.team.depth -= 1
             self._check(queries, found)
             yield rows
 

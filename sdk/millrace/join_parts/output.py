@@ -62,7 +62,7 @@ def pairs_table(
             for side in SIDES:
                 columns += windows[side].payload_at(positions[side], team)
         finally:
-            team.release()
+            team.depth -= 1
     return pa.Table.from_arrays(columns, schema=schema)
 
 

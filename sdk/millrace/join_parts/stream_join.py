@@ -1,13 +1,17 @@
 """What joins of streams have in common: calls that push rows, move clocks, take what is ready, and store the state.
 
 A call reads its rows (`batch_reader.py`), takes those that no source can still precede, and matches them (the join's
-engine). Every call is atomic: it works on a copy of the small state, undoes what it appended to the windows if anything
-fails, and replaces the state last. `mr.WindowJoin` and `mr.KnnJoin` derive from `StreamJoin`.
+engine). `mr.WindowJoin` and `mr.KnnJoin` derive from `StreamJoin`.
+
+Every call is atomic, whatever error or signal handler ends it. It works on a copy of the small state. Before it changes
+the windows it leaves marks (`_undo_to`); its last step adopts the new state, drops the marks and keeps the result, in
+one line without a call, where no signal can come. A call that finds marks first undoes what an earlier one left. The
+result is kept (`_unreturned`) until it is returned, again without a call between; `recover` returns it if a signal
+handler has raised before that. See "Signals" in docs/architecture.md.
 """
 
 from __future__ import annotations
 
-import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +29,13 @@ from millrace.host.base.types import Order, Side
 from millrace.host.data.tuples import Tuples
 from millrace.host.expr.exact import INT64_MAX, INT64_MIN
 from millrace.host.planner.explanation import Explanation
-from millrace.host.runtime.fork import ProcessLocal
+from millrace.host.planner.tune import TuneResult
+from millrace.host.runtime.call_lock import CallLock
 from millrace.ingest.arguments import StreamArguments, describe_arguments
 from millrace.ingest.instants import parse_instant
 from millrace.ingest.tables import as_schema
 from millrace.join_parts.batch_reader import BatchReader, Progress
-from millrace.join_parts.held_windows import HeldWindows
+from millrace.join_parts.held_windows import HeldWindows, WindowMarks
 from millrace.join_parts.reporting import join_stats
 from millrace.join_parts.snapshots import load_snapshot, take_snapshot
 from millrace.state.join_state import StateDelta, StateWriter, read_state
@@ -52,8 +57,11 @@ class StreamJoin(ABC):
     ) -> None:
         """Start with an open engine."""
         self._args, self._reader, self._engine = args, reader, engine
-        self._locks = ProcessLocal(threading.RLock)
+        self._calls = CallLock("join")
         self._progress = reader.initial_progress()
+        self._undo_to: WindowMarks | None = None
+        self._unreturned: pa.Table | StateDelta | TuneResult | None = None
+        self._engine_open = True
         self._counters: dict[str, int] = {}
         self._working = False
         self._writer = StateWriter()
@@ -81,41 +89,72 @@ class StreamJoin(ABC):
                 fixed[side] = as_schema(schemas[side], f"schemas[{side!r}]")
                 progress = self._reader.add_schema(self._progress, side, fixed[side])
                 self._commit(progress, {})
+        self._unreturned = None
         return fixed
 
     def push(self, side: str, batch: Any, source: int = 0) -> pa.Table:
         """Add rows of one side; return the pairs that they complete, in order."""
-        with self._lock:
-            known = self._check(side, source)
+        with self._calls.exclusive():
+            known = self._begin(side, source)
             table = self._reader.as_table(self._progress, known, batch)
             team = self._engine.team
             team.acquire(table.num_rows)  # early: helper threads wake while the rows are read
             try:
                 progress, fresh = self._reader.read(self._progress, known, table, source)
                 if self._args.time is None:
-                    return self._commit(progress, {known: fresh})
-                waiting = progress.waiting.push(known, fresh)
-                return self._take(progress.with_waiting(waiting))
+                    result = self._commit(progress, {known: fresh})
+                else:
+                    waiting = progress.waiting.push(known, fresh)
+                    result = self._take(progress.with_waiting(waiting))
             finally:
-                team.release()
+                team.depth -= 1
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     def advance(self, side: str, ts: Any, source: int = 0) -> pa.Table:
         """Declare that a source pushes nothing older than `ts` minus the lateness; return the pairs completed."""
-        with self._lock:
-            return self._take(self._advanced(self._check(side, source), ts, source))
+        with self._calls.exclusive():
+            result = self._take(self._advanced(self._begin(side, source), ts, source))
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     def flush(self) -> pa.Table:
         """Move every clock one tick past the newest timestamp, so that no row waits; return the pairs completed."""
-        with self._lock:
-            self._check("r", 0)
-            return self._take(replace(self._progress, clocks=self._progress.clocks.flush()))
+        with self._calls.exclusive():
+            self._begin("r", 0)
+            result = self._take(replace(self._progress, clocks=self._progress.clocks.flush()))
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     def close(self) -> pa.Table:
         """Flush and free the devices; later calls raise a `StateError`."""
-        with self._lock:
-            result = self.flush()
-            self._end()
-            return result
+        with self._calls.exclusive():
+            self._begin("r", 0)
+            result = self._take(replace(self._progress, clocks=self._progress.clocks.flush(), closed=True))
+            self._repair()
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
+
+    def recover(self) -> pa.Table | StateDelta | TuneResult | None:
+        """Return the result of a call that was complete when a signal handler raised in it, once; None otherwise.
+
+        Such a call has changed nothing, or it is complete; then its result can be had here until the next call. The
+        same in a `with` block that has ended.
+
+        >>> import millrace as mr
+        >>> mr.WindowJoin("r.x = s.x", window="10 rows").recover() is None
+        True
+        """
+        with self._calls.exclusive():
+            self._repair()
+            result = self._unreturned
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     def run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[pa.Table]:
         """Push every `(side, batch)` or `(side, batch, source)`; yield the tables of pairs, then those of `close()`.
@@ -135,7 +174,8 @@ class StreamJoin(ABC):
         for number, item in enumerate(batches):
             if not isinstance(item, tuple | list) or len(item) not in (2, 3):
                 raise ArgumentError(f"item {number} of batches is {item!r:.80}: must be (side, batch[, source])")
-            pairs = self.push(*item)
+            # Not `*item`: Python may run a signal handler between the end of such a call and the next line.
+            pairs = self.push(item[0], item[1], item[2] if len(item) == 3 else 0)
             if pairs.num_rows:
                 yield pairs
         pairs = self.close()
@@ -150,10 +190,10 @@ class StreamJoin(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Free the devices; rows that still wait are dropped, with a `ResourceWarning`. Call `close()` to keep them."""
-        with self._lock:
+        with self._calls.exclusive():
+            self._repair()
             waiting = 0 if self._progress.closed else len(self._progress.waiting)
-            if not self._progress.closed:
-                self._end()
+            self._end()
         if waiting:
             warnings.warn(
                 f"the join was left with {waiting} rows that waited for a source: call close() for the last pairs",
@@ -162,8 +202,9 @@ class StreamJoin(ABC):
             )
 
     def _end(self) -> None:
+        """Free the devices without flushing."""
         self._progress = replace(self._progress, closed=True)
-        self._engine.close()
+        self._repair()
 
     @property
     def stats(self) -> JoinStats:
@@ -178,13 +219,18 @@ class StreamJoin(ABC):
 
     def state(self) -> StateDelta:
         """Return what must be stored so that `restore` can continue from this point: see `StateDelta`."""
-        with self._lock:
-            self._check("r", 0)
+        with self._calls.exclusive():
+            self._begin("r", 0)
             self._engine.evict(self._progress)
             snapshot = take_snapshot(self._arguments(), self._progress, self._engine)
-            waiting, delta = self._writer.delta(snapshot, self._engine.windows, self._progress.waiting)
-            self._progress = replace(self._progress, waiting=waiting)
-            return delta
+            writer, waiting, result = self._writer.delta(snapshot, self._engine.windows, self._progress.waiting)
+            if isinstance(self._unreturned, StateDelta):  # an interrupt has kept the last one from its caller
+                result = self._unreturned.followed_by(result)
+            progress = self._progress.with_waiting(waiting)
+            self._writer, self._progress, self._unreturned = writer, progress, result
+        if self._unreturned is result:
+            self._unreturned = None
+        return result
 
     @classmethod
     def restore(cls, manifest: bytes, runs: Mapping[str, bytes], **arguments: Any) -> Self:
@@ -216,10 +262,21 @@ class StreamJoin(ABC):
         """The arguments that decide the output, as text; a restored join must have the same."""
         return describe_arguments(self._args, self._given_schemas)
 
-    @property
-    def _lock(self) -> threading.RLock:
-        """Serialises calls. A forked child makes its own: a thread of the parent may hold the old one."""
-        return self._locks.get()
+    def _begin(self, side: Any, source: Any) -> Side:
+        """Repair what an earlier call left, and check the arguments; the first step of a call."""
+        if self._undo_to is not None or self._progress.closed:
+            self._repair()
+        return self._check(side, source)
+
+    def _repair(self) -> None:
+        """Undo a call that did not end, and free the devices of a closed join. A signal may end this at any point."""
+        marks = self._undo_to
+        if marks is not None:
+            self._engine.undo(marks)
+            self._undo_to = None
+        if self._progress.closed and self._engine_open:
+            self._engine.close()
+            self._engine_open = False
 
     def _check(self, side: Any, source: Any) -> Side:
         """Check that the join is open, and the `side` and `source` arguments."""
@@ -272,20 +329,21 @@ class StreamJoin(ABC):
             self._working = False
 
     def _match(self, progress: Progress, fresh: dict[Side, Tuples], order: Order | None) -> pa.Table:
-        marks = self._engine.marks()
         before = self._progress
+        marks = self._engine.marks()
+        self._undo_to = marks
         try:
             taken = self._engine.extend(progress, before.scale, fresh, order)
             result, pairs = self._engine.results(progress, taken)
             totals = progress.totals.plus(pairs=pairs) if pairs else progress.totals
             extents = None if self._args.time is None else self._engine.extents()
-            self._progress = progress.after_batch(progress.clocks, progress.seqs, totals, extents)
-            if totals.late != before.totals.late:
-                log.info("join: dropped %s late rows in one call", totals.late - before.totals.late)
+            adopted = progress.after_batch(progress.clocks, progress.seqs, totals, extents)
+            self._progress, self._undo_to, self._unreturned = adopted, None, result
         except BaseException:
-            if self._progress is before:  # otherwise the call had succeeded before the interrupt
-                self._engine.undo(marks)
+            self._repair()
             raise
+        if totals.late != before.totals.late:
+            log.info("join: dropped %s late rows in one call", totals.late - before.totals.late)
         return result
 
     def _check_pending(self, progress: Progress) -> None:

@@ -127,7 +127,7 @@ class TableProbe:
                 yield Partners(counts, rows, partners if want_pairs else counts[:0], found.first[probing])
             complete = True
         finally:
-            team.release()
+            team.depth -= 1
             if not complete:  # the index may hold some of these rows already
                 matcher.discard_index()
         self._probing_rows += len(tuples)

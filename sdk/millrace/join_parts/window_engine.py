@@ -54,10 +54,11 @@ class WindowEngine(HeldWindows):
         except DeviceUnavailable:
             opened.close()
             raise
+        mark = ProcessMark()
         self.index, self.device, self._spare, self.team = opened.index, opened.device, opened.spare, opened.team
-        self._opened_in = ProcessMark()
         self.index = self._tuned or self.index
         self.matcher: Matcher | None = None
+        self._opened_in = mark  # with the lines above one step, in which no signal comes
 
     def load(self, windows: dict[Side, Window], snapshot: Snapshot) -> None:
         """Continue with stored windows and counters; after a stored fallback, on the fallback device."""
@@ -136,7 +137,7 @@ class WindowEngine(HeldWindows):
             positions = pair_positions(taken, new, found)
             return out.pairs_table(schema, self.windows, positions, self._args.several, team), pairs
         finally:
-            team.release()
+            team.depth -= 1
 
     def _empty(self, schema: pa.Schema) -> pa.Table:
         """The table without pairs; made once, since most small batches complete none."""
@@ -151,8 +152,9 @@ class WindowEngine(HeldWindows):
             self._open()
         if self.matcher is None or self.matcher.plan is not plan:
             # The plan differs if a first push failed after planning and the next one has other columns.
-            self.matcher = self._new_matcher(plan, self.index, self.device, self._spare)
-            self.matcher.start_counters(self._past_counters)
+            made = self._new_matcher(plan, self.index, self.device, self._spare)
+            made.start_counters(self._past_counters)
+            self.matcher = made
         return self.matcher
 
     def _new_matcher(self, plan: Plan, index: str, device: Device, spare: Device | None) -> Matcher:
@@ -178,12 +180,12 @@ class WindowEngine(HeldWindows):
             result = measure(stream, names, new_matcher, self._args.output == "count", seconds)
             chosen = self._new_matcher(plan, result.index, device, spare)
             chosen.build_index(self.windows)
+            chosen.start_counters(counters)
+            self._save_stats()
+            matcher.discard_index()
         except BaseException:
             matcher.start_counters(counters)
             raise
-        chosen.start_counters(counters)
-        self._save_stats()
-        matcher.discard_index()
         self.matcher, self.index, self._tuned, self._past_strategy = chosen, result.index, result.index, result.reason
         return result
 

@@ -91,14 +91,16 @@ class Snapshot:
 
 
 class StateWriter:
-    """Writes deltas. Knows the runs stored by the last delta; a chunk with any other name is written again."""
+    """Writes deltas; immutable. Knows the runs of the last delta; a chunk with any other name is written again."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         """`names`: the runs that are already stored (after a restore)."""
         self._names = names
 
-    def delta(self, snapshot: Snapshot, windows: dict[Side, Window], waiting: Waiting) -> tuple[Waiting, StateDelta]:
-        """The delta, and the waiting rows with the names of their runs."""
+    def delta(
+        self, snapshot: Snapshot, windows: dict[Side, Window], waiting: Waiting
+    ) -> tuple[StateWriter, Waiting, StateDelta]:
+        """The writer to go on with, the waiting rows with the names of their runs, and the delta."""
         written: dict[str, bytes] = {}
         layout: dict[str, Any] = {}
         for side, window in windows.items():
@@ -114,8 +116,7 @@ class StateWriter:
         manifest = seal(KIND, FORMAT, {"snapshot": _packed(snapshot), "windows": layout, "waiting": queued})
         added = {name: data for name, data in written.items() if name not in self._names}
         removed = tuple(sorted(self._names - names))
-        self._names = names
-        return Waiting(runs), StateDelta(manifest, added, removed)
+        return StateWriter(names), Waiting(runs), StateDelta(manifest, added, removed)
 
     def _window(self, window: Window, written: dict[str, bytes]) -> dict[str, Any]:
         def write(start: int, rows: pa.Table) -> str:

@@ -46,7 +46,7 @@ def gathered(store: RowStore, positions: np.ndarray, team: Team) -> pa.Table:
     try:
         return pa.Table.from_arrays(gather_rows(store, positions, team), schema=store.chunks[0].table.schema)
     finally:
-        team.release()
+        team.depth -= 1
 
 
 @pytest.mark.parametrize("lengths", [[7], [1, 1, 1], [50_000, 3, 1, 20_000], [700] * 90, [1] * 40 + [100_000]])

@@ -18,7 +18,6 @@ from millrace.host.hybrid.paced_device import DevicePace, PacedDevice
 from millrace.host.hybrid.search_engine import SearchEngine
 from millrace.host.hybrid.update_costs import UpdateCosts
 from millrace.host.hybrid.update_runner import UpdateRunner
-from millrace.host.runtime.rwlock import ReadWriteLock
 
 
 def test_the_crossover_is_where_both_cost_the_same() -> None:
@@ -120,32 +119,3 @@ def test_the_choice_is_never_below_nine_tenths_of_the_better_way(
     monkeypatch.setattr(Editor, "apply", paced)
     chosen, sync, at_once = (sum(_spent(mode, 1 << power, byte, clock)) for mode in ("auto", "sync", "async"))
     assert min(sync, at_once) / chosen >= 0.9
-
-
-def test_the_lock_lets_many_read_or_one_write() -> None:
-    import threading
-
-    lock, inside, log = ReadWriteLock(), threading.Barrier(2), []
-
-    def reader() -> None:
-        with lock.read():
-            inside.wait(10)  # both readers are in at a time
-            log.append("read")
-
-    threads = [threading.Thread(target=reader) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with lock.write():
-        late = threading.Thread(target=lambda: log.append("late") if _can_read(lock) else None)
-        late.start()
-        late.join(0.05)
-        assert log == ["read", "read"]
-    late.join()
-    assert log == ["read", "read", "late"]
-
-
-def _can_read(lock: ReadWriteLock) -> bool:
-    with lock.read():
-        return True

@@ -46,7 +46,7 @@ def test_rows_are_those_of_arrow(
         gatherer = Gatherer(given, team, scattered)
         twice = [pa.Table.from_arrays(gatherer.gather(chosen), schema=given.schema) for _ in range(2)]
     finally:
-        team.release()
+        team.depth -= 1
     for found in twice:
         assert found.equals(given.take(chosen))
         found.validate(full=True)

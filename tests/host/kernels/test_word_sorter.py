@@ -50,4 +50,4 @@ def test_it_is_a_stable_sort(word: Any, name: str, threads: int) -> None:
         np.testing.assert_array_equal(order, wanted)
         np.testing.assert_array_equal(found, words[wanted])
         np.testing.assert_array_equal(words, before)
-    team.release()
+    team.depth -= 1

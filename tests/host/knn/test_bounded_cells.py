@@ -104,7 +104,7 @@ def test_a_missing_sampled_point_is_noticed() -> None:
         columns = list(np.ascontiguousarray(points.T))
         TEAM.acquire(len(points))
         found = index.query(PointQueries(columns), 3)
-        TEAM.release()
+        TEAM.depth -= 1
         return cells.uncertain(columns, found, 3, np.inf)
 
     assert not uncertain(r, s).any()

@@ -47,7 +47,7 @@ def test_every_part_is_done_once(threads: int, acquired: bool) -> None:
         team.acquire()
     for parts in (1, 2, 3, 64, 1000):
         assert marked(team, parts) == ([parts] * parts, parts)
-    team.release()
+    team.depth -= 1
     assert marked(team, 7) == ([7] * 7, 7)
 
 
@@ -66,7 +66,7 @@ def test_concurrent_teams_do_not_disturb_each_other() -> None:
             team.acquire()
             if marked(team, 16) != ([16] * 16, 16):
                 failures.append(team)
-            team.release()
+            team.depth -= 1
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -108,7 +108,7 @@ def test_a_job_wakes_the_helpers_that_fell_asleep_after_they_were_acquired(way: 
         else:
             team.post(_meet, given, 2, [arrived])()
         assert arrived[0] == 2
-    team.release()
+    team.depth -= 1
 
 
 @share
@@ -144,7 +144,7 @@ def test_a_posted_job_is_done_when_it_is_finished(acquired: bool) -> None:
         finish()
         finish()
         assert (out == expected).all()
-    team.release()
+    team.depth -= 1
 
 
 def test_a_posted_job_continues_while_another_team_takes_the_helpers() -> None:
@@ -152,10 +152,10 @@ def test_a_posted_job_continues_while_another_team_takes_the_helpers() -> None:
     for _ in range(50):
         one.acquire()
         out, finish = posted(one, times=3)
-        one.release()
+        one.depth -= 1
         two.acquire()
         assert marked(two, 16) == ([16] * 16, 16)
-        two.release()
+        two.depth -= 1
         finish()
         assert (out == np.arange(50_000)).all()
 
@@ -170,7 +170,7 @@ def test_arrays_of_a_posted_job_live_until_it_is_done() -> None:
     assert gone() is not None
     marked(team, 4)
     assert gone() is None
-    team.release()
+    team.depth -= 1
 
 
 def test_a_forked_child_executes_a_posted_job_itself() -> None:
@@ -189,7 +189,7 @@ def test_a_forked_child_executes_a_posted_job_itself() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finish()
     assert (out == np.arange(50_000)).all()
-    team.release()
+    team.depth -= 1
 
 
 ENDING = """
@@ -221,13 +221,13 @@ def test_a_forked_child_has_its_own_helper_threads() -> None:
         try:
             team.acquire()
             good = marked(team, 8) == ([8] * 8, 8)
-            team.release()
+            team.depth -= 1
             os._exit(0 if good else 1)
         except BaseException:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert marked(team, 8) == ([8] * 8, 8)
-    team.release()
+    team.depth -= 1
 
 
 @pytest.mark.parametrize("before", [(1 << 31) - 1, 1 << 31, (1 << 32) - 1])
@@ -244,7 +244,7 @@ def test_job_numbers_of_any_size_run_every_part(before: int) -> None:
         out, finish = posted(team, times=1)
         finish()
         assert (out == np.arange(50_000)).all()
-    team.release()
+    team.depth -= 1
 
 
 def test_without_helper_threads_a_team_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_without_helper_threads_a_team_works_alone(monkeypatch: pytest.MonkeyPat
     with injected("helpers.start=1*raise"):
         team.acquire(MAX_PARTS)
         assert marked(team, 8)[1] == 8
-        team.release()
+        team.depth -= 1
         team.acquire(MAX_PARTS)  # the next call tries again
         assert marked(team, 8)[1] == 8
-        team.release()
+        team.depth -= 1

@@ -201,7 +201,7 @@ def test_a_child_forked_in_the_middle_of_a_push_can_go_on() -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with j._lock:
+        with j._calls.exclusive():
             held.set()
             done.wait()
 

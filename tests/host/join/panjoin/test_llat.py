@@ -204,7 +204,7 @@ def test_many_probes_are_shared_by_the_team(kind: type[LlatStructure], word: typ
         for visible in (None, VisibleIntervals(np.arange(len(low)) // 8, 400 + np.arange(len(low)) // 4)):
             check_found(structure.probe(probes, visible, True), model.find(probes, visible), True)
             check_found(structure.probe(probes, visible, False), model.find(probes, visible), False)
-    structure.context.team.release()
+    structure.context.team.depth -= 1
 
 
 @both

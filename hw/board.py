@@ -22,8 +22,9 @@ def probe() -> list[DeviceInfo]:
     found = []
     for card in cards.cards():
         what = f"{card.board} behind {card.link}, image {card.image[:12]}, {card.state}"
-        usable = card.state != cards.REFUSED
-        detail = what if usable else f"{what}: `millrace board deploy {card.name} IMAGE.mri`"
+        refused = f"`millrace board deploy {card.name} IMAGE.mri`" if card.state == cards.REFUSED else ""
+        problem = card.unreachable or refused
+        usable, detail = not problem, f"{what}: {problem}" if problem else what
         kind = "loopback" if card.is_loopback else FAMILY
         found.append(DeviceInfo(f"{FAMILY}:{card.name}", kind, usable, detail))
     return found or [DeviceInfo(FAMILY, FAMILY, False, NONE)]

@@ -2,9 +2,10 @@
 
 A card has a name, a board, a link and the image last deployed. A deploy writes the state `loading` before it sends the
 first byte to the board, and `loaded` after it has read the engine's identity back. An interrupted deploy therefore
-leaves `loading`, and the next use of the card repeats it. The files are in `MILLRACE_BOARDS_DIR`, or else in the user's
-state folder, and are replaced atomically. The lock is a file lock per link; the system releases it when the process
-ends. Limit: the lock works between processes of one machine only.
+leaves `loading`, and the next use of the card repeats it. A deploy that fails leaves `refused`, with the image of
+before. A deploy over another link than the card's changes the card only after it has succeeded. The files are in
+`MILLRACE_BOARDS_DIR`, or else in the user's state folder, and are replaced atomically. The lock is a file lock per
+link; the system releases it when the process ends. Limit: the lock works between processes of one machine only.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import ipaddress
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from millrace.host.base.errors import ArgumentError, BitstreamError, DeviceUnavailable
 from millrace.host.runtime.fork import reset_in_child
+from millrace.hw import usb
 from millrace.hw.catalog import PYNQ, SERIAL
 
 VARIABLE = "MILLRACE_BOARDS_DIR"
@@ -51,10 +54,18 @@ class Card:
         return folder() / "images" / f"{self.image}.mri"
 
     @property
+    def unreachable(self) -> str:
+        """Why the board cannot be there, as far as this machine can see; empty if it may be."""
+        kind, endpoint = parse_link(self.link)
+        if kind == SERIAL and not Path(endpoint).exists():
+            return f"its serial line {endpoint} is gone: plug in the board"
+        return ""
+
+    @property
     def is_loopback(self) -> bool:
         """Whether the link leads to a simulation, not to a board."""
         kind, endpoint = parse_link(self.link)
-        return is_loopback(endpoint) if kind == PYNQ else endpoint.startswith("/dev/pts/")
+        return is_loopback(endpoint) if kind == PYNQ else str(Path(endpoint).resolve()).startswith("/dev/pts/")
 
 
 def is_loopback(address: str) -> bool:
@@ -94,6 +105,30 @@ def card(name: str) -> Card:
     return known[name]
 
 
+def remove(name: str) -> None:
+    """Forget a card, and delete its files. The board itself is not changed."""
+    removed = card(name)
+    release = lock(removed.link)
+    try:
+        (folder() / f"{name}.json").unlink(missing_ok=True)
+        drop_unused({removed.image})
+    finally:
+        release()
+
+
+def drop_unused(digests: set[str]) -> None:
+    """Delete those of these images that no card uses."""
+    for digest in digests - {one.image for one in cards()}:
+        (folder() / "images" / f"{digest}.mri").unlink(missing_ok=True)
+        shutil.rmtree(folder() / "firmware" / digest, ignore_errors=True)
+
+
+def lasting(link: str) -> str:
+    """The same link by a path that stays valid if the system numbers its serial lines again."""
+    kind, endpoint = parse_link(link)
+    return f"{SERIAL}:{usb.lasting_path(endpoint)}" if kind == SERIAL else link
+
+
 def new_card(name: str, board: str, link: str, image: str) -> Card:
     """A card that is not saved yet."""
     if NAME.fullmatch(name) is None:
@@ -125,7 +160,9 @@ def _is_host(endpoint: str) -> bool:
 
 def lock(link: str) -> Callable[[], None]:
     """Lock a link for this process; returns the function that unlocks it. Raises if another process holds the lock."""
-    path = folder() / "locks" / f"{hashlib.sha256(link.encode()).hexdigest()[:32]}.lock"
+    kind, endpoint = parse_link(link)
+    name = f"{kind}:{Path(endpoint).resolve()}" if kind == SERIAL else link  # a line may have several paths
+    path = folder() / "locks" / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

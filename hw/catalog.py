@@ -30,6 +30,7 @@ class Board:
     name: str
     title: str
     part: str
+    idcode: int
     design: str
     link: str
     clock_hz: int
@@ -42,9 +43,9 @@ class Board:
     memory: Mapping[str, int] = field(default_factory=dict)
     """On-chip memory: the first address a host may use, and the number of bytes."""
     loader: Mapping[str, Any] = field(default_factory=dict)
-    """Of a serial board: the command that loads a bitstream, and the part name that it prints."""
+    """Of a serial board: the command that loads a bitstream."""
     pynq: Mapping[str, Any] = field(default_factory=dict)
-    """Of a PYNQ board: its name in pynq, and the name of the engine in the block design."""
+    """Of a PYNQ board: its name in pynq and in the device tree, and the name of the engine in the block design."""
 
     @property
     def sources(self) -> list[Path]:

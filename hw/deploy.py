@@ -1,23 +1,22 @@
 """Loads an image into a board and verifies that the board runs it.
 
-Before it sends anything, a deploy checks the manifest, hashes, signature (if `MILLRACE_IMAGE_KEY` names a key), board
-and part. After loading, it reads back the engine's magic, ABI version, build hash and shape from its registers. A
+Before it sends anything, a deploy checks the manifest, hashes, signature (if `MILLRACE_IMAGE_KEY` names a key), link,
+board and part. After loading, it reads back the engine's magic, ABI version, build hash and shape from its registers. A
 mismatch raises `BitstreamError`, and the card is not marked as loaded. pynq does not send a file if the board already
-has one of the same name, so each file name contains the hash of the bitstream. openFPGALoader loads serial boards.
+has one of the same name, so each file name contains the hash of the bitstream. openFPGALoader loads serial boards; the
+USB chip is a loader meanwhile, so the serial line goes and comes back.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from millrace.host.base.errors import BitstreamError, DeviceFault, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, BitstreamError, DeviceFault
 from millrace.host.base.faults import fault_point
-from millrace.hw import cards, catalog, signing
+from millrace.hw import cards, catalog, loader, pynq_board, signing
 from millrace.hw import image as images
 from millrace.hw.cards import Card
 from millrace.hw.catalog import PYNQ, SERIAL, Board
@@ -25,30 +24,37 @@ from millrace.hw.driver import Engine, Shape
 from millrace.hw.image import Image
 from millrace.hw.link import Link, timeout
 from millrace.hw.pynq_link import PynqLink
-from millrace.hw.serial_link import SerialLink
+from millrace.hw.serial_link import SerialLink, check_line, wait_for_line
 
-LOADER = "MILLRACE_OPENFPGALOADER"
-"""Environment variable: the program to run instead of openFPGALoader."""
-LOADER_SECONDS = 120
+LINE_SECONDS = 15
+"""Seconds in which the serial line must be back after loading."""
 
 
-def deploy(name: str, path: Path, link: str | None = None) -> Shape:
-    """Deploy an image to a card, which is created if it is new; returns the engine's shape."""
+def deploy(name: str, path: Path, link: str | None = None, stated: str | None = None, flash: bool = False) -> Shape:
+    """Deploy an image to a card, which is created if it is new; returns the engine's shape.
+
+    `stated`: the board, for one that does not say what it is. `flash`: so that a serial board keeps it without power.
+    """
     image = images.read(path)
     known = {card.name: card for card in cards.cards()}.get(name)
-    if link is None:
-        link = known.link if known else cards.card(name).link
+    link = cards.lasting(link) if link is not None else known.link if known else cards.card(name).link
     kind, _ = cards.parse_link(link)
-    board = catalog.board(known.board) if known else catalog.boards().get(image.manifest.board)
+    same = known is not None and known.link == link
+    wanted = stated or (known.board if known is not None and same else image.manifest.board)
+    board = catalog.board(wanted) if stated or same else catalog.boards().get(wanted)
     images.check(image, board, signing.configured_key())
     assert board is not None
     if kind != board.link:
         raise BitstreamError(f"the image is for {board.name}, which needs a {board.link} link, not {link!r}")
+    if flash and kind != SERIAL:
+        raise ArgumentError(f"{board.name} has no flash that millrace can write; PYNQ loads its image at each deploy")
+    card = cards.new_card(name, board.name, link, image.digest)
     release = cards.lock(link)
     try:
         cards.keep_image(image.digest, image.pack())
-        return _load(cards.new_card(name, board.name, link, image.digest), image, board)
+        return _load(card, image, board, known, stated, flash)
     finally:
+        cards.drop_unused({image.digest} | ({known.image} if known else set()))
         release()
 
 
@@ -70,7 +76,7 @@ def reset(name: str) -> Shape:
     try:
         image, board = _kept(card)
         if board.link == PYNQ or card.state != cards.LOADED:
-            return _load(card, image, board)
+            return _load(card, image, board, card)
         link = _attach(card, image, board)
         try:
             link.reset()
@@ -87,7 +93,10 @@ def identify(link: Link, image: Image) -> Shape:
     try:
         shape = Engine(link).shape
     except DeviceFault as error:
-        raise BitstreamError(f"the board does not run the image: {error}") from error
+        raise BitstreamError(
+            f"the board does not run the image: {error}; deploy it again (without power a board forgets it, "
+            f"except for images deployed with --flash)"
+        ) from error
     wanted = (int(manifest.build, 16), manifest.parameters.get("KEY_W"), manifest.parameters.get("W"))
     if (shape.build, shape.key_bits, shape.lanes) != wanted:
         raise BitstreamError(
@@ -101,7 +110,7 @@ def _connected(card: Card) -> Link:
     """Connect to a card's engine; an interrupted deploy is repeated first."""
     image, board = _kept(card)
     if card.state == cards.LOADING:
-        _load(card, image, board)
+        _load(card, image, board, card)
     elif card.state != cards.LOADED:
         raise BitstreamError(f"card {card.name!r} runs no known image: `millrace board deploy {card.name} IMAGE.mri`")
     link = _attach(card, image, board)
@@ -122,36 +131,47 @@ def _kept(card: Card) -> tuple[Image, Board]:
     return image, board
 
 
-def _load(card: Card, image: Image, board: Board) -> Shape:
-    """Load an image and read the identity back; the card is marked as loaded only after both."""
-    loaded = _prepare(card, image, board)
-    card = card.marked(cards.LOADING)
-    fault_point("board.load")
-    link = loaded()
+def _load(
+    card: Card, image: Image, board: Board, known: Card | None, stated: str | None = None, flash: bool = False
+) -> Shape:
+    """Load an image and read the identity back; the card is marked as loaded only after both.
+
+    `known`: the card's record so far. If it has another link, it describes another board, and stays as it is.
+    """
+    load = _prepare(card, image, board, stated, flash)
+    recorded = known is None or known.link == card.link
+    if recorded:
+        card.marked(cards.LOADING)
     try:
-        shape = identify(link, image)
-    except BitstreamError:
-        card.marked(cards.REFUSED)
+        fault_point("board.load")
+        link = load()
+        try:
+            shape = identify(link, image)
+        finally:
+            link.close()
+    except Exception:
+        if recorded:
+            (known or card).marked(cards.REFUSED)
         raise
-    finally:
-        link.close()
     card.marked(cards.LOADED)
     return shape
 
 
-def _prepare(card: Card, image: Image, board: Board) -> Callable[[], Link]:
-    """Check that the right board is connected; returns the function that loads it and connects."""
+def _prepare(card: Card, image: Image, board: Board, stated: str | None, flash: bool) -> Callable[[], Link]:
+    """Check that link and board are the right ones; returns the function that loads the board and connects."""
     _, endpoint = cards.parse_link(card.link)
     bitstream = _extracted(image, board)
     if board.link == SERIAL:
-        _detect(board)
+        check_line(endpoint, board)
+        loader.detect(board, endpoint)
 
         def load_serial() -> Link:
-            _loader(board, [str(bitstream)])
+            loader.load(board, endpoint, bitstream, flash)
+            wait_for_line(endpoint, LINE_SECONDS)
             return SerialLink(endpoint, board, timeout())
 
         return load_serial
-    link = _pynq_board(endpoint, board)
+    link = _pynq_board(endpoint, board, stated)
 
     def load_pynq() -> Link:
         try:
@@ -169,7 +189,7 @@ def _attach(card: Card, image: Image, board: Board) -> Link:
     _, endpoint = cards.parse_link(card.link)
     if board.link == SERIAL:
         return SerialLink(endpoint, board, timeout())
-    link = _pynq_board(endpoint, board)
+    link = _pynq_board(endpoint, board, board.name)  # the deploy has warned already
     try:
         link.load(_extracted(image, board), board.pynq["engine"], download=False)
     except BaseException:
@@ -178,11 +198,13 @@ def _attach(card: Card, image: Image, board: Board) -> Link:
     return link
 
 
-def _pynq_board(endpoint: str, board: Board) -> PynqLink:
+def _pynq_board(endpoint: str, board: Board, stated: str | None) -> PynqLink:
     link = PynqLink(endpoint, timeout())
-    if link.board != board.pynq["name"]:
+    try:
+        pynq_board.check(board, link.report, stated)
+    except BaseException:
         link.close()
-        raise BitstreamError(f"the image is for {board.name}, but the connected board is {link.board!r}")
+        raise
     return link
 
 
@@ -199,28 +221,3 @@ def _extracted(image: Image, board: Board) -> Path:
             scratch.write_bytes(data)
             scratch.replace(path)
     return home / f"{stem}{Path(chosen).suffix}"
-
-
-def _detect(board: Board) -> None:
-    """Check that the loader finds the board's part."""
-    detected = _loader(board, ["--detect"])
-    if board.loader["detects"] not in detected:
-        output = " ".join(detected.split())[-200:] or "nothing"
-        raise BitstreamError(f"{board.name} has a {board.loader['detects']}, but the loader found: {output}")
-
-
-def _loader(board: Board, arguments: list[str]) -> str:
-    program, *options = board.loader["command"]
-    program = os.environ.get(LOADER) or program
-    if shutil.which(program) is None:
-        raise DeviceUnavailable(f"{program} is not installed: sudo apt-get install openfpgaloader")
-    try:
-        done = subprocess.run(
-            [program, *options, *arguments], capture_output=True, text=True, timeout=LOADER_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise DeviceFault(f"{program} did not end in {LOADER_SECONDS} s") from None
-    if done.returncode:
-        output = " ".join((done.stderr or done.stdout).split())[-200:]
-        raise DeviceFault(f"{program} failed with exit code {done.returncode}: {output}")
-    return done.stdout + done.stderr

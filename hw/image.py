@@ -2,8 +2,9 @@
 
 An image is a zip file without compression. Its bytes depend only on its contents, so the same input gives the same
 file; a file that differs from the output of `pack` is refused. The manifest names board, part, design, build hash, ABI,
-parameters, clock and tools, and the SHA-256 of each member and of itself. A signature (Ed25519, over the manifest)
-proves the origin. Every error is a `BitstreamError` before anything is sent to a board. Limits: `MAX_BYTES` and
+parameters, clock and tools, whether millrace built the bitstream or was given it, a version against rollback, and the
+SHA-256 of each member and of itself. A signature (Ed25519, over the manifest) proves the origin. Every error is a
+`BitstreamError` before anything is sent to a board, and its message has no control characters. Limits: `MAX_BYTES` and
 `MAX_BITSTREAM_BYTES` bytes per member, `MAX_MEMBERS` members.
 """
 
@@ -22,12 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from millrace.host.base.errors import BitstreamError
+from millrace.hw import bitstream, signing
 from millrace.hw import registers as reg
-from millrace.hw import signing
 from millrace.hw.catalog import Board, boards
+from millrace.hw.manifest_check import check_values
 from millrace.hw.signing import Signature
+from millrace.hw.text import printable
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 MAX_BYTES = {MANIFEST: 1 << 16, SIGNATURE: 1 << 12}
 MAX_BITSTREAM_BYTES = 1 << 26
@@ -58,6 +61,10 @@ class Manifest:
     report: Mapping[str, float] = field(default_factory=dict)
     """The tools' report: the maximum clock in MHz, and the used cells of the part."""
     members: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    origin: str = "built"
+    """`built` by millrace from sources with this build hash, or `given`: then the board must name this hash."""
+    version: int = 0
+    """Grows with each release of whoever signs images; `MILLRACE_IMAGE_MINIMUM` refuses older ones."""
     format: int = FORMAT
 
     def text(self) -> bytes:
@@ -104,7 +111,13 @@ class Image:
 
 
 def make(
-    board: Board, files: Mapping[str, bytes], tools: Mapping[str, str], report: Mapping[str, float], build: str = ""
+    board: Board,
+    files: Mapping[str, bytes],
+    tools: Mapping[str, str],
+    report: Mapping[str, float],
+    build: str = "",
+    origin: str = "built",
+    version: int = 0,
 ) -> Image:
     """An image for a board; `build`: the build hash of an engine that was not built from the board's own folder."""
     members = {
@@ -121,6 +134,8 @@ def make(
         dict(sorted(tools.items())),
         dict(sorted(report.items())),
         members,
+        origin,
+        version,
     )
     return unpack(Image(manifest, dict(files)).pack(), "the new image")
 
@@ -138,6 +153,13 @@ def read(path: Path) -> Image:
 
 def unpack(data: bytes, name: str) -> Image:
     """Parse the bytes of an image file and check them for damage; `name` is used in messages."""
+    try:
+        return _unpack(data, name)
+    except BitstreamError as error:
+        raise BitstreamError(printable(str(error))) from error  # it may quote what the file contains
+
+
+def _unpack(data: bytes, name: str) -> Image:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             files = {info.filename: archive.read(info) for info in _checked_members(archive, name)}
@@ -169,10 +191,31 @@ def check(image: Image, board: Board | None = None, public_key: bytes | None = N
         raise BitstreamError(
             f"the image is for part {manifest.part!r}, but {known.name} has {known.part!r}: build it again"
         )
+    check_contents(image, known)
+    minimum = signing.minimum_version()
+    if manifest.version < minimum:
+        raise BitstreamError(
+            f"the image has version {manifest.version}, but {signing.MINIMUM} requires {minimum}: use a newer image"
+        )
     if public_key is not None:
         if image.signature is None:
             raise BitstreamError("the image is not signed, and a key is configured: `millrace image sign` it")
         signing.verify(image.signature, manifest.text(), public_key)
+
+
+def check_contents(image: Image, board: Board) -> None:
+    """Refuse an image whose design, memory, bitstream or hardware description is not for the board."""
+    manifest = image.manifest
+    if manifest.design != board.design:
+        raise BitstreamError(f"the image has design {manifest.design!r}, {board.name} needs {board.design!r}")
+    size = board.memory.get("bytes")
+    if size is not None and 1 << manifest.parameters.get("MEM_LOG2", 0) != size:
+        raise BitstreamError(f"the image's engine has another memory than {board.name} ({size} bytes): build it again")
+    for name, data in image.members.items():
+        if name == image.bitstream:
+            bitstream.check(data, name, board)
+        elif name.endswith(".hwh") and board.pynq:
+            bitstream.check_description(data, name, board)
 
 
 # Checks before anything is read.
@@ -206,6 +249,7 @@ def _manifest(text: bytes, name: str) -> Manifest:
             raise BitstreamError(f"{name}: format {fields.get('format')!r}, this version of millrace reads {FORMAT}")
         manifest = Manifest(**fields)
         _check_types(manifest)
+        check_values(manifest)
         sound = hashlib.sha256(_canonical(fields)).hexdigest() == digest and _BUILD.fullmatch(manifest.build)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BitstreamError(f"{name}: its manifest cannot be read ({error}): copy or build it again") from error
@@ -216,8 +260,9 @@ def _manifest(text: bytes, name: str) -> Manifest:
 
 def _check_types(manifest: Manifest) -> None:
     """A manifest with a valid hash may still contain anything: wrong types are a `TypeError`."""
-    words = (manifest.board, manifest.part, manifest.design, manifest.build, manifest.abi, *manifest.tools.values())
-    numbers = (manifest.clock_hz, *manifest.parameters.values())
+    names = (manifest.board, manifest.part, manifest.design, manifest.build, manifest.abi, manifest.origin)
+    words = (*names, *manifest.tools.values())
+    numbers = (manifest.clock_hz, manifest.version, *manifest.parameters.values())
     if not all(map(_is_text, (*words, *manifest.tools, *manifest.parameters, *manifest.report, *manifest.members))):
         raise TypeError("a name or a version is not a string of printable ASCII")
     if not all(type(number) is int and abs(number) < 1 << 63 for number in (*numbers, manifest.format)):

@@ -1,16 +1,19 @@
 """The base class of links to a board's engine: registers and memory, with time-outs. Also the free list of its memory.
 
 Every failure of a link (no response, a wrong checksum, a lost connection) raises `DeviceFault` within the link's
-time-out. After a failure the link is closed, because the state of the board is unknown. Implementations:
+time-out. After a failure the link is closed, because the state of the board is unknown. A simulated board has its own
+clock: its time-outs count simulated seconds, so a busy or stopped machine cannot cause one. Implementations:
 `serial_link.py`, `pynq_link.py`.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +27,10 @@ TIMEOUT_VARIABLE = "MILLRACE_BOARD_TIMEOUT"
 Data = TypeVar("Data", bytes, Array)
 TIMEOUT = 10.0
 """Seconds that a board may take for any operation."""
+CLOCK_VARIABLE = "MILLRACE_BOARD_CLOCK"
+"""Environment variable, set for simulated boards only: the file with the board's own time, a double in seconds."""
+SLICE = 0.05
+"""Seconds between two looks at the clock while a link waits."""
 
 
 def timeout() -> float:
@@ -38,6 +45,23 @@ def timeout() -> float:
     if not 0 < seconds < float("inf"):
         raise ArgumentError(f"{TIMEOUT_VARIABLE}={given!r}: allowed is a number of seconds above 0")
     return seconds
+
+
+def clock() -> Callable[[], float]:
+    """The clock of time-outs: the machine's, or that of the simulated board."""
+    path = os.environ.get(CLOCK_VARIABLE)
+    if not path:
+        return time.monotonic
+    file = Path(path)
+
+    def simulated() -> float:
+        try:
+            seconds: float = struct.unpack("<d", file.read_bytes()[:8])[0]
+        except (OSError, struct.error):
+            raise DeviceFault(f"the simulated board is gone: {CLOCK_VARIABLE} names no clock") from None
+        return seconds
+
+    return simulated
 
 
 class Link(ABC):
@@ -59,6 +83,7 @@ class Link(ABC):
     def __init__(self, seconds: float) -> None:
         """`seconds`: the time-out."""
         self.seconds = seconds
+        self.clock = clock()
         self.meanwhile: Callable[[], None] = _nothing
         """Called while the engine works, so that the next transfer can overlap."""
 
@@ -96,11 +121,11 @@ class Link(ABC):
 
     def wait(self) -> None:
         """Return when the engine has a result."""
-        until = time.monotonic() + self.seconds
+        until = self.clock() + self.seconds
         self.meanwhile()
         pause = 0.0
         while not self.read_regs((reg.REG_RESULT,))[0] >> 31:
-            if time.monotonic() > until:
+            if self.clock() > until:
                 raise DeviceFault(f"the engine gave no result in {self.seconds:g} s")
             time.sleep(pause)
             pause = min(0.002, pause + 0.0001)

@@ -5,7 +5,7 @@ millrace: only the standard library, NumPy and pynq. It reads requests from a so
 them in order and writes one line of JSON as the response to each. Arrays pass through shared memory. `python
 pynq_child.py SOCKET MEMORY` takes two file descriptors. An exception of pynq becomes a response with `error`. If
 PYNQ_REMOTE_DEVICES is set, it drives a board over the network, otherwise the board it runs on. Registers are read in
-units of 4 bytes, because pynq's 8-byte reads return only half of them.
+units of 4 bytes, because pynq's 8-byte reads return only half of them. Runs on Python 3.10 too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import time
 from typing import Any
 
 import numpy as np
+
+DEVICE_TREE = "/proc/device-tree/"
 
 
 class Board:
@@ -34,13 +36,25 @@ class Board:
         self._registers: Any = None
 
     def connect(self) -> dict[str, Any]:
-        """Find the board; returns its name and whether it is remote."""
+        """Find the board; returns what its environment and its device tree say it is, and the version of pynq."""
         import pynq
         from pynq import Device
 
         self._device = Device.active_device
         remote = bool(os.environ.get("PYNQ_REMOTE_DEVICES"))
-        return {"board": str(self._device.name), "remote": remote, "pynq": pynq.__version__}
+        read = self._read_remote if remote else _read_local
+        return {
+            "variable": "" if remote else os.environ.get("BOARD", ""),
+            "name": read(DEVICE_TREE + "chosen/pynq_board").strip("\0\n "),
+            "compatible": [name for name in read(DEVICE_TREE + "compatible").split("\0") if name],
+            "pynq": pynq.__version__,
+        }
+
+    def _read_remote(self, path: str) -> str:
+        """A text file of the board at the other end; empty if there is none."""
+        if not self._device.exists_file(path).exists:
+            return ""
+        return bytes(self._device.read_file(path)).decode("utf-8", "replace")
 
     def load(self, bitstream: str, engine: str, download: bool) -> dict[str, Any]:
         """Load an overlay, or only read its description, and find the engine in it by name."""
@@ -64,12 +78,12 @@ class Board:
         return {"values": [int(self._registers.read(offset, 4)) for offset in offsets]}
 
     def wait(self, offset: int, seconds: float) -> dict[str, Any]:
-        """Wait until the highest bit of a register is set."""
+        """Wait until the highest bit of a register is set, or for some time; returns whether it is set."""
         until = time.monotonic() + seconds
         while not int(self._registers.read(offset, 4)) >> 31:
             if time.monotonic() > until:
-                raise TimeoutError(f"the engine gave no result in {seconds:g} s")
-        return {}
+                return {"done": False}
+        return {"done": True}
 
     def alloc(self, size: int) -> dict[str, Any]:
         """Allocate a buffer that the engine can access; returns its number and its address."""
@@ -100,6 +114,15 @@ class Board:
             source.sync_from_device()
         self._memory[shared_offset : shared_offset + size] = source[at : at + size]
         return {}
+
+
+def _read_local(path: str) -> str:
+    """A text file of this board; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _respond(board: Board, line: str) -> dict[str, Any]:

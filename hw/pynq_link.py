@@ -3,15 +3,16 @@
 The child (`pynq_child.py`) runs in the interpreter that `MILLRACE_PYNQ_PYTHON` names, or in this one if it has pynq.
 The link does not wait for responses to requests that return nothing. Shared memory has two halves: one is filled while
 the child reads the other. If the child does not respond in time (the board hangs or is lost), the link kills it and
-raises `DeviceFault`. Limits: pynq transfers a remote buffer as a unit; addresses of 64 bits.
+raises `DeviceFault` with the end of what the child printed. On the board itself PYNQ needs root, because it maps
+/dev/mem. Limits: pynq transfers a remote buffer as a unit; addresses of 64 bits.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import mmap
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -28,7 +29,8 @@ import numpy as np
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.hw import registers as reg
-from millrace.hw.link import Link, received, sent
+from millrace.hw.link import SLICE, Link, received, sent
+from millrace.hw.text import last_words
 
 PYTHON = "MILLRACE_PYNQ_PYTHON"
 CHILD = Path(__file__).resolve().parent / "pynq_child.py"
@@ -36,8 +38,8 @@ HALF = 1 << 22
 """Bytes of one half of the shared memory."""
 MAX_LINE = 1 << 20
 """Maximum bytes of a response."""
-PATIENCE = 5.0
-"""Seconds beyond the time-out in which the child can report it itself; loading may take longer."""
+POLL = 0.5
+"""Seconds that the child polls the engine for one request."""
 LOADING = 60.0
 
 
@@ -56,18 +58,18 @@ class PynqLink(Link):
         self._where = address or "this board"
         self._child: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
-        self._responses: io.BufferedReader | None = None
+        self._received = bytearray()
         self._pending: list[int | None] = []
         self._half = 0
         self._addresses: list[int] = []
         self._buffers: dict[int, int] = {}
         self._start(address)
         try:
-            found = self._request({"do": "connect"}, LOADING)
+            self.report = self._request({"do": "connect"}, LOADING)
+            """What the board says it is (`pynq_board.py`)."""
         except BaseException:
             self.close()
             raise
-        self.board = str(found.get("board"))
 
     @property
     def alive(self) -> bool:
@@ -93,7 +95,10 @@ class PynqLink(Link):
     def wait(self) -> None:
         """Send the next data while the engine works; then the child polls it until it is done."""
         self.meanwhile()
-        self._request({"do": "wait", "offset": reg.REG_RESULT, "seconds": self.seconds}, self.seconds + PATIENCE)
+        until = self.clock() + self.seconds
+        while not self._request({"do": "wait", "offset": reg.REG_RESULT, "seconds": POLL}, self.seconds + POLL)["done"]:
+            if self.clock() > until:
+                raise self._lost(f"gave no result in {self.seconds:g} s: its engine hangs")
 
     def alloc(self, size: int) -> int:
         """Allocate a buffer with pynq."""
@@ -156,15 +161,15 @@ class PynqLink(Link):
         child, self._child = self._child, None
         if child is None:
             return
-        for one in (self._responses, self._line):
-            if one is not None:
-                with suppress(OSError):
-                    one.close()
+        if self._line is not None:
+            with suppress(OSError):
+                self._line.close()
         try:
             child.wait(1.0)
         except subprocess.TimeoutExpired:
             _kill(child)
         child.wait()
+        self._printed.close()
 
     # The child.
 
@@ -174,6 +179,8 @@ class PynqLink(Link):
             raise DeviceUnavailable(
                 f"pynq is not installed here: make its environment with `make pynq`, and set {PYTHON} to its python"
             )
+        if not address and os.geteuid() != 0:
+            raise DeviceUnavailable("PYNQ needs root on the board itself: run the command with `sudo -E`")
         memory = os.memfd_create("millrace-board")
         os.ftruncate(memory, 2 * HALF)
         self._shared = np.frombuffer(mmap.mmap(memory, 2 * HALF), np.uint8)
@@ -181,6 +188,7 @@ class PynqLink(Link):
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         if address:
             environment["PYNQ_REMOTE_DEVICES"] = address
+        self._printed = os.fdopen(os.memfd_create("millrace-pynq"), "w+b")
         command = [python, str(CHILD), str(theirs.fileno()), str(memory)]
         try:
             self._child = subprocess.Popen(
@@ -188,17 +196,17 @@ class PynqLink(Link):
                 env=environment,
                 pass_fds=(theirs.fileno(), memory),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
                 start_new_session=True,
             )
         except OSError as error:
             self._line.close()
+            self._printed.close()
             raise DeviceUnavailable(f"{PYTHON}={python!r} cannot be started: {error.strerror}") from error
         finally:
             theirs.close()
             os.close(memory)
-        self._responses = self._line.makefile("rb")
 
     # Requests.
 
@@ -235,31 +243,47 @@ class PynqLink(Link):
         return response
 
     def _read_response(self, seconds: float) -> dict[str, Any]:
-        line = self._open()
-        assert self._responses is not None
-        try:
-            line.settimeout(seconds)
-            text = self._responses.readline(MAX_LINE)
-        except OSError:
-            raise self._lost(f"did not respond in {seconds:g} s; its process was killed") from None
-        if not text:
-            raise self._lost("is lost: its process ended")
+        line, until = self._open(), self.clock() + seconds
+        while b"\n" not in self._received and len(self._received) < MAX_LINE:
+            late = self.clock() > until  # before the look at the socket: a response that came in time is never lost
+            ready, _, _ = select.select([line], [], [], 0.0 if late else SLICE)
+            if not ready:
+                if late:
+                    raise self._lost(f"did not respond in {seconds:g} s; its process was killed")
+                continue
+            try:
+                some = line.recv(1 << 16)
+            except OSError:
+                some = b""
+            if not some:
+                raise self._lost("is lost: its process ended")
+            self._received += some
+        text, _, self._received = self._received.partition(b"\n")
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise self._lost(f"sent a response that cannot be read: {text[:80]!r}")
+            raise self._lost(f"sent a response that cannot be read: {bytes(text[:80])!r}")
         return found
 
     def _lost(self, why: str) -> DeviceFault:
         """Kill the child and close the link; returns the error to raise."""
+        printed = ""
         if self._child is not None:
             _kill(self._child)
+            self._child.wait()
+            printed = self._output()
         self.close()
-        return DeviceFault(
-            f"the board at {self._where} {why}" if why[0].islower() else f"the board at {self._where}: {why}"
-        )
+        where = f"the board at {self._where}"
+        message = f"{where} {why}" if why[0].islower() else f"{where}: {why}"
+        return DeviceFault(f"{message} (its process printed: {printed})" if printed else message)
+
+    def _output(self) -> str:
+        """The end of what the child printed, on one line."""
+        size = self._printed.seek(0, os.SEEK_END)
+        self._printed.seek(max(0, size - 4096))
+        return last_words(self._printed.read().decode(errors="replace"))
 
     def _open(self) -> socket.socket:
         if self._child is None or self._line is None:

@@ -24,7 +24,7 @@ import numpy as np
 from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.types import Array
 from millrace.hw.catalog import Board
-from millrace.hw.link import FreeList, Link, received, sent
+from millrace.hw.link import SLICE, FreeList, Link, received, sent
 
 WRITE_REGS, READ_REGS, WRITE_MEM, READ_MEM, RESET = 1, 2, 3, 4, 5
 WORDS = 256
@@ -122,7 +122,7 @@ class SerialLink(Link):
         body = struct.pack("<BBHI", operation, self._number, count, address)
         if payload is not None:
             body += payload.tobytes()
-        until = time.monotonic() + self.seconds
+        until = self.clock() + self.seconds
         self._send(body + struct.pack("<I", zlib.crc32(body)), until)
         response = self._receive(8 + 4 * response_words, until)
         if zlib.crc32(response[:-4]) != struct.unpack("<I", response[-4:])[0]:
@@ -136,8 +136,7 @@ class SerialLink(Link):
     def _send(self, data: bytes, until: float) -> None:
         left = memoryview(sent(data))
         while left:
-            _, ready, _ = select.select([], [self._open()], [], max(0.0, until - time.monotonic()))
-            if not ready:
+            if not self._ready(until, writing=True):
                 raise DeviceFault(f"the serial line {self._path} accepted no data in {self.seconds:g} s")
             left = left[os.write(self._open(), left) :]
 
@@ -145,8 +144,7 @@ class SerialLink(Link):
         """Receive `size` bytes; the response to a bad request is shorter."""
         found = b""
         while len(found) < size:
-            ready, _, _ = select.select([self._open()], [], [], max(0.0, until - time.monotonic()))
-            if not ready:
+            if not self._ready(until):
                 raise DeviceFault(f"the board at {self._path} sent {len(found)} of {size} bytes in {self.seconds:g} s")
             some = received(os.read(self._open(), size - len(found)))
             if not some:
@@ -156,10 +154,37 @@ class SerialLink(Link):
                 return found[:8]
         return found
 
+    def _ready(self, until: float, writing: bool = False) -> bool:
+        """Wait until the line can be read (or written); False after the time-out."""
+        while True:
+            late = self.clock() > until  # before the look at the line: data that came in time are never lost
+            lines = [self._open()]
+            if any(select.select([] if writing else lines, lines if writing else [], [], 0.0 if late else SLICE)):
+                return True
+            if late:
+                return False
+
     def _open(self) -> int:
         if self._line is None:
             raise DeviceFault(f"the serial line {self._path} is closed after a fault: open the device again")
         return self._line
+
+
+def check_line(path: str, board: Board) -> None:
+    """Raise `DeviceUnavailable` unless the path is a serial line that can be opened at the board's speed."""
+    os.close(_opened(path, board.baud))
+
+
+def wait_for_line(path: str, seconds: float) -> None:
+    """Wait until a line exists and can be opened: it is gone for a moment while the USB chip is used as a loader."""
+    until = time.monotonic() + seconds
+    while not os.access(path, os.R_OK | os.W_OK):
+        if time.monotonic() > until:
+            raise DeviceFault(
+                f"the serial line {path} did not come back within {seconds:g} s after loading: plug the board in "
+                f"again, and give the line of /dev/serial/by-id as link"
+            )
+        time.sleep(SLICE)
 
 
 def _opened(path: str, baud: int) -> int:

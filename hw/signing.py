@@ -1,12 +1,17 @@
 """Ed25519 signatures of images, with the package `cryptography` (the extra `board`).
 
 Keys are PEM files, as `openssl genpkey -algorithm ed25519 -out key.pem` and `openssl pkey -in key.pem -pubout` make
-them. If the environment variable `MILLRACE_IMAGE_KEY` names a public key, only images signed with it are deployed.
+them. If the environment variable `MILLRACE_IMAGE_KEY` names a file of public keys (one, or several one after the
+other), only images signed with one of them are deployed. `MILLRACE_IMAGE_MINIMUM` is the lowest version of an image
+that is deployed, so that an old one with a valid signature cannot come back. The id of a key is the beginning of its
+SHA-256.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 VARIABLE = "MILLRACE_IMAGE_KEY"
+MINIMUM = "MILLRACE_IMAGE_MINIMUM"
+_PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----", re.DOTALL)
 ALGORITHM = "ed25519"
 
 
@@ -28,6 +35,24 @@ class Signature:
     algorithm: str
     key: str
     signature: str
+
+    @property
+    def key_id(self) -> str:
+        """The id of the key."""
+        return key_id(self.key)
+
+
+def key_id(public_key: str) -> str:
+    """The id of a public key, given in hexadecimal digits."""
+    return hashlib.sha256(public_key.encode(errors="replace")).hexdigest()[:16]
+
+
+def minimum_version() -> int:
+    """The lowest version of an image that may be deployed."""
+    given = os.environ.get(MINIMUM, "0")
+    if not re.fullmatch(r"[0-9]{1,10}", given):
+        raise BitstreamError(f"{MINIMUM}={given!r}: allowed is a number from 0 on")
+    return int(given)
 
 
 def configured_key() -> bytes | None:
@@ -52,10 +77,15 @@ def sign(text: bytes, private_key: bytes) -> Signature:
 
 
 def verify(signature: Signature, text: bytes, public_key: bytes) -> None:
-    """Raise a `BitstreamError` unless the text was signed with the private half of this public key (PEM)."""
-    wanted = _public(public_key)
-    if signature.algorithm != ALGORITHM or signature.key != wanted.public_bytes_raw().hex():
-        raise BitstreamError("the image is signed with a different key than the configured one: sign it with yours")
+    """Raise a `BitstreamError` unless the text was signed with the private half of one of these public keys (PEM)."""
+    keys = {key.public_bytes_raw().hex(): key for key in map(_public, _PEM.findall(public_key) or [public_key])}
+    wanted = keys.get(signature.key) if signature.algorithm == ALGORITHM else None
+    if wanted is None:
+        known = ", ".join(map(key_id, keys))
+        raise BitstreamError(
+            f"the image is signed with key {signature.key_id}, a different key than the configured one ({known}): "
+            f"sign it with yours"
+        )
     from cryptography.exceptions import InvalidSignature
 
     try:

@@ -1,8 +1,9 @@
 """A loopback PYNQ board: a server with a simulated engine, and an image that it can load.
 
 The server (`pynq_server.py`) runs in pynq's environment and implements pynq's remote protocol, so the unmodified pynq
-client deploys to it and drives it. Its bitstream is a JSON file that names a verilated engine in the cache. Use `with
-LoopbackBoard("kv260") as board:` and `board.link`. Limit: addresses of the loopback network only.
+client deploys to it and drives it. Its bitstream names a verilated engine in the cache. Use `with
+LoopbackBoard("kv260") as board:` and `board.link`; `board.python` is an interpreter that behaves as on the board
+itself, for the link `pynq`; `board.clock` is the file of its time. Limit: addresses of the loopback network only.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from millrace.host.base.errors import DeviceUnavailable
 from millrace.hw import catalog
 from millrace.hw import image as images
+from millrace.hw.bitstream import SYNC_WORD, WRITE_ID_CODE
+from millrace.hw.catalog import Board
 from millrace.hw.image import Image
 from millrace.hw.pynq_link import PYTHON, interpreter
 from millrace.sim import build, hwh
 from millrace.sim.build import Config
 
 SERVER = Path(__file__).resolve().parent / "pynq_server.py"
+BOARD_PYTHON = SERVER.with_name("board_python.py")
+SIZE = 1 << 18
+"""Bytes of a bitstream: the least that passes for one, and a multiple of 4, as the FPGA manager requires."""
 FAULTS = ("drop", "hang", "identity", "bit", "short")
 
 
@@ -37,24 +45,41 @@ def image(board: str) -> Image:
     chosen = catalog.board(board)
     library = build.library(config(board))
     digest = library.parent.name
-    note = json.dumps({"loopback": 1, "library": digest}).encode() + b"\n"
-    # The FPGA manager requires a multiple of 4 bytes.
-    note += b"\n" * (-len(note) % 4)
-    files = {f"{chosen.design}.bin": note, f"{chosen.design}.hwh": hwh.text(chosen)}
+    files = {f"{chosen.design}.bin": bitstream(chosen, digest), f"{chosen.design}.hwh": hwh.text(chosen)}
     return images.make(chosen, files, {"verilator": build.versions()[0]}, {}, build=digest[:16])
+
+
+def bitstream(board: Board, library: str) -> bytes:
+    """A bitstream for a loopback board: the head of a real one, then JSON with the name of the verilated engine."""
+    head = b"\xff" * 64 + SYNC_WORD + bytes(16) + WRITE_ID_CODE + board.idcode.to_bytes(4, "big")
+    return (head + json.dumps({"loopback": 1, "library": library}).encode()).ljust(SIZE, b"\n")
+
+
+def device_tree(board: str) -> dict[str, bytes]:
+    """The files of the device tree that say what a board is, as PYNQ's image has them."""
+    pynq = catalog.board(board).pynq
+    compatible = f"{pynq['compatible']}-revA\0{pynq['compatible']}\0xlnx,zynqmp\0"
+    return {"chosen/pynq_board": pynq["name"].encode() + b"\0", "compatible": compatible.encode()}
 
 
 class LoopbackBoard:
     """A running server process."""
 
-    def __init__(self, board: str, address: str = "127.0.0.1") -> None:
-        """Start the server and wait until it listens."""
+    def __init__(self, board: str, address: str = "127.0.0.1", tree: Mapping[str, bytes] | None = None) -> None:
+        """Start the server and wait until it listens; `tree`: the files of its device tree (default: as PYNQ's)."""
         python = interpreter()
         if python is None:
             raise DeviceUnavailable(f"pynq is not installed here: `make pynq`, and set {PYTHON} to its python")
         chosen = catalog.board(board)
         libraries = build.library(config(board)).parent.parent
-        arguments = [address, chosen.pynq["name"], hex(chosen.pynq["base"]), str(libraries)]
+        self._home = tempfile.TemporaryDirectory(prefix="millrace-board-")
+        home = Path(self._home.name)
+        for name, data in (device_tree(board) if tree is None else tree).items():
+            (home / "device-tree" / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / "device-tree" / name).write_bytes(data)
+        self.clock = str(home / "clock")
+        self.python = _write_python(home, python, address)
+        arguments = [address, str(home), hex(chosen.pynq["base"]), str(libraries)]
         environment = {**os.environ, "PYTHONPATH": str(SERVER.parent.parent / "sdk")}
         self._process = subprocess.Popen(
             [python, str(SERVER), *arguments],
@@ -94,6 +119,7 @@ class LoopbackBoard:
         with suppress(OSError):
             self._process.kill()
         self._process.communicate()
+        self._home.cleanup()
 
     def _command(self, text: str) -> str:
         assert self._process.stdin is not None
@@ -104,3 +130,11 @@ class LoopbackBoard:
     def _read_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
+
+
+def _write_python(home: Path, python: str, address: str) -> str:
+    """Write a program that takes the place of the board's own Python."""
+    path = home / "python"
+    path.write_text(f'#!/bin/sh\nexec "{python}" "{BOARD_PYTHON}" {address} "{home / "device-tree"}" "$@"\n')
+    path.chmod(0o755)
+    return str(path)

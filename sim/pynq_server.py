@@ -1,11 +1,12 @@
 """The server of a loopback board: pynq's remote protocol with a verilated engine. Runs in pynq's environment.
 
-`python pynq_server.py ADDRESS BOARD BASE LIBRARIES`: listens on an address of the loopback network (others are
-refused), reports the board name BOARD, and maps the engine's registers at BASE. A loaded "bitstream" is a JSON file
-that names a library in the folder LIBRARIES; the name must be a hash. Lines on stdin switch faults on (`fault hang`)
-and list the files that were sent (`uploads`) and loaded (`loads`). The services are those of pynq's generated modules:
-RemoteDevice, Mmio, RemoteBuffer. The engine executes a command while its register is written, so a client never sees a
-busy engine. Limits: one client at a time; clocks and other registers of the processing system only store values.
+`python pynq_server.py ADDRESS HOME BASE LIBRARIES`: listens on an address of the loopback network (others are
+refused), serves the device tree of the folder HOME, keeps the board's clock there, and maps the engine's registers at
+BASE. A loaded "bitstream" names a library in the folder LIBRARIES; the name must be a hash. Lines on stdin switch
+faults on (`fault hang`) and list the files that were sent (`uploads`) and loaded (`loads`). The services are those of
+pynq's generated modules: RemoteDevice, Mmio, RemoteBuffer. The engine executes a command while its register is written,
+so a client never sees a busy engine. Limits: one client at a time; clocks and other registers of the processing system
+only store values.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pynq.remote import (
 )
 
 from millrace.hw import registers as reg
+from millrace.sim.clock import STEP, Clock
 from millrace.sim.memory import Memory
 from millrace.sim.model import Model, timing
 
@@ -49,12 +51,17 @@ HANG_SECONDS = 3600
 class BoardState:
     """The state of the board: files, registers, memory, and the engine after it was loaded."""
 
-    def __init__(self, board: str, base: int, libraries: Path) -> None:
-        """Powered on, nothing loaded."""
+    def __init__(self, home: Path, base: int, libraries: Path) -> None:
+        """Powered on, nothing loaded; `home` has the board's device tree and its clock."""
         self.base, self._libraries = base, libraries
+        tree = home / "device-tree"
         self.files = {
             "/proc/version": b"Linux version 6.6.0-loopback (aarch64)\n",
-            "/proc/device-tree/chosen/pynq_board": board.encode() + b"\0",
+            **{
+                f"/proc/device-tree/{path.relative_to(tree)}": path.read_bytes()
+                for path in tree.rglob("*")
+                if path.is_file()
+            },
             MANAGER + "state": b"operating\n",
             MANAGER + "flags": b"0\n",
         }
@@ -65,6 +72,17 @@ class BoardState:
         self.loads: list[str] = []
         self._words: dict[int, int] = {}
         self.lock = threading.Lock()
+        self._simulating = False
+        threading.Thread(target=self._tick, args=(Clock(home / "clock"),), daemon=True).start()
+
+    def _tick(self, clock: Clock) -> None:
+        """Advance the board's clock, except while the engine is simulated, which takes no time on a board."""
+        while True:
+            time.sleep(STEP)
+            if self._simulating:
+                clock.add(0.0)
+            else:
+                clock.wait()
 
     def write_file(self, path: str, data: bytes) -> None:
         """Store a file; a name written to the FPGA manager loads the file of that name."""
@@ -75,7 +93,8 @@ class BoardState:
             self._load(data.decode().strip())
 
     def _load(self, name: str) -> None:
-        note = json.loads(self.files[FIRMWARE + name])
+        data = self.files[FIRMWARE + name]
+        note = json.loads(data[data.index(b"{") :])
         if DIGEST.fullmatch(note["library"]) is None:
             raise ValueError(f"no library {note['library']!r}")
         if self.engine is not None:
@@ -103,7 +122,11 @@ class BoardState:
             self.engine.write_regs([(offset, value)])
             if offset == reg.REG_COMMAND:
                 self.apply_fault()
-                self.engine.wait()
+                self._simulating = True
+                try:
+                    self.engine.wait()
+                finally:
+                    self._simulating = False
 
     def apply_fault(self) -> None:
         """Drop the connection or stop responding, if that fault is on."""
@@ -243,8 +266,8 @@ def serve(address: str, state: BoardState) -> Any:
 
 def main(arguments: list[str]) -> None:
     """Serve until stdin is closed."""
-    address, board, base, libraries = arguments
-    state = BoardState(board, int(base, 16), Path(libraries))
+    address, home, base, libraries = arguments
+    state = BoardState(Path(home), int(base, 16), Path(libraries))
     server = serve(address, state)
     _say("ready")
     for line in sys.stdin:

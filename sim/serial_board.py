@@ -1,10 +1,11 @@
 """A simulated serial board: its verilated top level behind a pseudo-terminal; the driver runs unchanged.
 
 `with SerialBoard() as board:` provides `board.path`, the terminal, and `board.loader`, a program with openFPGALoader's
-command line. As on a real board, nothing responds before an image is loaded. The clock stops while the line is idle, so
-an idle board uses no CPU time. `python -m millrace.sim.serial_board` starts a board from a shell. Faults can be
-switched on. Limits: a bitstream cannot be simulated. The loader only checks that the file is a bitstream for this part;
-the simulation then runs the RTL of the current sources, with their build hash.
+command line. As on a real board, nothing responds before an image is loaded, and the line is gone for a moment after
+loading (openFPGALoader detaches the serial driver from the USB chip). The clock stops while the line is idle, so an
+idle board uses no CPU time; `board.clock` is the file of its time. `python -m millrace.sim.serial_board` starts a board
+from a shell. Faults can be switched on. Limits: a bitstream cannot be simulated. The loader only checks that the file
+is a bitstream for this part; the simulation then runs the RTL of the current sources, with their build hash.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.hw import loader
 from millrace.hw.catalog import Board, board
+from millrace.hw.link import CLOCK_VARIABLE
 from millrace.sim import build, tools
+from millrace.sim.clock import Clock
 
 SIM = Path(__file__).resolve().parent
 NAME = "ulx3s"
@@ -38,6 +42,8 @@ DIVISOR, STILL_LOG2 = 4, 12
 PIECE = 4000
 """Cycles between two checks of the terminal."""
 IDLE_SECONDS, SOON_SECONDS = 0.05, 0.002
+LINE_SECONDS = 0.2
+"""How long the line is gone after loading."""
 FAULTS = ("drop", "hang", "identity", "bit", "noise", "short")
 """Connection dropped, no responses, wrong build hash, a wrong bit in memory, a wrong bit on the line, bytes lost."""
 
@@ -73,20 +79,26 @@ def _build(chosen: Board, parameters: dict[str, int], work: Path, into: Path) ->
 class SerialBoard:
     """A simulated board; its thread runs the clock while there is work."""
 
-    def __init__(self, divisor: int = DIVISOR, still_log2: int = STILL_LOG2) -> None:
-        """Powered on, but not loaded."""
+    def __init__(self, divisor: int = DIVISOR, still_log2: int = STILL_LOG2, loader_version: str = "1.1.1") -> None:
+        """Powered on, but not loaded; `loader_version`: the openFPGALoader that its loader follows."""
         self._call = _load(library(divisor, still_log2))
         self._idle_cycles = (1 << still_log2) + 2 * PIECE
         self.fault = ""
         self._out = b""
         self._board: int | None = None
         self.loads: list[str] = []
+        self.flashed: list[str] = []
         self._near, far = os.openpty()
         tty.setraw(far)
         self._far = far  # stays open, so that the line survives its users
-        self.path = os.ttyname(far)
         self._home = tempfile.TemporaryDirectory(prefix="millrace-board-")
-        self.loader = self._write_loader(Path(self._home.name))
+        home = Path(self._home.name)
+        self.path, self._terminal, self._back_at = str(home / "ttyUSB0"), os.ttyname(far), 0.0
+        os.symlink(self._terminal, self.path)
+        self.clock = str(home / "clock")
+        self._clock = Clock(home / "clock")
+        self._hertz = board(NAME).clock_hz
+        self.loader = self._write_loader(home, loader_version)
         self._control = socket.socket(socket.AF_UNIX)
         self._control.bind(str(Path(self._home.name) / "jtag"))
         self._control.listen()
@@ -124,14 +136,14 @@ class SerialBoard:
         """Cycles since the board was loaded."""
         return int(self._call.sb_cycles(self._board)) if self._board else 0
 
-    def _write_loader(self, home: Path) -> str:
+    def _write_loader(self, home: Path, version: str) -> str:
         """Write a program that replaces openFPGALoader and loads this board."""
         path = home / "openFPGALoader"
         root = SIM.parent / "sdk"
         lines = (
             "#!/bin/sh",
             f'export PYTHONPATH="{root}:$PYTHONPATH"',
-            f'exec "{sys.executable}" -m millrace.sim.loader "{home / "jtag"}" "$@"',
+            f'exec "{sys.executable}" -m millrace.sim.loader "{home / "jtag"}" {version} "$@"',
         )
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         path.chmod(0o755)
@@ -146,10 +158,13 @@ class SerialBoard:
             # A request usually follows a response soon: the simulation can pause until then.
             timeout = IDLE_SECONDS if idle >= self._idle_cycles else SOON_SECONDS if responded else 0.0
             ready, _, _ = select.select([self._near, self._control.fileno()], [], [], timeout)
+            self._clock.wait()
             if self._control.fileno() in ready:
                 self._take_image()
+            self._return_line()
             data = os.read(self._near, 1 << 16) if self._near in ready else b""
             if self._board is None or self.fault == "hang":
+                idle = self._idle_cycles
                 continue
             if self.fault == "drop":
                 self._hang_up()
@@ -160,7 +175,9 @@ class SerialBoard:
                 idle = 0
             responded = False
             if idle < self._idle_cycles:
+                before = self.cycles
                 idle = int(self._call.sb_run(self._board, PIECE))
+                self._clock.add((self.cycles - before) / self._hertz)
                 responded = self._forward()
 
     def _forward(self) -> bool:
@@ -180,6 +197,7 @@ class SerialBoard:
 
     def _hang_up(self) -> None:
         """Close the line, as if the cable was pulled."""
+        Path(self.path).unlink(missing_ok=True)
         os.close(self._far)
         os.close(self._near)
         self._near = self._far = os.open(os.devnull, os.O_RDWR)
@@ -188,10 +206,21 @@ class SerialBoard:
         """Handle a request of the loader: a new image restarts the board."""
         line, _ = self._control.accept()
         with line, line.makefile("rw") as stream:
-            self.loads.append(json.loads(stream.readline())["sha256"])
+            loaded = json.loads(stream.readline())
+            self.loads.append(loaded["sha256"])
+            if loaded["flash"]:
+                self.flashed.append(loaded["sha256"])
+            Path(self.path).unlink(missing_ok=True)
             self._unload()
             self._board = self._call.sb_create()
             stream.write("done\n")
+        self._back_at = time.monotonic() + LINE_SECONDS
+
+    def _return_line(self) -> None:
+        """Bring the line back some time after loading."""
+        if self._back_at and time.monotonic() > self._back_at:
+            os.symlink(self._terminal, self.path)
+            self._back_at = 0.0
 
     def _unload(self) -> None:
         if self._board is not None:
@@ -246,7 +275,8 @@ def _load(path: Path) -> Any:
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
     """Start a board, print its link and loader, and run until Ctrl-C."""
     with SerialBoard() as simulated:
-        write(f"link serial:{simulated.path}\nexport MILLRACE_OPENFPGALOADER={simulated.loader}\n")
+        write(f"link serial:{simulated.path}\n")
+        write(f"export {loader.VARIABLE}={simulated.loader} {CLOCK_VARIABLE}={simulated.clock}\n")
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             while True:

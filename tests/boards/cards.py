@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -25,14 +26,22 @@ from tests.conformance.expected import expect
 from tests.packaging.project import ROOT
 
 PYNQ_PYTHON = ROOT / ".venv-pynq" / "bin" / "python"
-HEAD = b"\xff\x00Part: LFE5U-85F-6CABGA381\x00\xff" + b"\xff\xff\xbd\xb3" + bytes(64)
-"""The part of an ECP5 bitstream that a loader checks."""
+HEAD = b"\xff\x00Part: LFE5U-85F-6CABGA381\x00\xff\xff\xff\xbd\xb3" + b"\xff" * 4
+HEAD += b"\x3b\x00\x00\x00\xe2\x00\x00\x00\x41\x11\x30\x43\x22\x00\x00\x00\x40\x00\x00\x00"
+HEAD += bytes(1 << 16)
+"""An ECP5 bitstream as ecppack writes it (Project Trellis, libtrellis/src/Bitstream.cpp), without frames."""
 
 
 @cache
 def small_image() -> Image:
     """An image for the ULX3S with the right build hash and a fake bitstream."""
     return images.make(catalog.board("ulx3s"), {"ulx3s_top.bit": HEAD}, {"test": "1"}, {"fmax_mhz": 30.0})
+
+
+def own_address() -> str:
+    """A loopback address that only this process uses."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return f"127.0.{os.getpid() % 250 + 1}.{number + 2}"
 
 
 def own_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

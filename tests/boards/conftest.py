@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from millrace.hw import deploy
-from millrace.hw.link import TIMEOUT_VARIABLE
+from millrace.hw import deploy, loader
+from millrace.hw.link import CLOCK_VARIABLE, TIMEOUT_VARIABLE
 from millrace.hw.pynq_link import PYTHON
 from millrace.sim.loopback import LoopbackBoard, image
 from millrace.sim.serial_board import SerialBoard
-from tests.boards.cards import PYNQ_PYTHON, own_folder, small_image
+from tests.boards.cards import PYNQ_PYTHON, own_address, own_folder, small_image
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The card folder of this test."""
     own_folder(monkeypatch, tmp_path / "cards")
-    monkeypatch.setenv(TIMEOUT_VARIABLE, "60")  # a simulation may be slow on a busy machine
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "60")  # deploys are checked on the machine's clock in part
     if PYTHON not in os.environ:
         monkeypatch.setenv(PYTHON, str(PYNQ_PYTHON))
     return tmp_path / "cards"
@@ -30,7 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ulx3s(monkeypatch: pytest.MonkeyPatch) -> Iterator[SerialBoard]:
     """A simulated ULX3S without a loaded image."""
     with SerialBoard() as board:
-        monkeypatch.setenv(deploy.LOADER, board.loader)
+        monkeypatch.setenv(loader.VARIABLE, board.loader)
+        monkeypatch.setenv(CLOCK_VARIABLE, board.clock)
         yield board
 
 
@@ -44,10 +45,10 @@ def card(ulx3s: SerialBoard, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def kv260() -> Iterator[LoopbackBoard]:
+def kv260(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackBoard]:
     """A loopback board at an address that only this process uses."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    with LoopbackBoard("kv260", f"127.0.{os.getpid() % 250 + 1}.{number + 2}") as board:
+    with LoopbackBoard("kv260", own_address()) as board:
+        monkeypatch.setenv(CLOCK_VARIABLE, board.clock)
         yield board
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.hw import cards, deploy, records
+from millrace.hw import cards, loader, records
 from millrace.hw import image as images
 from millrace.hw.catalog import board
 from millrace.sim.serial_board import SerialBoard
@@ -47,7 +47,7 @@ def start(command: str, folder: Path, path: str = "") -> subprocess.Popen[str]:
         "PYTHONPATH": str(ROOT / "sdk"),
         cards.VARIABLE: str(folder / "cards"),
     }
-    environment.pop(deploy.LOADER, None)
+    environment.pop(loader.VARIABLE, None)
     return subprocess.Popen(
         command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

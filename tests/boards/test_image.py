@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typer.testing import CliRunner
 
+from millrace.cli.app import app
 from millrace.host.base.errors import BitstreamError
-from millrace.hw import cards, deploy
+from millrace.hw import bitstream, cards, deploy
 from millrace.hw import image as images
 from millrace.hw.catalog import board
 from millrace.hw.image import MANIFEST, SIGNATURE, Image
@@ -32,7 +34,7 @@ def pem(key: Ed25519PrivateKey) -> tuple[bytes, bytes]:
 
 
 PRIVATE, PUBLIC = pem(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-OTHER_PRIVATE, _ = pem(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
+OTHER_PRIVATE, OTHER_PUBLIC = pem(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -75,6 +77,12 @@ def stale(image: Image) -> bytes:
     return zipped({**unzipped(image.pack()), "ulx3s_top.bit": HEAD + b"\0"})
 
 
+def holding(bitstream: bytes) -> Callable[[Image], bytes]:
+    """A sound image with another bitstream."""
+    files = {"ulx3s_top.bit": bitstream}
+    return lambda image: images.make(board("ulx3s"), files, {}, {}).signed(PRIVATE).pack()
+
+
 def traversing(image: Image) -> bytes:
     files = unzipped(image.pack())
     return zipped({**files, "../../etc/passwd": b"root"})
@@ -97,6 +105,12 @@ MUTATIONS: dict[str, Callable[[Image], bytes]] = {
     "stale hash": stale,
     "wrong signature": lambda image: replace(image, signature=None).signed(OTHER_PRIVATE).pack(),
     "unsigned where a signature is demanded": lambda image: replace(image, signature=None).pack(),
+    "a bitstream for another part": holding(HEAD.replace(b"\x41\x11\x30\x43", b"\x41\x11\x10\x43")),
+    "an empty bitstream": holding(b""),
+    "no bitstream": holding(bytes(len(HEAD))),
+    "half a bitstream": holding(HEAD[:1000]),
+    "another design": said(design="other_top"),
+    "another memory": said(parameters={**small_image().manifest.parameters, "MEM_LOG2": 16}),
     "path traversal": traversing,
     "oversized member": oversized,
 }
@@ -186,6 +200,26 @@ def test_a_changed_parameter_changes_the_build_hash() -> None:
         {"report": {"mhz": "many"}},
         {"members": {"ulx3s.bit": 5}},
         {"members": []},
+        {"parameters": {"W": 0}},
+        {"parameters": {"W": 3}},
+        {"parameters": {"W": 1 << 40}},
+        {"parameters": {"MEM_LOG2": 99}},
+        {"parameters": {"LANES": 1}},
+        {"clock_hz": 0},
+        {"clock_hz": -5},
+        {"clock_hz": 1 << 60},
+        {"abi": "2"},
+        {"abi": "2.0\n"},
+        {"design": "../top"},
+        {"design": "\x1b[31mtop"},
+        {"board": "\x1b]0;title\x07"},
+        {"tools": {"yosys": "\x1b[2J"}},
+        {"tools": {"\x1b[2J": "1"}},
+        {"report": {"mhz": float("inf")}},
+        {"origin": "found"},
+        {"version": -1},
+        {"\x1b[31mfield": 1},
+        {"members": {"\x1b[31m.bit": {}}},
     ],
     ids=str,
 )
@@ -195,11 +229,87 @@ def test_a_manifest_of_other_types_is_refused_in_our_words(said: dict[str, Any])
     fields = {**json.loads(files[MANIFEST]), **said}
     del fields["digest"]
     files[MANIFEST] = images._canonical({**fields, "digest": hashlib.sha256(images._canonical(fields)).hexdigest()})
-    with pytest.raises(BitstreamError):
+    with pytest.raises(BitstreamError) as refusal:
         images.unpack(zipped(files), "an image")
+    assert str(refusal.value).isprintable()
 
 
 def test_a_manifest_without_end_is_refused() -> None:
     files = unzipped(small_image().pack())
     with pytest.raises(BitstreamError, match="cannot be read"):
         images.unpack(zipped({**files, MANIFEST: b"[" * 60_000}), "an image")
+
+
+# Origin, keys and versions.
+
+
+def test_a_bitstream_that_was_given_is_not_called_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "top.bit").write_bytes(HEAD)
+    (tmp_path / "empty.bit").write_bytes(b"")
+    run = CliRunner().invoke
+    made = run(app, ["image", "build", "ulx3s", "--bitstream", "top.bit"])
+    assert made.exit_code == 0, made.output
+    assert images.read(tmp_path / "ulx3s.mri").manifest.origin == "given"
+    assert "given as a file" in run(app, ["image", "verify", "ulx3s.mri"]).stdout
+    (tmp_path / "ulx3s.mri").unlink()
+    refused = run(app, ["image", "build", "ulx3s", "--bitstream", "empty.bit"])
+    assert refused.exit_code != 0
+    assert isinstance(refused.exception, BitstreamError) or "0 bytes" in refused.output
+    assert not (tmp_path / "ulx3s.mri").exists()
+
+
+def test_one_of_several_keys_is_enough(tmp_path: Path) -> None:
+    image = small_image().signed(OTHER_PRIVATE)
+    with pytest.raises(BitstreamError, match=image.signature.key_id if image.signature else ""):
+        images.check(image, board("ulx3s"), PUBLIC)
+    images.check(image, board("ulx3s"), PUBLIC + OTHER_PUBLIC)
+
+
+def test_an_older_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (
+        images.make(board("ulx3s"), {"ulx3s_top.bit": HEAD}, {}, {}, version=version).signed(PRIVATE)
+        for version in (3, 4)
+    )
+    monkeypatch.setenv("MILLRACE_IMAGE_MINIMUM", "4")
+    images.check(new, board("ulx3s"), PUBLIC)
+    with pytest.raises(BitstreamError, match="version 3"):
+        images.check(old, board("ulx3s"), PUBLIC)
+    monkeypatch.setenv("MILLRACE_IMAGE_MINIMUM", "four")
+    with pytest.raises(BitstreamError, match="MILLRACE_IMAGE_MINIMUM"):
+        images.check(new, board("ulx3s"), PUBLIC)
+
+
+def xilinx(part: bytes, code: bytes) -> bytes:
+    """The head of a Vivado bitstream for a Zynq UltraScale+, and zeros."""
+    fields = b"".join(
+        letter + len(text).to_bytes(2, "big") + text
+        for letter, text in (
+            (b"a", b"millrace\0"),
+            (b"b", part + b"\0"),
+            (b"c", b"2026/11/18\0"),
+            (b"d", b"00:00:00\0"),
+        )
+    )
+    words = b"\xff" * 32 + b"\xaa\x99\x55\x66" + bytes(8) + b"\x30\x01\x80\x01" + code
+    data = words + bytes(1 << 18)
+    return bytes.fromhex("00090ff00ff00ff00ff0000001") + fields + b"e" + len(data).to_bytes(4, "big") + data
+
+
+def test_a_bitstream_of_vivado_is_read() -> None:
+    kv260 = board("kv260")
+    sound = xilinx(b"xck26-sfvc784-2LV-c", bytes.fromhex("04724093"))
+    bitstream.check(sound, "x.bit", kv260)
+    plain = sound[sound.index(b"\xff" * 32) :]
+    plain = plain[: len(plain) // 4 * 4]
+    bitstream.check(plain, "x.bin", kv260)
+    bitstream.check(bitstream._swapped(plain), "x.bin", kv260)
+    for wrong, name, match in (
+        (xilinx(b"xczu7ev-ffvc1156-2-e", bytes.fromhex("04730093")), "x.bit", "xczu7ev"),
+        (xilinx(b"xck26-sfvc784-2LV-c", bytes.fromhex("04730093")), "x.bit", "ID code 0x04730093"),
+        (plain, "x.bit", "no header"),
+        (bytes(1 << 19), "x.bin", "no sync word"),
+        (b"", "x.bin", "0 bytes"),
+    ):
+        with pytest.raises(BitstreamError, match=match):
+            bitstream.check(wrong, name, kv260)

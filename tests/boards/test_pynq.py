@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from millrace.hw import image as images
 from millrace.hw.board_device import BoardDevice
 from millrace.hw.catalog import board
 from millrace.hw.pynq_link import PYTHON, interpreter
-from millrace.sim.loopback import SERVER, LoopbackBoard, image
+from millrace.sim.loopback import SERVER, LoopbackBoard, bitstream, image
 from tests.boards.cards import conforming, joined
 
 CASES = 16
@@ -96,10 +95,11 @@ def test_a_stale_file_on_the_board_is_not_taken_for_a_new_image(
 
 
 def test_another_board_is_not_loaded(kv260: LoopbackBoard, tmp_path: Path) -> None:
-    other = image("kv260")
-    manifest = replace(other.manifest, board="zcu104", part=board("zcu104").part)
+    ours, theirs = image("kv260"), board("zcu104")
+    files = {**ours.members, "millrace.bin": bitstream(theirs, "0" * 24)}
+    other = images.make(theirs, files, {}, {}, build=ours.manifest.build)
     path = tmp_path / "zcu104.mri"
-    path.write_bytes(replace(other, manifest=manifest).pack())
+    path.write_bytes(other.pack())
     with pytest.raises(BitstreamError, match="KV260"):
         deploy.deploy("kria", path, kv260.link)
     assert kv260.uploads() == []
@@ -111,10 +111,10 @@ def test_the_card_is_a_loopback_board(kria: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "192.168.2.99", "::"])
-def test_the_server_binds_to_loopback_alone(address: str) -> None:
+def test_the_server_binds_to_loopback_alone(address: str, tmp_path: Path) -> None:
     python = interpreter()
     assert python is not None
-    command = [python, str(SERVER), address, "KV260", "0xA0000000", "."]
+    command = [python, str(SERVER), address, str(tmp_path), "0xA0000000", "."]
     sdk = str(SERVER.parent.parent / "sdk")
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": sdk}, check=False)
     assert done.returncode != 0

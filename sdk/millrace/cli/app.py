@@ -162,11 +162,12 @@ def image_build(
     bitstream: Annotated[Path | None, typer.Option(help="Pack this existing bitstream.")] = None,
     hwh: Annotated[Path | None, typer.Option(help="Its hardware description, for PYNQ.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Write clock and use to hw/boards, docs/boards.md.")] = False,
+    version: Annotated[int, typer.Option("--image-version", min=0, help="The image's version, against rollback.")] = 0,
 ) -> None:
     """Build a bitstream for a board and pack it as an image."""
     from millrace.cli.image import build_image
 
-    build_image(board, out, bitstream, hwh, write)
+    build_image(board, out, bitstream, hwh, write, version)
 
 
 @image.command("show")
@@ -221,11 +222,13 @@ def board_deploy(
     link: Annotated[
         str | None, typer.Option(help="serial:/dev/ttyUSB0, pynq:ADDRESS, or pynq on the board itself.")
     ] = None,
+    board: Annotated[str | None, typer.Option(help="The board, for one that does not say what it is.")] = None,
+    flash: Annotated[bool, typer.Option("--flash", help="Write to flash, so that the board keeps it.")] = False,
 ) -> None:
     """Load an image onto a board, name it as a card, and read back what runs there."""
     from millrace.cli.board import deploy_image
 
-    deploy_image(card, file, link)
+    deploy_image(card, file, link, board, flash)
 
 
 @board.command("verify")
@@ -246,6 +249,14 @@ def board_bench(
     from millrace.cli.board import bench_board
 
     bench_board(card, rows, json)
+
+
+@board.command("remove")
+def board_remove(card: CardName) -> None:
+    """Forget a card; the board itself is not changed."""
+    from millrace.cli.board import remove_card
+
+    remove_card(card)
 
 
 @board.command("reset")

@@ -1,8 +1,9 @@
-"""`millrace board list|deploy|verify|bench|reset`: boards, and cards (boards with a deployed image)."""
+"""`millrace board list|deploy|verify|bench|reset|remove`: boards, and cards (boards with a deployed image)."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import typer
 
-from millrace.cli.screen import print_table
+from millrace.cli.screen import print_table, remark
 from millrace.registry import device
 
 
@@ -28,16 +29,27 @@ def list_boards(as_json: bool) -> None:
     typer.echo("")
     if known:
         headings = ("card", "board", "link", "image", "state")
-        print_table(headings, [(c.name, c.board, c.link, c.image[:12], c.state) for c in known])
+        print_table(headings, [(c.name, c.board, c.link, c.image[:12], _state(c)) for c in known])
     else:
         typer.echo("no cards yet: `millrace board deploy NAME IMAGE.mri --link LINK`")
 
 
-def deploy_image(name: str, path: Path, link: str | None) -> None:
+def deploy_image(name: str, path: Path, link: str | None, board: str | None, flash: bool) -> None:
     """Load an image onto a card."""
-    shape = import_module("millrace.hw.deploy").deploy(name, path, link)
-    typer.echo(f"{name}: loaded; {_described(shape)}")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        shape = import_module("millrace.hw.deploy").deploy(name, path, link, board, flash)
+    for warning in warned:
+        if issubclass(warning.category, RuntimeWarning):
+            remark(f"warning: {warning.message}")
+    typer.echo(f"{name}: {'written to flash and ' if flash else ''}loaded; {_described(shape)}")
     typer.echo(f"use it as device='fpga:{name}'")
+
+
+def remove_card(name: str) -> None:
+    """Forget a card."""
+    import_module("millrace.hw.cards").remove(name)
+    typer.echo(f"{name}: removed; the board keeps running what is loaded")
 
 
 def reset_board(name: str) -> None:
@@ -74,6 +86,10 @@ def bench_board(name: str, rows: int | None, as_json: bool) -> None:
         [(r.stage, f"{r.rows:,}", f"{r.ms:,.1f}", f"{r.rows_per_second:,.0f}", f"{r.cycles:,}") for r in found],
         right=frozenset({"rows", "ms", "rows/s", "engine cycles"}),
     )
+
+
+def _state(card: Any) -> str:
+    return f"{card.state}; {card.unreachable}" if card.unreachable else str(card.state)
 
 
 def _described(shape: Any) -> str:

@@ -15,14 +15,17 @@ from millrace.cli.screen import progress, remark
 from millrace.host.base.errors import ArgumentError, BitstreamError
 
 
-def build_image(board: str, out: Path | None, bitstream: Path | None, hwh: Path | None, keep: bool) -> None:
+def build_image(
+    board: str, out: Path | None, bitstream: Path | None, hwh: Path | None, keep: bool, version: int
+) -> None:
     """Build a bitstream and pack it, or pack an existing one."""
     catalog, images = import_module("millrace.hw.catalog"), import_module("millrace.hw.image")
     chosen = catalog.board(board)
     if bitstream is not None:
-        image = images.make(chosen, _given(chosen, bitstream, hwh), {}, {})
+        image = images.make(chosen, _given(chosen, bitstream, hwh), {}, {}, origin="given", version=version)
     else:
-        image = images.make(chosen, *_built(chosen))
+        image = images.make(chosen, *_built(chosen), version=version)
+    images.check_contents(image, chosen)
     path = out or Path(f"{board}.mri")
     path.write_bytes(image.pack())
     if keep:
@@ -50,9 +53,12 @@ def verify_image(path: Path, board: str | None, key: Path | None) -> None:
     public = signing.read_key(key) if key else signing.configured_key()
     images.check(image, catalog.board(board) if board else None, public)
     signed = "signature right" if public else "not checked for a signature: no key is configured"
-    own = catalog.board(image.manifest.board).build_hash() == image.manifest.build
+    said = image.manifest
+    own = "that" if catalog.board(said.board).build_hash() == said.build else "not that"
     typer.echo(f"{path}: sound, for {image.manifest.board}; {signed}")
-    typer.echo(f"built from {'these' if own else 'other'} sources (build {image.manifest.build})")
+    typer.echo(
+        f"{_origin(image.manifest)}: build {image.manifest.build}, {'that' if own else 'not that'} of these sources"
+    )
 
 
 def sign_image(path: Path, key: Path, out: Path | None) -> None:
@@ -61,7 +67,7 @@ def sign_image(path: Path, key: Path, out: Path | None) -> None:
     signed = images.read(path).signed(signing.read_key(key))
     target = out or path
     target.write_bytes(signed.pack())
-    typer.echo(f"{target}: signed with key {signed.signature.key[:16]}…")
+    typer.echo(f"{target}: signed with key {signed.signature.key_id}")
 
 
 def _built(chosen: Any) -> tuple[dict[str, bytes], dict[str, str], dict[str, float]]:
@@ -96,4 +102,11 @@ def _print(image: Any, path: Path) -> None:
     typer.echo(f"tools     {', '.join(f'{name} {version}' for name, version in said.tools.items()) or 'unknown'}")
     if said.report:
         typer.echo(f"report    {', '.join(f'{name} {value:g}' for name, value in said.report.items())}")
-    typer.echo(f"signed    {f'by key {image.signature.key[:16]}…' if image.signature else 'no'}")
+    typer.echo(f"origin    {_origin(said)}, version {said.version}")
+    typer.echo(f"signed    {f'by key {image.signature.key_id}' if image.signature else 'no'}")
+
+
+def _origin(manifest: Any) -> str:
+    if manifest.origin == "built":
+        return "built by millrace"
+    return "given as a file, not built by millrace; the board must name this build"

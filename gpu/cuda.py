@@ -1,12 +1,14 @@
 """The `cuda` devices: NVIDIA GPUs through CuPy, which compiles the kernels in `gpu/kernels` with NVRTC.
 
 Devices are named `cuda:0`, `cuda:1`, … in the driver's order; `cuda` opens the first usable one. Each opened device or
-lane has its own stream. Staging memory is pinned; device memory and pinned memory come from CuPy's pools. Tree searches
-vote by ballots (`kernels/line_search.h`). Code that is not specific to CUDA is in `gpu/device.py` and `gpu/runtime.py`.
+lane has its own stream and its own memory pool: CuPy's default pool would hand memory that was freed here to kernels of
+other code, which run in other streams, while launches of this stream still use it. Staging memory is pinned, from
+CuPy's pool. Tree searches vote by ballots (`kernels/line_search.h`). Code that is not specific to CUDA is in
+`gpu/device.py` and `gpu/runtime.py`.
 
-Limits: `threads` has no effect. Requires compute capability 7.5 or later, the oldest that CUDA 13 supports. Without a
-driver CuPy is not imported. This code has not run on a real card yet: tests compile the kernels for three GPU
-generations and run this file and the kernels on a stand-in for CuPy (`docs/gpu.md`).
+Limits: `threads` has no effect. Requires compute capability 7.5 or later, the oldest that CUDA 13 supports (with CUDA
+12 too). Without a driver CuPy is not imported. This code has not run on a real card yet: tests compile the kernels for
+three GPU generations and run this file and the kernels on a stand-in for CuPy (`docs/gpu.md`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from millrace.host.base.install import install_command
 from millrace.host.base.types import Array
 from millrace.host.device.contract import DeviceInfo
 
-INSTALL = install_command("cuda")
+INSTALL = f"{install_command('cuda13')} (or cuda12, for drivers older than 580)"
 DRIVER = "libcuda.so.1"
 _OLDEST = (7, 5)
 
@@ -47,6 +49,7 @@ class CudaDevice(GpuDevice):
         with self._card():
             # Independent of the default stream, which other code in this process may use.
             self._stream = self._cuda.Stream(non_blocking=True)
+        self._pool = self._cuda.MemoryPool()
 
     @contextmanager
     def _card(self) -> Iterator[None]:
@@ -55,8 +58,8 @@ class CudaDevice(GpuDevice):
             yield
 
     def _new(self, size: int) -> Any:
-        with self._card():
-            return self._cuda.alloc(size)
+        with self._card(), self._stream:
+            return self._pool.malloc(size)
 
     def _copy_in(self, memory: Any, at: int, data: Array) -> None:
         with self._card():
@@ -69,7 +72,7 @@ class CudaDevice(GpuDevice):
             self._stream.synchronize()
 
     def _drop(self, memory: Any) -> None:
-        """Nothing to call: the memory returns to CuPy's pool when the last launch that uses it has ended."""
+        """Nothing to call: the memory returns to the pool when the last launch that uses it has ended."""
 
     def _start(self, work: driver.Work, memories: list[Any]) -> Any:
         self._land()
@@ -99,7 +102,8 @@ class CudaDevice(GpuDevice):
     def _drain(self) -> None:
         with self._card():
             self._stream.synchronize()
-        self._flying.clear()
+            self._flying.clear()
+            self._pool.free_all_blocks()
 
     def _stage(self, size: int) -> Array:
         with self._card():
@@ -109,7 +113,7 @@ class CudaDevice(GpuDevice):
     def _free_bytes(self) -> int:
         with self._card():
             free, _ = self._cuda.runtime.memGetInfo()
-            return int(free + self._runtime.cupy.get_default_memory_pool().free_bytes())
+            return int(free + self._pool.free_bytes())
 
     def _total(self) -> int:
         with self._card():

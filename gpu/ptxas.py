@@ -3,7 +3,7 @@
 `python -m millrace.gpu.ptxas` prints the table, `--write` puts it into docs/gpu.md. NVRTC compiles to machine code
 without a card; its ptxas reports spills, and cuobjdump reports registers and memory. Instructions are counted in the
 machine code, because disassembling takes ten times as long as compiling. The tools are part of
-the extra `cuda`. Limit: the numbers belong to one compiler version, which the table names.
+the extra `dev`. Limit: the numbers belong to one compiler version, which the table names.
 """
 
 from __future__ import annotations

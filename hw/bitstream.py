@@ -93,5 +93,4 @@ def _part_of_bit(data: bytes) -> str:
 
 def _swapped(data: bytes) -> bytes:
     """The bytes of each word of 32 bits in the other order."""
-    whole = data[: len(data) // 4 * 4]
-    return b"".join(whole[i : i + 4][::-1] for i in range(0, len(whole), 4))
+    return b"".join(data[i : i + 4][::-1] for i in range(0, len(data) // 4 * 4, 4))

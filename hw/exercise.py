@@ -1,4 +1,4 @@
-"""Tests an open board: compares random merges and probes with NumPy, and measures transfers, merges and probes.
+"""Tests an open device with BI-Sort's units: compares merges and probes with NumPy, and measures them and transfers.
 
 Times are measured on the host, one operation after another, and include the link. On a simulated or loopback board they
 show the speed of the simulation, not of a board. Cycles are always counted by the engine.
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.base.types import Array
+from millrace.host.device.contract import Device
 from millrace.host.join.panjoin.run_engine import RunEngine, SortedRun
 from millrace.host.join.panjoin.subwindow import ID_PADDING
-from millrace.hw.board_device import BoardDevice
 
 ROWS = 2000
 CHECK_ROWS = 200
@@ -32,7 +32,7 @@ class Measured:
     cycles: int
 
 
-def verify(device: BoardDevice, seed: int = 0) -> dict[str, bool]:
+def verify(device: Device, seed: int = 0) -> dict[str, bool]:
     """Whether merge, index and probe agree with NumPy, for both word widths."""
     found = {}
     for word in (np.dtype(np.uint32), np.dtype(np.uint64)):
@@ -56,7 +56,7 @@ def verify(device: BoardDevice, seed: int = 0) -> dict[str, bool]:
     return found
 
 
-def measure(device: BoardDevice, rows: int | None = None) -> list[Measured]:
+def measure(device: Device, rows: int | None = None) -> list[Measured]:
     """Time send, merge, probe and fetch with two runs of `rows` each, or fewer if memory is scarce."""
     limit = ROWS if device.most_rows is None else device.most_rows // 4
     count = min(rows or ROWS, limit)
@@ -77,7 +77,7 @@ def measure(device: BoardDevice, rows: int | None = None) -> list[Measured]:
     return found
 
 
-def _timed(device: BoardDevice, stage: str, rows: int, work: Callable[[], object]) -> Measured:
+def _timed(device: Device, stage: str, rows: int, work: Callable[[], object]) -> Measured:
     before = device.counters().get("fpga_cycles", 0)
     begin = time.perf_counter()
     work()

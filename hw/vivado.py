@@ -1,8 +1,9 @@
 """Builds bitstreams with Vivado, and checks the build scripts as far as possible without Vivado.
 
-`build` runs Vivado on a board's `build.tcl`. `check` runs the same script in tclsh with stubs of Vivado's commands
-(`hw/boards/zynqmp/vivado_stub.tcl`) and compares the properties it sets with the board's description. Limit: the stubs
-cannot check whether the IP of a Vivado version has these properties, or whether timing is met.
+`build` runs Vivado on a board's `build.tcl`; if it fails, its logs are kept, and the message says where. `check` runs
+the same script in tclsh with stubs of Vivado's commands (`hw/boards/zynqmp/vivado_stub.tcl`) and compares the
+properties it sets with the board's description. Limit: the stubs cannot check whether the IP of a Vivado version has
+these properties, or whether timing is met.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from pathlib import Path
 
 from millrace.host.base.errors import DeviceUnavailable
 from millrace.hw.catalog import Board
+from millrace.hw.text import last_words, printable
 
 SHARED = Path(__file__).resolve().parent / "boards" / "zynqmp"
 WRAPPER = SHARED / "bisort_engine_bd.v"
 MAX_COLUMNS = 132
 CONSTRAINTS = ("set_property", "set_false_path", "create_clock", "set_input_delay", "set_output_delay")
 """Commands that are allowed in a constraint file."""
+LOGS = ("*.log", "*.jou", "*.rpt")
 _PARAMETER = re.compile(r"^    parameter (?:\[[^]]*\] )?(\w+) =", re.MULTILINE)
 
 Report = Callable[[str, float], None]
 
 
-def build(board: Board, out: Path, report: Report) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Build the bitstream and the hardware description; returns the files and the tool versions."""
+def build(board: Board, out: Path, report: Report, logs: Path) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Build in `out`; returns bitstream, hardware description and tool versions. `logs`: where a failure keeps logs."""
     vivado = shutil.which("vivado")
     if vivado is None:
         raise DeviceUnavailable(
@@ -40,10 +43,26 @@ def build(board: Board, out: Path, report: Report) -> tuple[dict[str, bytes], di
     command = [vivado, "-mode", "batch", "-source", script, "-tclargs", str(out), board.build_hash()]
     done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DeviceUnavailable(f"Vivado failed: {' '.join((done.stdout + done.stderr).split())[-400:]}")
+        _keep_logs(out, logs, done.stdout + done.stderr)
+        raise DeviceUnavailable(f"Vivado failed; its logs are in {logs}: {_errors(done.stdout + done.stderr)}")
     version = subprocess.run([vivado, "-version"], capture_output=True, text=True, check=True).stdout
     files = {f"millrace.{kind}": (out / f"millrace.{kind}").read_bytes() for kind in ("bit", "hwh")}
     return files, {"vivado": version.split()[1]}
+
+
+def _keep_logs(out: Path, logs: Path, printed: str) -> None:
+    """Copy logs, journals and reports, flat, with the names of their folders; `printed` becomes `printed.log`."""
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "printed.log").write_text(printed, encoding="utf-8")
+    for pattern in LOGS:
+        for path in out.rglob(pattern):
+            shutil.copyfile(path, logs / "-".join(path.relative_to(out).parts))
+
+
+def _errors(printed: str) -> str:
+    """Vivado's first lines that begin with `ERROR:`, or else the end of its output."""
+    errors = [line for line in printed.splitlines() if line.startswith("ERROR:")]
+    return printable(" ".join(errors[:3])) if errors else last_words(printed)
 
 
 def check(board: Board) -> list[str]:

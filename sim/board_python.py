@@ -12,14 +12,14 @@ import runpy
 import sys
 from pathlib import Path
 
-from pynq import Device
-from pynq.pl_server.remote_device import RemoteDevice
-
 XRT_NAME = "edge"
 
 
 def main(arguments: list[str]) -> None:
     """Run the child with the board as the active device."""
+    from pynq import Device
+    from pynq.pl_server.remote_device import RemoteDevice
+
     address, tree, child, *rest = arguments
     device = RemoteDevice(0, address)
     device.name = XRT_NAME

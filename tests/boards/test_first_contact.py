@@ -111,7 +111,7 @@ def test_the_loader_of_debian_is_understood(small: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("code", [0x41111043, 0x81113043, 0x01111043], ids=hex)
-def test_another_part_is_told_by_its_id_code(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_part_is_refused_by_its_id_code(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = tmp_path / "loader"
     wrong.write_text(f"#!/bin/sh\nprintf 'index 0:\\n\\tidcode {code:#x}\\n\\tmodel  LFE5U-85\\n'\n")
     wrong.chmod(0o755)

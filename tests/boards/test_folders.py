@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from millrace.cli.app import app
+from millrace.host.base.errors import DeviceUnavailable
 from millrace.hw import vivado
 from millrace.hw.catalog import FOLDER, board, boards
 
@@ -81,3 +84,42 @@ def test_every_board_says_what_it_needs() -> None:
     for one in boards().values():
         assert one.needs
         assert re.fullmatch(r"[0-9a-f]{16}", one.build_hash())
+
+
+# Follows Vivado v2022.2 in batch mode: its banner, messages as `ERROR: [Synth 8-439] …`, exit code 1, vivado.log and
+# vivado.jou in the working folder, runme.log in each run's folder (UG835, UG894).
+STAND_IN = """#!/bin/sh
+cat <<'END' | tee vivado.log
+
+****** Vivado v2022.2 (64-bit)
+  **** SW Build 3671981 on Fri Oct 14 04:59:54 MDT 2022
+  **** IP Build 3669848 on Fri Oct 14 08:30:02 MDT 2022
+    ** Copyright 1986-2022 Xilinx, Inc. All Rights Reserved.
+
+source build.tcl
+ERROR: [Synth 8-439] module 'bisort_engine' not found [bisort_engine_bd.v:90]
+ERROR: [Common 17-69] Command failed: Synthesis failed - please see the console or run log file for details
+INFO: [Common 17-206] Exiting Vivado at Wed Nov 18 03:00:00 2026...
+END
+touch vivado.jou
+mkdir -p project/millrace.runs/synth_1
+echo "ERROR: [Synth 8-439]" > project/millrace.runs/synth_1/runme.log
+exit 1
+"""
+
+
+def test_a_failed_build_keeps_its_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "vivado"
+    program.parent.mkdir()
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    failed = CliRunner().invoke(app, ["image", "build", "kv260"])
+    assert failed.exit_code != 0
+    message = str(failed.exception) if isinstance(failed.exception, DeviceUnavailable) else failed.output
+    assert "kv260.vivado-logs" in message
+    assert "[Synth 8-439] module 'bisort_engine' not found" in message
+    kept = {path.name for path in (tmp_path / "kv260.vivado-logs").iterdir()}
+    assert kept == {"printed.log", "vivado.log", "vivado.jou", "project-millrace.runs-synth_1-runme.log"}
+    assert not (tmp_path / "kv260.mri").exists()

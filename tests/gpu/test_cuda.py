@@ -15,6 +15,7 @@ import pytest
 
 import millrace as mr
 from millrace.gpu import cuda, driver
+from millrace.gpu.device import GpuBuffer
 from millrace.host.planner import calibration
 from tests.gpu.devices import sample, send
 from tests.gpu.emulated import backend, standin
@@ -56,7 +57,7 @@ def refused(why: str) -> None:
 @pytest.mark.usefixtures("not_started")
 def test_without_cupy_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "find_spec", lambda name: None)
-    refused("CuPy is not installed: pip install '.[cuda]'")
+    refused("CuPy is not installed: pip install '.[cuda13]'")
 
 
 @pytest.mark.usefixtures("not_started")
@@ -79,7 +80,7 @@ def install_fake_cupy(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) 
 @pytest.mark.usefixtures("not_started")
 def test_a_cupy_that_does_not_import_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install_fake_cupy(monkeypatch, tmp_path, "raise ImportError('libcublas.so:\\ncannot open')")
-    refused("CuPy does not import (libcublas.so: cannot open): pip install '.[cuda]'")
+    refused("CuPy does not import (libcublas.so: cannot open): pip install '.[cuda13]'")
 
 
 @pytest.mark.usefixtures("not_started")
@@ -195,10 +196,10 @@ def test_what_the_stand_in_offers_is_what_cupy_offers() -> None:
         cupy.cuda.Event: ("record", "synchronize", "done"),
         cupy.cuda.Device: ("__enter__", "__exit__"),
         cupy.cuda.MemoryPointer: ("copy_from_host_async", "copy_to_host_async", "ptr", "__add__"),
-        cupy.cuda.MemoryPool: ("free_bytes",),
+        cupy.cuda.MemoryPool: ("malloc", "free_bytes", "free_all_blocks"),
         cupy.RawModule: ("get_function",),
         cupy.RawKernel: ("__call__",),
-        cupy: ("get_default_memory_pool", "RawModule"),
+        cupy: ("RawModule",),
     }
     for owner, names in methods.items():
         assert [name for name in names if not hasattr(owner, name)] == []
@@ -230,7 +231,7 @@ def test_each_card_has_its_own_memory_and_kernels() -> None:
 
 
 def test_memory_goes_back_to_the_pool(device: cuda.CudaDevice) -> None:
-    pool = device._runtime.cupy.get_default_memory_pool()
+    pool = device._runtime.cupy.memory
     for _ in range(3):
         index, launch = sample(device)
         assert pool.used_bytes() > 0
@@ -242,8 +243,22 @@ def test_memory_goes_back_to_the_pool(device: cuda.CudaDevice) -> None:
     assert pool.broken == 0, "a kernel wrote outside of its buffers"
 
 
+def test_memory_that_was_freed_is_not_handed_to_other_code(device: cuda.CudaDevice) -> None:
+    """The default pool is everybody's: what comes from it may be in use in the user's streams."""
+    cupy = device._runtime.cupy
+    buffer = send(device, np.arange(100, dtype=np.uint64))
+    assert isinstance(buffer, GpuBuffer)
+    address = buffer.memory.ptr
+    device.free(buffer)
+    theirs = [cupy.cuda.alloc(800) for _ in range(3)]
+    assert address not in [memory.ptr for memory in theirs]
+    again = send(device, np.arange(100, dtype=np.uint64))
+    assert isinstance(again, GpuBuffer)
+    assert again.memory.ptr == address  # it was kept for this device
+
+
 def test_a_launch_keeps_memory_that_nobody_else_holds(device: cuda.CudaDevice) -> None:
-    pool = device._runtime.cupy.get_default_memory_pool()
+    pool = device._runtime.cupy.memory
     sample(device)  # buffers and launch lose their references at once; nothing has run yet
     assert pool.used_bytes() > 0
     index, launch = sample(device)
@@ -271,7 +286,7 @@ def test_a_fault_inside_a_kernel_comes_with_the_wait_and_stays(
 ) -> None:
     index, launch = sample(device)
     other = device.alloc(1, U64)
-    monkeypatch.setattr(standin.MemoryPool, "holds", lambda *_: False)
+    monkeypatch.setattr(standin.CardMemory, "holds", lambda *_: False)
     with pytest.raises(mr.DeviceFault, match=r"'cuda-emulated:0': bisort_indexer failed: cudaErrorIllegalAddress"):
         device.wait(launch)
     uses: dict[str, Callable[[], object]] = {

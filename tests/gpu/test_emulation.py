@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.gpu.emulated import compiler
-from tests.gpu.emulated.standin import CUDADriverError, CUDARuntimeError, MemoryPool, StandIn
+from tests.gpu.emulated.standin import CUDADriverError, CUDARuntimeError, StandIn
 
 
 def kernel(body: str) -> compiler.Library:
@@ -139,7 +139,7 @@ def test_a_kernel_that_writes_too_far_is_noticed() -> None:
         function((1,), (32,), (np.uint64(memory.ptr),))
     stream.synchronize()
     del memory
-    assert cupy.get_default_memory_pool().broken == 1
+    assert cupy.memory.broken == 1
 
 
 def test_wrong_launches_are_refused() -> None:
@@ -163,9 +163,9 @@ def test_wrong_launches_are_refused() -> None:
 
 def test_memory_may_be_given_back_while_the_pool_is_searched() -> None:
     """Regression: Python's garbage collector may free memory during a search of the pool."""
-    pool = MemoryPool(1 << 20)
-    held = [pool.malloc(0, 64) for _ in range(3)]
-    kept = pool.malloc(0, 64)
+    cupy = StandIn(memory=1 << 20)
+    held = [cupy.cuda.alloc(64) for _ in range(3)]
+    kept = cupy.cuda.alloc(64)
 
     class Card(int):
         def __eq__(self, other: object) -> bool:
@@ -174,5 +174,5 @@ def test_memory_may_be_given_back_while_the_pool_is_searched() -> None:
 
         __hash__ = int.__hash__
 
-    assert pool.holds(Card(0), kept.ptr)
-    assert pool.used_bytes() == 64
+    assert cupy.memory.holds(Card(0), kept.ptr)
+    assert cupy.memory.used_bytes() == 64

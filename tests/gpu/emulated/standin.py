@@ -1,9 +1,10 @@
 """A stand-in for the CuPy calls that `gpu/cuda.py` makes: kernels are compiled by g++ and run on the CPU.
 
 It is stricter than a card. Queued commands run only when the program waits for them, so a missing wait shows. Memory is
-poisoned at allocation and at free, has guards at both ends, and belongs to one card. A launch must be in a stream of
-the current card, with arguments of the right sizes and live addresses. Names and meanings are CuPy's; a test compares
-the names with the real CuPy.
+poisoned at allocation and at free, has guards at both ends, and belongs to one card. A pool hands out freed memory
+again at once, to the next request of that size in that stream (as CuPy's does), so memory that is freed too early
+shows. A launch must be in a stream of the current card, with arguments of the right sizes and live addresses. Names and
+meanings are CuPy's; a test compares the names with the real CuPy.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class OutOfMemoryError(MemoryError):
     """The card is out of memory."""
 
 
-class Allocation:
-    """An allocation of a card's memory, freed with its last reference."""
+class Block:
+    """A piece of a card's memory with guards."""
 
-    def __init__(self, pool: MemoryPool, card: int, size: int) -> None:
-        self.pool, self.card, self.size = pool, card, size
+    def __init__(self, memory: CardMemory, card: int, size: int) -> None:
+        self.memory, self.card, self.size = memory, card, size
         self.array = np.full(size + 2 * GUARD, POISON, np.uint8)
         self.array[:GUARD] = self.array[-GUARD:] = GUARDED
         self.start = self.array.ctypes.data + GUARD
@@ -52,10 +53,22 @@ class Allocation:
     def guarded(self) -> bool:
         return bool((self.array[:GUARD] == GUARDED).all() and (self.array[-GUARD:] == GUARDED).all())
 
+    def poison(self) -> None:
+        self.array[GUARD:-GUARD] = POISON
+
     def __del__(self) -> None:
-        if hasattr(self, "array"):
-            self.pool.forget(self, self.guarded())
-            self.array[:] = POISON
+        self.memory.release(self.size)
+
+
+class Allocation:
+    """A block in use; it returns to its pool with the last reference."""
+
+    def __init__(self, pool: MemoryPool, key: tuple[int, int, int], block: Block) -> None:
+        self.pool, self.key, self.block = pool, key, block
+        self.start, self.size = block.start, block.size
+
+    def __del__(self) -> None:
+        self.pool.take_back(self.key, self.block)
 
 
 class MemoryPointer:
@@ -79,40 +92,76 @@ class MemoryPointer:
         ctypes.memmove(into, source, size)
 
 
-class MemoryPool:
-    """The memory of the stand-in: `limit` bytes."""
+class CardMemory:
+    """The memory of the stand-in's cards: `limit` bytes, in blocks that are in use or in a pool."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.broken = limit, 0
+        self.limit, self.broken, self.reserved = limit, 0, 0
         self.live: dict[int, tuple[int, int]] = {}
         # Python's garbage collector may free memory at any moment: read `live` only as a copy.
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
-    def malloc(self, card: int, size: int) -> MemoryPointer:
-        with self._lock:
-            used = self.used_bytes()
-            if used + size > self.limit:
-                raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {used:,} bytes).")
-            made = Allocation(self, card, size)
-            self.live[made.start] = (card, size)
-            return MemoryPointer(made, 0)
+    def block(self, card: int, size: int) -> Block | None:
+        """A new block, or None if it does not fit."""
+        with self.lock:
+            if self.reserved + size > self.limit:
+                return None
+            self.reserved += size
+            return Block(self, card, size)
 
-    def forget(self, gone: Allocation, guarded: bool) -> None:
-        with self._lock:
-            self.live.pop(gone.start, None)
-            self.broken += not guarded
-
-    def free_bytes(self) -> int:
-        return 0
+    def release(self, size: int) -> None:
+        with self.lock:
+            self.reserved -= size
 
     def used_bytes(self) -> int:
-        with self._lock:
+        with self.lock:
             return sum(length for _, length in self.live.copy().values())
 
     def holds(self, card: int, address: int) -> bool:
-        with self._lock:
+        with self.lock:
             live = self.live.copy()
             return any(where == card and start <= address < start + length for start, (where, length) in live.items())
+
+
+class MemoryPool:
+    """A pool of freed blocks, by card, stream and size."""
+
+    def __init__(self, standin: StandIn) -> None:
+        self._standin, self._memory = standin, standin.memory
+        self._free: dict[tuple[int, int, int], list[Block]] = {}
+
+    def malloc(self, size: int) -> MemoryPointer:
+        self._standin.check()
+        card, streams = self._standin.chosen(), self._standin.here.streams
+        key = (card, id(streams[-1]) if streams else 0, size)
+        with self._memory.lock:
+            freed = self._free.get(key)
+            block = freed.pop() if freed else self._memory.block(card, size)
+            if block is None:
+                self.free_all_blocks()
+                block = self._memory.block(card, size)
+            if block is None:
+                used = self._memory.reserved
+                raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {used:,} bytes).")
+            self._memory.live[block.start] = (card, size)
+            return MemoryPointer(Allocation(self, key, block), 0)
+
+    def take_back(self, key: tuple[int, int, int], block: Block) -> None:
+        with self._memory.lock:
+            self._memory.live.pop(block.start, None)
+            sound = block.guarded()
+            self._memory.broken += not sound
+            block.poison()
+            if sound:
+                self._free.setdefault(key, []).append(block)
+
+    def free_bytes(self) -> int:
+        with self._memory.lock:
+            return sum(size * len(blocks) for (_, _, size), blocks in self._free.items())
+
+    def free_all_blocks(self) -> None:
+        with self._memory.lock:
+            self._free.clear()
 
 
 class Stream:
@@ -194,7 +243,7 @@ class RawKernel:
         stream.push(lambda: self._run(stream.device_id, grid, block, given))
 
     def _run(self, card: int, grid: tuple[int, ...], block: tuple[int, ...], given: list[tuple[int, int]]) -> None:
-        if not all(self._standin.pool.holds(card, value) for size, value in given if size == 8):
+        if not all(self._standin.memory.holds(card, value) for size, value in given if size == 8):
             raise CUDARuntimeError("cudaErrorIllegalAddress: a launch used memory that is not its card's, or is gone")
         wrong = self._library.run(grid[0], block[0], [value for _, value in given])
         if wrong:
@@ -242,19 +291,21 @@ class StandIn:
 
     def __init__(self, cards: int = 1, memory: int = 1 << 28, capability: tuple[int, int] = (9, 0)) -> None:
         self._cards, self._memory, self._capability = cards, memory, capability
-        self.pool, self.here, self.broken = MemoryPool(memory), _Here(), ""
+        self.memory, self.here, self.broken = CardMemory(memory), _Here(), ""
+        self.default_pool = MemoryPool(self)
         self.cuda = SimpleNamespace(
             Device=lambda device: Device(self, device),
             Stream=lambda non_blocking: Stream(self),
             Event=Event,
-            alloc=self._alloc,
+            alloc=self.default_pool.malloc,
+            MemoryPool=lambda: MemoryPool(self),
             alloc_pinned_memory=bytearray,
             get_elapsed_time=lambda start, end: (end.passed - start.passed) / 1e6,
             runtime=SimpleNamespace(
                 CUDARuntimeError=CUDARuntimeError,
                 getDeviceCount=lambda: self._cards,
                 getDeviceProperties=self._properties,
-                memGetInfo=lambda: (self._memory - self.pool.used_bytes(), self._memory),
+                memGetInfo=lambda: (self._memory - self.memory.reserved, self._memory),
             ),
             driver=SimpleNamespace(CUDADriverError=CUDADriverError),
             compiler=SimpleNamespace(CompileException=CompileException),
@@ -264,9 +315,6 @@ class StandIn:
     def RawModule(self, *, code: str, options: tuple[str, ...]) -> RawModule:  # noqa: N802 - CuPy's name
         return RawModule(self, code, options)
 
-    def get_default_memory_pool(self) -> MemoryPool:
-        return self.pool
-
     def chosen(self) -> int:
         """The card of the calling thread."""
         return self.here.cards[-1]
@@ -275,10 +323,6 @@ class StandIn:
         """Raise the first error again: as on a card, no call works after an error in this process."""
         if self.broken:
             raise CUDARuntimeError(self.broken)
-
-    def _alloc(self, size: int) -> MemoryPointer:
-        self.check()
-        return self.pool.malloc(self.chosen(), size)
 
     def _properties(self, number: int) -> dict[str, Any]:
         major, minor = self._capability

@@ -40,7 +40,8 @@ def identity(board: Board, report: Mapping[str, Any]) -> tuple[str | None, bool]
         name = printable(str(report.get(source, "")))
         if name not in UNKNOWN:
             return name, name.upper() == board.pynq["name"].upper()
-    compatible = [printable(str(one)) for one in report.get("compatible", [])]
+    listed = report.get("compatible")
+    compatible = [printable(str(one)) for one in listed] if isinstance(listed, list) else []
     for known in boards().values():
         if known.link == PYNQ and known.pynq["compatible"] in compatible:
             return known.pynq["name"], known.name == board.name

@@ -59,11 +59,16 @@ class PynqLink(Link):
         self._child: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._received = bytearray()
+        self._printed = os.fdopen(os.memfd_create("millrace-pynq"), "w+b")
         self._pending: list[int | None] = []
         self._half = 0
         self._addresses: list[int] = []
         self._buffers: dict[int, int] = {}
-        self._start(address)
+        try:
+            self._start(address)
+        except BaseException:
+            self._printed.close()
+            raise
         try:
             self.report = self._request({"do": "connect"}, LOADING)
             """What the board says it is (`pynq_board.py`)."""
@@ -96,7 +101,8 @@ class PynqLink(Link):
         """Send the next data while the engine works; then the child polls it until it is done."""
         self.meanwhile()
         until = self.clock() + self.seconds
-        while not self._request({"do": "wait", "offset": reg.REG_RESULT, "seconds": POLL}, self.seconds + POLL)["done"]:
+        request = {"do": "wait", "offset": reg.REG_RESULT, "seconds": POLL}
+        while not self._request(request, self.seconds + POLL).get("done"):
             if self.clock() > until:
                 raise self._lost(f"gave no result in {self.seconds:g} s: its engine hangs")
 
@@ -188,7 +194,6 @@ class PynqLink(Link):
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         if address:
             environment["PYNQ_REMOTE_DEVICES"] = address
-        self._printed = os.fdopen(os.memfd_create("millrace-pynq"), "w+b")
         command = [python, str(CHILD), str(theirs.fileno()), str(memory)]
         try:
             self._child = subprocess.Popen(
@@ -202,7 +207,6 @@ class PynqLink(Link):
             )
         except OSError as error:
             self._line.close()
-            self._printed.close()
             raise DeviceUnavailable(f"{PYTHON}={python!r} cannot be started: {error.strerror}") from error
         finally:
             theirs.close()

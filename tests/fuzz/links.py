@@ -68,12 +68,11 @@ class _Answered(PynqLink):
     def _start(self, address: str) -> None:
         self._line = self._given
         self._child = SimpleNamespace(pid=0, wait=lambda seconds=None: 0)  # type: ignore[assignment]
-        self._responses = self._line.makefile("rb")
         self._shared = np.zeros(2 * pynq_link.HALF, np.uint8)
 
 
 _RESPONSES: list[dict[str, Any]] = [
-    {"board": "x", "remote": False, "pynq": "3"},
+    {"variable": "", "name": "KV260", "compatible": ["xlnx,zynqmp"], "pynq": "4"},
     {"values": [1, 2]},
     {"buffer": 1, "address": 4096},
     {},

@@ -31,7 +31,7 @@ class Sizes:
     most: int
 
 
-SIZES = {"ecp5": Sizes(1 << 16, 1 << 22), "zynqmp": Sizes(1 << 18, 1 << 26)}
+SIZES = {"ecp5": Sizes(1 << 14, 1 << 22), "zynqmp": Sizes(1 << 18, 1 << 26)}
 
 
 def check(data: bytes, name: str, board: Board) -> None:

@@ -28,7 +28,7 @@ from tests.packaging.project import ROOT
 PYNQ_PYTHON = ROOT / ".venv-pynq" / "bin" / "python"
 HEAD = b"\xff\x00Part: LFE5U-85F-6CABGA381\x00\xff\xff\xff\xbd\xb3" + b"\xff" * 4
 HEAD += b"\x3b\x00\x00\x00\xe2\x00\x00\x00\x41\x11\x30\x43\x22\x00\x00\x00\x40\x00\x00\x00"
-HEAD += bytes(1 << 16)
+HEAD += bytes(1 << 14)
 """An ECP5 bitstream as ecppack writes it (Project Trellis, libtrellis/src/Bitstream.cpp), without frames."""
 
 

@@ -7,6 +7,7 @@ import mmap
 import os
 import socket
 import struct
+import time
 import zlib
 from contextlib import suppress
 from random import Random
@@ -43,7 +44,7 @@ def fuzz_serial_link(data: bytes) -> None:
     """Three requests; the line delivers `data` and ends."""
     ours, theirs = socket.socketpair()
     link = SerialLink.__new__(SerialLink)
-    link.seconds, link._path, link._number = 1.0, "the line", 0
+    link.seconds, link.clock, link._path, link._number = 1.0, time.monotonic, "the line", 0
     link._free_list = FreeList(board("ulx3s").memory["first"], board("ulx3s").memory["bytes"])
     link._line = os.dup(ours.fileno())
     try:

@@ -46,7 +46,7 @@ SPAN = 10_000
 WIDTH = 10
 """The paper's domain of the keys, and the half-width of its bands."""
 DOMAIN = 1 << 30
-BAR, PAPER = 3e9, 0.1e9
+BAR, PAPER, BAR_SECONDS = 3e9, 0.1e9, 0.05
 SLICE_SHARE = 0.3
 SEED = 40_048
 Columns = dict[str, npt.NDArray[Any]]
@@ -115,7 +115,7 @@ def _power(window: int) -> str:
 
 def _nested(name: str, work: NestedWork, threads: int) -> Case:
     peers = [Contender("numpy", partial(NumpyLoop, work))] if work.bands == 1 else []
-    peers += [Contender(n, partial(Bar, partial(_seconds, threads * speed)), answers=False) for n, speed in _BARS]
+    peers += [Contender(n, partial(_bar, threads * speed), answers=False) for n, speed in _BARS]
     if threads > 1:
         peers.append(Contender("1 thread", partial(Pushes, work, 1)))
     ours = Contender("scan on cpu", partial(Pushes, work, threads), "scan", "cpu", "cpu")
@@ -126,8 +126,9 @@ def _nested(name: str, work: NestedWork, threads: int) -> Case:
 _BARS = (("bar", BAR), ("paper", PAPER))
 
 
-def _seconds(speed: float) -> float:
-    return 1 / speed
+def _bar(speed: float) -> Bar:
+    """A yardstick of a given speed; its steps are long enough to be counted."""
+    return Bar(lambda: BAR_SECONDS, BAR_SECONDS * speed)
 
 
 def _latency(work: NestedWork, threads: int) -> Case:
@@ -238,7 +239,7 @@ class NumpyLoop:
 
 def _share(study: Study) -> Case:
     ours = Contender("scan on cpu", partial(Deviation, study), "scan", "cpu", "cpu")
-    bar = Contender("2%", partial(Bar, partial(_seconds, 20.0)), answers=False)
+    bar = Contender("2%", partial(_bar, 20.0), answers=False)
     facts = {"threads": study.threads, "sources": {"r": study.r_sources, "s": study.s_sources}}
     return Case(f"nested-share-{study.name}", "1/1000 of the mean", [ours, bar], facts, check_steps=1, slice_share=0.01)
 

@@ -87,7 +87,7 @@ def outcomes(devices: Iterable[str], seeds: int = 16) -> Iterator[tuple[str, str
         yield operator, point, outcome(case, point, hits)
 
 
-def tested_elsewhere(point: str) -> str | None:
+def covering_tests(point: str) -> str | None:
     """The tests of a point that no operator passes."""
     return ELSEWHERE.get(point) or ELSEWHERE.get(point.partition(".")[0])
 
@@ -100,7 +100,7 @@ def table_lines(found: Iterable[tuple[str, str, str]]) -> list[str]:
     lines.append("| --- " * (len(names) + 2) + "|")
     for point in fault_points():
         row = [cells.get((point.name, name), "") for name in names]
-        if tests := tested_elsewhere(point.name):
+        if tests := covering_tests(point.name):
             row[0] = f"see {tests}"
         lines.append(f"| `{point.name}` | {point.what} | " + " | ".join(row) + " |")
     lines += ["", *(f"*{name}*: {text}." for name, text in MEANING.items())]

@@ -287,14 +287,17 @@ class TaskQueue(Generic[Item, Result]):
             self._processor = threading.get_ident()
             return list(self._tasks)
 
-    def take(self, most: int) -> list[Task[Item]]:
-        """The next tasks, which stay in the queue: one call, or rows, at most `most` or one task; none at the end."""
+    def take(self, most: int, is_used: Callable[[], bool] = lambda: True) -> list[Task[Item]]:
+        """The next tasks, which stay in the queue: one call, or rows, at most `most` or one task; none at the end.
+
+        The end is a stop, or that the owner is not used any more, which is noticed from time to time.
+        """
         with self._lock:
-            while not self._work.wait_for(
+            while is_used() and not self._work.wait_for(
                 lambda: self._stopped or (self._processor is None and self._may_go_on()), RECHECK
             ):
                 pass
-            if self._stopped:
+            if self._stopped or not is_used():
                 return []
             self._processor = threading.get_ident()
             first = self._tasks[0]

@@ -68,7 +68,7 @@ class LiveWorker:
 
 
 def _serve(queue: TaskQueue[Any, Any], method: WeakMethod[Step]) -> None:
-    while tasks := queue.take(MAX_ROWS):
+    while tasks := queue.take(MAX_ROWS, lambda: method() is not None):
         _process(queue, tasks, method())
         del tasks  # while the thread waits, it holds nothing
 

@@ -14,7 +14,6 @@ from dataclasses import fields
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
-from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
@@ -111,8 +110,6 @@ class LiveJoin:
     def _start(self, capacity: int, first: int) -> None:
         self._queue: TaskQueue[Rows, pa.Table] = TaskQueue(capacity, first)
         self._worker = LiveWorker(self._queue, self._step)
-        # If the user drops the join without closing it, its thread ends.
-        finalize(self, self._queue.stop, LEFT).atexit = False
 
     # --- public calls ---
 

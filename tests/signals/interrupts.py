@@ -31,7 +31,7 @@ class Interrupt(BaseException):
 class _Points:
     """Counts the points of a call, and raises in one of them."""
 
-    def __init__(self, raise_in: Location | None = None) -> None:
+    def __init__(self, raise_in: Location | int | None = None) -> None:
         self.locations: dict[Location, None] = {}
         self._raise_in = raise_in
         self._returned = False
@@ -59,8 +59,9 @@ class _Points:
         return inside
 
     def _point(self, code: CodeType, at: int) -> None:
+        known = len(self.locations)
         self.locations[code, at] = None
-        if (code, at) == self._raise_in:
+        if (code, at) == self._raise_in or (known == self._raise_in and len(self.locations) > known):
             raise Interrupt
 
 
@@ -108,6 +109,11 @@ def points_of(call: Callable[[], T], seen: set[Location]) -> tuple[T, list[Locat
 def raise_at(point: Location, call: Callable[[], T]) -> T:
     """Run a call; raise `Interrupt` when it first comes to a point, if it does."""
     return _traced(_Points(point), call)
+
+
+def raise_at_number(number: int, call: Callable[[], T]) -> T:
+    """Run a call; raise `Interrupt` when it comes to its n-th place in the code, if it has as many."""
+    return _traced(_Points(number + 1), call)
 
 
 class TimedInterrupts:

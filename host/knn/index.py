@@ -20,7 +20,8 @@ from millrace.host.data.sliding import SlidingArray
 from millrace.host.knn.best import LISTS
 from millrace.host.knn.lanes import LINE_POINTS
 from millrace.host.knn.run import PointRun, Points
-from millrace.host.knn.search import MAX_LEVELS, RUN_WORDS, SearchArgs, search
+from millrace.host.knn.search import search
+from millrace.host.knn.search_args import MAX_LEVELS, RUN_WORDS, SearchArgs
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.team import Team
 
@@ -126,8 +127,6 @@ class PointIndex:
     def query(self, queries: PointQueries, k: int, limit: float = np.inf) -> Neighbours:
         """Return the k nearest points of each query whose squared distance is at most `limit`.
 
-        With `own`, one more is searched and the point at that position is left out.
-
         The intervals of visible positions never move back from one query to the next. A query with a NaN coordinate
         finds nothing. The caller has acquired the team.
         """
@@ -219,8 +218,7 @@ class PointIndex:
         columns = np.ascontiguousarray(np.stack(queries.columns))
         order = self._order(queries, columns, runs)
         parts = max(min(n // QUERIES_PER_PART, MAX_SEARCH_PARTS), 1)
-        searched = k if queries.own is None else k + 1
-        scratch = allocate(parts * LISTS * searched, np.int64)
+        scratch = allocate(parts * LISTS * k, np.int64)
         held = self._tail(*tail)
         intervals = [None if a is None else np.ascontiguousarray(a) for a in (queries.begin, queries.end)]
         words = [word for run in runs for word in self._words(run, queries)]
@@ -235,14 +233,13 @@ class PointIndex:
             END=_or_zero(intervals[1]),
             OWN=_or_zero(queries.own),
             GROUPS=_or_zero(queries.groups),
-            K=searched,
+            K=k,
             LIMIT=int(np.float64(limit).view(np.int64)),
             LIMITS=_or_zero(queries.limits),
             SCRATCH=scratch,
             OUT_COUNTS=out[0],
             OUT_SQUARES=out[1],
             OUT_POSITIONS=out[2],
-            OUT_K=k,
             **held,
             RUNS=len(runs),
         )
@@ -257,7 +254,7 @@ class PointIndex:
 
     def _words(self, run: PointRun, queries: PointQueries) -> list[int | Array]:
         """Return the arguments of a run."""
-        checked = queries.groups is not None
+        checked = queries.groups is not None or queries.own is not None
         if queries.begin is not None and queries.end is not None:
             checked |= int(queries.begin[-1]) > run.first or int(queries.end[0]) < run.end
         levels: list[int | Array] = [*run.levels, *([0] * (MAX_LEVELS - len(run.levels)))]

@@ -29,6 +29,7 @@ from millrace.host.knn.mapper_joiner import Load, MapperJoiner, Search, Task
 from millrace.host.knn.maps import MapKind, PartitionMap, build_map
 from millrace.host.knn.run import Points
 from millrace.host.knn.task_runner import TaskRunner
+from millrace.host.runtime.critical import Begin, critical_section
 from millrace.host.runtime.team import MIN_SHARED_ROWS, Team
 
 Replace = Literal["instant", "lazy", "never"]
@@ -119,7 +120,19 @@ class PartitionedIndex:
         self._versions = [one for one in self._versions if one.end is None or one.end > self.first]
 
     def query(self, queries: PointQueries, k: int, limit: float = np.inf) -> Neighbours:
-        """Return the k nearest points of each query whose squared distance is at most `limit`."""
+        """Return the k nearest points of each query whose squared distance is at most `limit`.
+
+        In the main thread another thread runs all of it: an interrupt is raised when the tasks are done, and no lock of
+        the task runner or of the thread pool is ever interrupted.
+        """
+
+        def uninterrupted(begin: Begin) -> Neighbours:
+            begin()
+            return self._query(queries, k, limit)
+
+        return critical_section(uninterrupted)
+
+    def _query(self, queries: PointQueries, k: int, limit: float) -> Neighbours:
         k = max(min(k, self.end - self.first), 1)
         found = Found.room(len(queries), k, self._shape.tied)
         if len(queries) and self.end > self.first:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
 from millrace.host.base.types import Array
 from millrace.host.knn import index as module
+from millrace.host.knn import lanes
 from millrace.host.knn.index import Neighbours, PointIndex, PointQueries
 from millrace.host.knn.metric import square_limit
+from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.team import Team
 
+lanes_have_compress = lanes._has_compress()
 SHAPES: dict[str, Any] = {
     "uniform": lambda rng, n, d: rng.random((d, n)),
     "grid": lambda rng, n, d: rng.integers(0, 5, (d, n)).astype(np.float64),
@@ -69,6 +73,48 @@ def test_points_of_every_shape(team: Team, shape: str, dims: int) -> None:
     found = as_lists(index.query(PointQueries(list(points[:, own]), own=own), 5))
     assert found == expected(points, points[:, own], apart, np.arange(n), 5, np.inf)
     assert index.builds == 1
+
+
+@pytest.mark.parametrize("k", [1, 10, 128, 129])
+def test_guesses_that_are_too_small_and_too_large(team: Team, k: int) -> None:
+    """Clouds of very different density, in one batch of queries; own positions, keys for ties, limits of each query."""
+    rng = np.random.default_rng(k)
+    n, m = 6000, 400
+    scales = 10.0 ** rng.integers(-6, 2, 12)
+
+    def draw(count: int) -> Array:
+        which = rng.integers(0, 12, count)
+        return np.round(which + scales[which] * rng.normal(0, 1, (2, count)), 6)
+
+    points, keys = draw(n), rng.permutation(n)
+    index = PointIndex(2, team, tied=True)
+    index.insert(list(points), ties=keys)
+    own = rng.integers(0, n, m)
+    queries = np.where(rng.random(m) < 0.5, points[:, own], draw(m))
+    limits = np.where(rng.random(m) < 0.5, np.inf, 10.0 ** rng.uniform(-12, 0, m))
+    found = as_lists(index.query(PointQueries(list(queries), own=own, limits=limits), k))
+    for i in range(m):
+        visible = np.arange(n) != own[i]
+        assert [found[i]] == expected(points, queries[:, [i]], visible[None], keys, k, limits[i])
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_points_of_a_block_are_kept_on_every_processor(monkeypatch: pytest.MonkeyPatch, compress: bool) -> None:
+    """Compiled with and without the instruction that compresses a vector, where the processor has it."""
+    monkeypatch.setattr(lanes, "_has_compress", lambda: compress and lanes_have_compress)
+    keep = numba.njit(lambda *given: lanes.keep_block(*given))
+    rng = np.random.default_rng(1)
+    block, query = rng.random((3, lanes.BLOCK)), rng.random(3)
+    block[:, -2:] = np.nan
+    squares, slots = np.zeros((2, 2 * lanes.BLOCK))
+    given = (address(block), address(query), 3, 0.3, 800, address(squares), address(slots))
+    expected_squares = ((block - query[:, None]) ** 2)[0]
+    for gap in (block - query[:, None])[1:]:
+        expected_squares = expected_squares + gap * gap
+    at = np.flatnonzero(expected_squares <= 0.3)
+    assert keep(*given) == len(at) > 5
+    assert squares[: len(at)].tolist() == expected_squares[at].tolist()
+    assert slots.view(np.int64)[: len(at)].tolist() == (800 + 8 * at).tolist()
 
 
 def check_sliding(

@@ -95,16 +95,18 @@ def _search_apart(given: int, batch: int, walk: int, query: int, dims: int, gues
         worst = _try(given, batch, query, dims, wider)
         if worst >= 0:
             return worst
-    return min(_walk(given, query, walk, dims), load_as(query, QueryState.LIMIT, 0.0))
+    limit: float = load_as(query, QueryState.LIMIT, 0.0)
+    return min(_walk(given, query, walk, dims), limit)
 
 
 @inline
 def _search_batch(given: int, batch: int, walk: int, size: int, dims: int, listed: float, spread: float) -> float:
-    """Search for the queries of a batch, within a guess that is at most `listed`; return the next guess."""
-    queries, failed, guess = load(batch, BatchState.QUERIES), 0, listed
+    """Search for the queries of a batch, within a guess that is at most `listed`; return the next one, or infinity."""
+    queries, failed, guess, worst = load(batch, BatchState.QUERIES), 0, listed, 0.0
     fits = list_blocks(given, batch, dims, listed) != TOO_MANY
     for j in range(size):
-        query, worst = queries + 8 * QUERY_WORDS * j, _TOO_FAR
+        query = queries + 8 * QUERY_WORDS * j
+        worst = _TOO_FAR
         if fits:
             worst = _try(given, batch, query, dims, min(guess, listed))
             if worst == _TOO_FAR:
@@ -120,12 +122,14 @@ def _search_batch(given: int, batch: int, walk: int, size: int, dims: int, liste
         failed &= failed - 1
         worst = _search_apart(given, batch, walk, query, dims, guess)
         guess = _next_guess(guess, spread * worst)
-    return guess
+    return guess if worst < np.inf else np.inf
 
 
 @inline
 def _next_guess(guess: float, wanted: float) -> float:
     """Return the next guess, where `wanted` would have been right for a query; one query changes it a little."""
+    if wanted == np.inf:
+        return guess
     return guess + _WEIGHT * (min(wanted, _STEP * guess) - guess) if guess > 0 else wanted
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import millrace as mr
+from millrace.host.knn import index
 from tests.conformance.injection import KNN, case_faults, device_points
 from tests.knn_oracle import Search, knn_join
-from tests.sdk.knn_cases import NAMES, SHAPES, as_arrow, found_rows, random_rows
+from tests.sdk.knn_cases import NAMES, SHAPES, as_arrow, found_rows, random_options, random_rows, small_intervals
 from tests.sdk.test_knn_stream import Case, call, check_stats
 
 DEVICES = ("cpu", "opencl:0", "cuda-emulated:0")
@@ -21,6 +22,15 @@ TABLES, STREAMS = 8, 6
 """Tests; each has several cases."""
 WITHOUT_NAN = ["r_seq", "rank", "s_seq", "distance", "r_n", "r_team", "s_n", "s_team"]
 """Columns that Arrow compares: NaN, in the coordinates of r, does not equal itself."""
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every second test some rows are runs, tasks and intervals of their own, so that all ways are taken."""
+    if request.node.callspec.params.get("seed", 0) % 2:
+        small_intervals(monkeypatch)
+        monkeypatch.setattr(index, "TAIL_ROWS", 8)
+        monkeypatch.setattr(index, "MIN_ORDERED", 4)
 
 
 def draw_table(rng: random.Random) -> tuple[Any, Any, int, dict[str, Any], Search]:
@@ -50,7 +60,9 @@ def test_tables_equal_the_oracle_on_every_device(seed: int) -> None:
         expected = knn_join(r, s, search)
         tables = as_arrow(r, dims), None if s is None else as_arrow(s, dims)
         results = [mr.knn_join(*tables, device=device, **arguments) for device in DEVICES]
-        for device, found in zip(DEVICES, results, strict=True):
+        threads, options = rng.choice([1, 2, 3]), random_options(rng)
+        results.append(mr.knn_join(*tables, **arguments, threads=threads, options=options))
+        for device, found in zip((*DEVICES, options), results, strict=True):
             assert found_rows(found) == expected, (device, arguments)
             assert found.schema == results[0].schema
             assert found.select(WITHOUT_NAN).equals(results[0].select(WITHOUT_NAN)), device

@@ -136,3 +136,7 @@ def test_explanations() -> None:
     stream = mr.explain("knn_join", **TWO, window="5 rows").to_dict()
     assert stream == mr.KnnJoin(**TWO, window="5 rows").explain().to_dict()
     assert "KnnJoin of the 1 nearest" in repr(mr.KnnJoin(**TWO, window="5 rows"))
+
+
+def test_a_radius_beyond_every_distance_is_no_limit() -> None:
+    assert mr.knn_join(POINTS, POINTS, **TWO, within=10**400).equals(mr.knn_join(POINTS, POINTS, **TWO))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -212,9 +213,9 @@ def _radius(within: Any) -> float | None:
     if within is None:
         return None
     number = isinstance(within, int | float | np.integer | np.floating) and not isinstance(within, bool)
-    if not number or math.isnan(within) or within < 0:
+    if not number or not within >= 0:  # NaN is not at least 0
         raise ArgumentError(f"within={within!r}: must be a number of at least 0, the largest distance of a neighbour")
-    return float(within)
+    return float(within) if within <= sys.float_info.max else math.inf
 
 
 def _partitioning(options: Any, threads: int | None) -> Partitioning:

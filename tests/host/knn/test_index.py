@@ -24,6 +24,7 @@ SHAPES: dict[str, Any] = {
     "equal": lambda rng, n, d: np.ones((d, n)),
     "line": lambda rng, n, d: np.repeat(rng.random((1, n)), d, axis=0),
     "outliers": lambda rng, n, d: np.where(rng.random((d, n)) < 0.01, 1e300, rng.random((d, n)) * 1e-9),
+    "huge": lambda rng, n, d: rng.random((d, n)) * 1.5e154,
     "tiny": lambda rng, n, d: rng.random((d, n)) * 1e-161,
 }
 

@@ -125,8 +125,8 @@ def _prefetch_results(given: int, number: int) -> None:
 
 
 @inline
-def read_batch(given: int, batch: int, first: int, stop: int, dims: int, reach: float) -> int:
-    """Load queries from number `first` of the order on, with a box of at most `reach` around them; return how many."""
+def read_batch(given: int, batch: int, first: int, stop: int, dims: int, width: float) -> int:
+    """Load queries from number `first` of the order on, with a box of at most `width` around them; return how many."""
     order, size = load(given, SearchArgs.ORDER), 0
     for i in range(first + BATCH, min(first + 2 * BATCH, load(given, SearchArgs.COUNT))):
         _prefetch_query(given, load_id(order, i), dims)
@@ -137,7 +137,7 @@ def read_batch(given: int, batch: int, first: int, stop: int, dims: int, reach: 
             return size
         if size == 0:
             start_region(batch, query, dims)
-        elif not _extend(batch, query, dims, reach):
+        elif not _extend(batch, query, dims, width):
             return size
         _prefetch_results(given, number)
         size += 1
@@ -161,14 +161,14 @@ def start_region(batch: int, query: int, dims: int) -> None:
 
 
 @inline
-def _extend(batch: int, query: int, dims: int, reach: float) -> bool:
+def _extend(batch: int, query: int, dims: int, width: float) -> bool:
     """Take another query into the batch, if it is near enough and of the same group."""
     region = load(batch, BatchState.REGION)
     point, low, high = query + 8 * QueryState.POINT, region + 8 * QueryState.POINT, region + HIGH
     fits = load(query, QueryState.GROUP) == load(region, QueryState.GROUP)
     for i in range(dims):
         value = load_as(point, i, 0.0)
-        fits &= (value - load_as(low, i, 0.0) <= reach) & (load_as(high, i, 0.0) - value <= reach)
+        fits &= (value - load_as(low, i, 0.0) <= width) & (load_as(high, i, 0.0) - value <= width)
     if not fits:
         return False
     for i in range(dims):

@@ -93,7 +93,10 @@ class WindowJoin(StreamJoin):
             self._begin("r", 0)
             if self._args.self_join:
                 raise ArgumentError("push_both is for two streams; a self-join has one: use push('r', batch)")
-            tables = {"r": as_table(r_batch, "r_batch"), "s": as_table(s_batch, "s_batch")}
+            tables = {
+                "r": self._fitted("r", as_table(r_batch, "r_batch")),
+                "s": self._fitted("s", as_table(s_batch, "s_batch")),
+            }
             order = parse_arrival(arrival, tables["r"].num_rows, tables["s"].num_rows)
             progress, r = self._reader.read(self._progress, "r", tables["r"], 0)
             if self._args.time is None:

@@ -256,9 +256,9 @@ def describe_arguments(args: StreamArguments, schemas: dict[Side, Any]) -> dict[
     """The arguments that decide the output, as text, to compare with those of a stored state."""
     return {
         "on": repr(args.given.on),
-        "window": f"{args.window.r}, {args.window.s}",
+        "window": f"{args.window.r.exact}, {args.window.s.exact}",
         "time": repr(args.time),
-        "lateness": str(args.lateness),
+        "lateness": args.lateness.exact,
         "sources": repr(args.sources),
         "self_join": repr(args.self_join),
         "output": repr(args.output),

@@ -1,6 +1,7 @@
 """Reads `window` and `lateness`: rows, lengths of time, or plain integers for integer time columns.
 
-`"1000 rows"`, `"10 minutes"`, `"1000"`, a `timedelta`, or a pair of them for the two sides. Lengths are exact.
+`"1000 rows"`, `"10 minutes"`, `"1 hour 30 minutes"`, `"1000"`, a `timedelta` (Python's, pandas', NumPy's or Arrow's),
+or a pair of them for the two sides. Lengths are exact.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
+
 from millrace.host.base.errors import ArgumentError
-from millrace.predicate.time_units import NANOSECONDS, UNIT_NAMES
+from millrace.host.base.words import NS_PER_UNIT
+from millrace.predicate.time_units import NANOSECONDS, SECOND, UNIT_NAMES
 
 Measure = Literal["rows", "ns", "ticks"]
 _TEXT = re.compile(r"\s*([+-]?\d{1,40}(?:\.\d{1,40})?)\s*([^\W\d]*)\s*")
+_SEVERAL = re.compile(r"(?:\s*\d{1,40}(?:\.\d{1,40})?\s*[^\W\d]+\s*,?){2,8}")
+"""Several amounts, each with its unit: `1 hour 30 minutes`."""
+_NUMPY_NS = {"W": 7 * 86_400 * SECOND, "D": 86_400 * SECOND, "h": 3600 * SECOND, "m": 60 * SECOND, **NS_PER_UNIT}
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,12 @@ class Span:
     length: int
 
     def __str__(self) -> str:
-        """In the notation of the argument."""
+        """As people write it: `1 hour 30 minutes`."""
+        return duration_text(self.length) if self.measure == "ns" else self.exact
+
+    @property
+    def exact(self) -> str:
+        """In the smallest unit; states store this text, so it must not change."""
         return f"{self.length}{'' if self.measure == 'ticks' else ' ' + self.measure}"
 
 
@@ -68,10 +81,25 @@ def parse_lateness(given: Any) -> Span:
     return span
 
 
+def duration_text(ns: int) -> str:
+    """A length of time in the largest whole units, from days down."""
+    parts = []
+    for name in reversed(UNIT_NAMES[:-1]):
+        count, ns = divmod(ns, NANOSECONDS[name])
+        if count:
+            parts.append(f"{count} {name}{'' if count == 1 else 's'}")
+    return " ".join(parts) or "0 seconds"
+
+
 def _span(given: Any, label: str) -> Span:
-    if isinstance(given, timedelta):
-        micros = (given.days * 86_400 + given.seconds) * 10**6 + given.microseconds
-        return _positive(Span("ns", micros * 1000), given, label)
+    ns = _nanoseconds(given)
+    if ns is not None:
+        return _positive(Span("ns", ns), given, label)
+    if isinstance(given, str) and _SEVERAL.fullmatch(given):
+        parts = [_span(part[0].rstrip(" ,"), label) for part in re.finditer(r"\d[\d.]*\s*[^\W\d]+", given)]
+        if any(part.measure == "rows" for part in parts):
+            raise ArgumentError(f"{label}={given!r}: rows cannot be added to other amounts; {_allowed(label)}")
+        return Span("ns", sum(part.length for part in parts))
     match = _TEXT.fullmatch(given) if isinstance(given, str) else None
     if match is None:
         raise ArgumentError(f"{label}={given!r} cannot be read; {_allowed(label)}")
@@ -88,6 +116,19 @@ def _span(given: Any, label: str) -> Span:
     return _positive(Span("ns", int(ns)), given, label)
 
 
+def _nanoseconds(given: Any) -> int | None:
+    """The nanoseconds of a `timedelta` (pandas' too), a `numpy.timedelta64` or an Arrow duration; None for others."""
+    if isinstance(given, timedelta):
+        micros = (given.days * 86_400 + given.seconds) * 10**6 + given.microseconds
+        return micros * 1000 + int(getattr(given, "nanoseconds", 0))
+    if isinstance(given, np.timedelta64) and not np.isnat(given):
+        unit, count = np.datetime_data(given.dtype)
+        return int(given.astype(np.int64)) * count * _NUMPY_NS[unit] if unit in _NUMPY_NS else None
+    if isinstance(given, pa.DurationScalar) and given.is_valid:
+        return int(given.value) * NS_PER_UNIT[given.type.unit]
+    return None
+
+
 def _positive(span: Span, given: Any, label: str) -> Span:
     if span.length < 0:
         raise ArgumentError(f"{label}={given!r} is negative; it must be 0 or more")
@@ -97,4 +138,7 @@ def _positive(span: Span, given: Any, label: str) -> Span:
 def _allowed(label: str) -> str:
     rows = "'1000 rows', " if label == "window" else ""
     units = ", ".join(f"{name}s" for name in UNIT_NAMES)
-    return f"allowed are {rows}a length of time such as '10 minutes' (units: {units}), or '1000' for integer times"
+    return (
+        f"allowed are {rows}a length of time such as '10 minutes', '1 hour 30 minutes' (units: {units}) or a "
+        f"timedelta, or '1000' for integer times"
+    )

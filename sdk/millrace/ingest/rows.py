@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.host.base.errors import SchemaError
-from millrace.ingest.tables import as_table, check_schema
+from millrace.ingest.casts import fitted
+from millrace.ingest.tables import as_table
 
 
 class RowReader:
@@ -25,9 +26,7 @@ class RowReader:
             return self._row(given)
         if type(given) is pa.Table and given.schema.equals(self._schema, check_metadata=True):
             return given
-        table = as_table(given, f"the batch put to {self._side!r}")
-        check_schema(table, self._schema, self._side)
-        return table
+        return fitted(as_table(given, f"the batch put to {self._side!r}"), self._schema, self._side)
 
     def _row(self, row: Mapping[str, Any]) -> pa.Table:
         if len(row) != len(self._fields) or any(name not in row for name, _ in self._fields):

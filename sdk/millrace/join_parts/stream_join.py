@@ -32,6 +32,7 @@ from millrace.host.planner.explanation import Explanation
 from millrace.host.planner.tune import TuneResult
 from millrace.host.runtime.call_lock import CallLock
 from millrace.ingest.arguments import StreamArguments, describe_arguments
+from millrace.ingest.casts import fitted
 from millrace.ingest.instants import parse_instant
 from millrace.ingest.tables import as_schema
 from millrace.join_parts.batch_reader import BatchReader, Progress
@@ -96,7 +97,7 @@ class StreamJoin(ABC):
         """Add rows of one side; return the pairs that they complete, in order."""
         with self._calls.exclusive():
             known = self._begin(side, source)
-            table = self._reader.as_table(self._progress, known, batch)
+            table = self._fitted(known, self._reader.as_table(self._progress, known, batch))
             team = self._engine.team
             team.acquire(table.num_rows)  # early: helper threads wake while the rows are read
             try:
@@ -111,6 +112,11 @@ class StreamJoin(ABC):
         if self._unreturned is result:
             self._unreturned = None
         return result
+
+    def _fitted(self, side: Side, table: pa.Table) -> pa.Table:
+        """A batch in the types that the `schemas` argument fixed, if it did."""
+        schema = self._given_schemas.get(side)
+        return table if schema is None else fitted(table, schema, side)
 
     def advance(self, side: str, ts: Any, source: int = 0) -> pa.Table:
         """Declare that a source pushes nothing older than `ts` minus the lateness; return the pairs completed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import WeakMethod, WeakSet
 
@@ -92,4 +93,5 @@ def _stop_all() -> None:
 
 # Before the interpreter waits for threads that are not daemons, which may wait for results; `concurrent.futures` too
 # registers here.
-threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
+with suppress(RuntimeError):  # too late for a hook: a handler of atexit imports this
+    threading._register_atexit(_stop_all)  # type: ignore[attr-defined]

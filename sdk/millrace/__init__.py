@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from millrace.index import OrderedIndex
     from millrace.knn_stream import KnnJoin
     from millrace.knn_table import knn_join
+    from millrace.limits import Limits, limits
     from millrace.live_join import LiveJoin
     from millrace.memory import trim
     from millrace.registry import device, devices
@@ -49,6 +50,7 @@ _LAZY = {
     "IndexStats": "millrace.stats",
     "JoinStats": "millrace.stats",
     "KnnJoin": "millrace.knn_stream",
+    "Limits": "millrace.limits",
     "LiveJoin": "millrace.live_join",
     "LiveStats": "millrace.stats",
     "OrderedIndex": "millrace.index",
@@ -61,6 +63,7 @@ _LAZY = {
     "explain": "millrace.explainer",
     "join": "millrace.table_join",
     "knn_join": "millrace.knn_table",
+    "limits": "millrace.limits",
     "trim": "millrace.memory",
 }
 
@@ -76,6 +79,7 @@ __all__ = [
     "JoinStats",
     "KeyTypeError",
     "KnnJoin",
+    "Limits",
     "LiveJoin",
     "LiveStats",
     "MillraceError",
@@ -93,6 +97,7 @@ __all__ = [
     "explain",
     "join",
     "knn_join",
+    "limits",
     "trim",
 ]
 

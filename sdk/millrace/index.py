@@ -84,8 +84,8 @@ class OrderedIndex(IndexBase):
         check_index_memory(keys)  # before anything is copied
         self._set_up(layout, duplicates, device, threads, fallback)
         column = as_array(keys, "keys")
-        check_index_memory(column)
         kind = key_type("keys", column.type)
+        check_index_memory(column, kind.word.itemsize)
         with helpers(self._threads, len(column)) as team:
             value_column = None if values is None else as_values(values)
             hybrid = None if self._layout == "regular" else not self._on_cpu

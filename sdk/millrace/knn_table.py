@@ -19,6 +19,7 @@ from millrace.host.data.timescale import NO_TIME
 from millrace.host.data.tuples import Tuples
 from millrace.host.device.contract import Device
 from millrace.host.device.cpu import CpuDevice
+from millrace.host.join.pair_memory import check_fits
 from millrace.host.kernels.gathering import Gatherer
 from millrace.host.knn.intake import bind_points
 from millrace.host.knn.join_core import PointShape
@@ -32,6 +33,7 @@ from millrace.ingest.knn_arguments import SearchArguments, parse_search
 from millrace.ingest.tables import as_table
 from millrace.join_parts.knn_blocks import query_blocks
 from millrace.join_parts.knn_output import Columns, knn_schema, leading_columns
+from millrace.join_parts.output import row_bytes
 from millrace.join_parts.table_batches import warn_of_fallback
 
 
@@ -138,9 +140,11 @@ def _blocks(
     index = open_index(args.engine.partitioning, shape, team, device=device)
     index.insert(spec.points_of("s", s.columns, s.live), spec.groups_of("s", s.columns))
     gatherers = [Gatherer(tables[side], team, scattered=side == "s") for side in SIDES]
-    blocks = []
+    blocks, rows, each = [], 0, row_bytes(schema)
     for first, queries in query_blocks(args, r, len(s), np.arange(len(r)) if args.self_join else None):
         found = neighbour_rows(index.query(queries, args.k, args.limit), spec.metric, args.left, team, first)
+        rows += len(found.queries)
+        check_fits(rows, "search for fewer rows of r at a time", each, advice="or for fewer neighbours")
         blocks.append(pa.Table.from_arrays(_columns(found, gatherers, args.output), schema=schema))
     return blocks
 

@@ -24,7 +24,7 @@ from millrace.join_parts.bound_tables import BoundTables
 from millrace.join_parts.direct_join import direct_blocks
 from millrace.join_parts.table_batches import TableBatches, warn_of_fallback
 from millrace.join_parts.table_probe import TableProbe
-from millrace.join_parts.table_result import TableResult, result_schema
+from millrace.join_parts.table_result import TableResult, result_schema, within_memory
 
 MIN_CHUNK_ROWS = 1 << 16
 """Minimum average rows per chunk of the result; if chunks are smaller, they are combined."""
@@ -159,11 +159,11 @@ def _blocks(
         tuples = {side: readings[side].tuples for side in SIDES}
         direct = direct_blocks(bound.plan, opened, result.tables, tuples, payload=result.output == "pairs")
         if direct is not None:
-            return [result.direct_block(block) for block in direct], None
+            return list(within_memory(direct, result, result.direct_block)), None
     probe = TableProbe(bound, engine, readings["s"], opened=opened)
     try:
         found = probe.blocks_of(readings["r"], want_pairs=result.wants_pairs)
-        return [result.block(block) for block in found], probe.fallback
+        return list(within_memory(found, result, result.block)), probe.fallback
     finally:
         probe.free()
 

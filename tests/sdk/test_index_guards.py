@@ -82,9 +82,11 @@ def test_too_many_keys_are_refused_before_they_are_copied(monkeypatch: pytest.Mo
     with pytest.raises(mr.ArgumentError, match="2,148,532,224 rows; allowed are 2,147,483,648"):
         mr.OrderedIndex(many)
     monkeypatch.setattr(memory_limits, "memory", lambda: 1 << 20)
-    with pytest.raises(mr.ArgumentError, match=r"1,048,576 keys of at least 16 bytes are 16.0 MiB.*1.0 MiB") as caught:
+    with pytest.raises(mr.ArgumentError, match=r"1,048,576 keys of at least 4 bytes are 4.0 MiB.*1.0 MiB") as caught:
         mr.OrderedIndex(block)
-    assert "65,536" in str(caught.value)
+    assert "262,144" in str(caught.value)
+    with pytest.raises(mr.ArgumentError, match=r"200,000 keys of at least 8 bytes are 1.5 MiB"):
+        mr.OrderedIndex(np.arange(200_000))
 
 
 @pytest.mark.parametrize("layout", ["implicit", "regular"])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.join.spo import pair_memory
+from millrace.host.join import pair_memory
 from millrace.host.runtime.allocator import bytes_in_use
 from millrace.ingest.choices import HOWS, How, Output
 from tests.sdk.join_cases import check_message

@@ -22,6 +22,7 @@ from millrace.host.data.sliding import SlidingArray
 from millrace.host.expr.plan import SearchShape
 from millrace.host.join.baseline import btree_kernel as bk
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, Option, ProbeBatch, SideProbes
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.runtime.allocator import result_array
 from millrace.host.runtime.intrinsics import address
 
@@ -91,6 +92,7 @@ class _Side:
 
     def grow_out(self) -> None:
         """Double the space for partners."""
+        check_fits(len(self.out), FEWER_ROWS)
         self.out = np.concatenate([self.out, np.empty_like(self.out)])
         self.table[bk.Side.OUT], self.table[bk.Side.OUT_CAPACITY] = self.out.ctypes.data, len(self.out)
 
@@ -129,6 +131,7 @@ def _merged(sides: list[_Side], want_positions: bool) -> Matches:
     counts: Array = np.sum([side.counts for side in sides], axis=0)
     if not want_positions:
         return Matches(counts, None)
+    check_fits(int(counts.sum()), FEWER_ROWS)
     out = result_array(int(counts.sum()), np.int64)
     tables = np.array([address(side.table) for side in sides], np.int64)
     bk.merge_partitions(address(tables), len(sides), len(counts), address(out))

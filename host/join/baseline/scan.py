@@ -15,6 +15,7 @@ from millrace.host.data.sliding import SlidingArray
 from millrace.host.device.contract import Buffer, Device
 from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 
 _MIN_CAPACITY = 1024
 
@@ -147,6 +148,7 @@ def _all_visible(run: _LiveTuples, part: SideProbes) -> Matches:
     held = run.positions.view()
     begin = np.searchsorted(held, part.begin)
     counts = np.where(part.live, np.searchsorted(held, part.end) - begin, 0)
+    check_fits(int(counts.sum()), FEWER_ROWS)
     starts = np.cumsum(counts) - counts
     within = np.arange(int(counts.sum())) - np.repeat(starts, counts)
     return Matches(counts, held[np.repeat(begin, counts) + within])

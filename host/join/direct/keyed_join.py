@@ -19,6 +19,7 @@ import numpy as np
 from millrace.host.base.types import Array
 from millrace.host.join.direct import keyed_join_kernel as kk
 from millrace.host.join.direct.keyed_rows import KeyedRows
+from millrace.host.join.pair_memory import check_fits, fits
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import LINE, address
 from millrace.host.runtime.team import Team
@@ -104,7 +105,8 @@ class KeyedJoin:
         self._given[kk.Args.LOCAL] = address(local)
         try:
             space = self._space(parts)
-            if space is None:
+            row = 8 * (2 + len(self._r_columns) + self._keyed.width)
+            if space is None or not fits(int(space.sum()), row):
                 return None
             parts[:, kk.Part.SPACE] = space
             chunks = self._run(parts)
@@ -112,6 +114,7 @@ class KeyedJoin:
             if chunks is not None and len(overfull):
                 again = parts[overfull]
                 again[:, kk.Part.SPACE] = (again[:, kk.Part.FOUND] + LINE - 1) & -LINE
+                check_fits(int(again[:, kk.Part.SPACE].sum()), bytes_per_pair=row)
                 for i, chunk in zip(overfull, self._run(again) or [], strict=True):
                     chunks[i] = chunk
             return chunks

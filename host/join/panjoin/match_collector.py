@@ -14,6 +14,7 @@ import numpy as np
 
 from millrace.host.base.types import Array, Positions
 from millrace.host.join.contract import Matches
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.join.panjoin import match_collector_kernel as ck
 from millrace.host.join.panjoin.bisort_prober import BLOCK
 from millrace.host.join.panjoin.short_matches import SHORT_SIZE, SOURCE_SIZE, Source
@@ -62,6 +63,7 @@ def find_partners(
     collector.collect()
     ends = collector.run(ck.tuple_totals, _slices(n), ck.Args.TUPLE_TOTALS)
     total = int(ends[-1])
+    check_fits(total, FEWER_ROWS)
     out, own_positions = result_array(total, np.int64), result_array(total, np.int64)
     collector.given[[ck.Args.OUT, ck.Args.OWN_POSITIONS, ck.Args.FIRST_OWN]] = address(out), address(own_positions), own
     collector.run(ck.deliver, len(ends) - 1)
@@ -198,6 +200,7 @@ class _Collector:
             if (np.diff(needed) <= np.diff(areas)).all():
                 return
             areas = needed
+            check_fits(int(areas[-1]), FEWER_ROWS)
 
     def run(self, kernel: Share, parts: int, totals: int | None = None) -> Array:
         """Run a kernel in parts. With `totals`, returns the prefix sums of what the parts stored there."""

@@ -11,6 +11,7 @@ import numpy as np
 from millrace.host.base.types import Array, Mask, Positions
 from millrace.host.data.sliding import SlidingArray
 from millrace.host.join.contract import Matches, SideProbes
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.join.scalejoin.scan_kernel import BLOCK, CHUNK, SCAN, MergeArgs, ScanArgs, StripeWords, merge_matches
 from millrace.host.runtime.allocator import allocate, result_array
 from millrace.host.runtime.intrinsics import address
@@ -143,6 +144,7 @@ class Stripes:
         """Give a stripe that has stopped twice the memory for results."""
         state, (found, _) = self._state[stripe], self._results[stripe]
         used = int(state[StripeWords.USED])
+        check_fits(len(found), FEWER_ROWS)
         larger, scratch = (allocate(max(2 * len(found), 4 * CHUNK), np.int64) for _ in range(2))
         larger[:used] = found[:used]
         self._results[stripe] = larger, scratch
@@ -154,6 +156,7 @@ class Stripes:
         tuples = counts.shape[1]
         totals = counts.sum(axis=0)
         offsets, starts = np.cumsum(totals) - totals, np.cumsum(counts, axis=1) - counts
+        check_fits(int(totals.sum()), FEWER_ROWS)
         out = result_array(int(totals.sum()), np.int64)
         found = np.array([address(one) for one, _ in self._results], np.int64)
         held = self._positions.view()

@@ -15,6 +15,7 @@ import numpy as np
 
 from millrace.host.base.types import Array, Positions
 from millrace.host.join.contract import KeyProbe, Matches, SideProbes
+from millrace.host.join.pair_memory import check_fits
 from millrace.host.join.spo.block_search import (
     BITMAP_WORDS,
     BlockArgs,
@@ -30,7 +31,6 @@ from millrace.host.join.spo.block_search import (
     write_visible,
 )
 from millrace.host.join.spo.block_window import BlockWindow
-from millrace.host.join.spo.pair_memory import check_fits
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import (

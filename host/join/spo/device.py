@@ -19,8 +19,8 @@ from millrace.host.base.types import SIDES, Array, Mask, Positions, Side
 from millrace.host.device.contract import Buffer, Launch
 from millrace.host.device.units import TILE_ROWS
 from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
+from millrace.host.join.pair_memory import check_fits, fits
 from millrace.host.join.spo.device_window import DeviceBlock, DeviceWindow
-from millrace.host.join.spo.pair_memory import check_fits, fits
 
 UNIT = "spo_bits"
 SLICE_WORDS = 1 << 22

@@ -16,8 +16,8 @@ from millrace.host.base.words import all_true
 from millrace.host.expr.grouped_keys import group_bits
 from millrace.host.expr.plan import KeySearch
 from millrace.host.join.contract import Matches, SideProbes
+from millrace.host.join.pair_memory import check_fits
 from millrace.host.join.spo import group_kernel as gk
-from millrace.host.join.spo.pair_memory import check_fits
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import MASK_LANES, address
 from millrace.host.runtime.team import Team

@@ -14,11 +14,11 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Ids, Mask, Positions, Side
 from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
+from millrace.host.join.pair_memory import check_fits
 from millrace.host.join.spo import bitmap_kernel as bk
 from millrace.host.join.spo import search_kernel as sk
 from millrace.host.join.spo import sweep_kernel as wk
 from millrace.host.join.spo.groups import Groups
-from millrace.host.join.spo.pair_memory import check_fits
 from millrace.host.join.spo.points import Bounds, Points
 from millrace.host.runtime.allocator import allocate, free, result_array
 from millrace.host.runtime.intrinsics import address

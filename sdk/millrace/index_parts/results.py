@@ -10,10 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError
+from millrace.host.base.memory import memory, size_text
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import all_true
 
 MAX_VALUES = (1 << 31) - 1
+SMALL = 1 << 20
+"""Results of fewer bytes are not compared with the memory."""
 Positions = npt.NDArray[np.int64]
 
 
@@ -41,6 +44,12 @@ def offsets_of(counts: Positions) -> Positions:
     if offsets[-1] > MAX_VALUES:
         raise ArgumentError(
             f"these ranges hold {offsets[-1]:,} values; allowed are {MAX_VALUES:,} a call: query fewer ranges per call"
+        )
+    size = 8 * int(offsets[-1])
+    if size > SMALL and size > memory():
+        raise ArgumentError(
+            f"the values of these ranges do not fit in memory: {offsets[-1]:,} values of 8 bytes are "
+            f"{size_text(size)}, and there are {size_text(memory())}: query fewer ranges per call"
         )
     return offsets
 

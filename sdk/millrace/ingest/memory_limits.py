@@ -16,8 +16,8 @@ from millrace.ingest.durations import WindowSpec
 
 BYTES_PER_ROW = 25
 """Minimum size of a held row: its number (8), its key (4 or more), its index entry (12), its live flag (1)."""
-BYTES_PER_KEY = 16
-"""Minimum size of a key while an index is built: its word and its row number while sorting, or both in the tree."""
+BYTES_PER_KEY = 8
+"""Minimum size of a 64-bit key in an index: its word (a 32-bit key has 4). Values, and sorting, take more."""
 BYTES_PER_SOURCE = 400
 """Size of a source: its clock, its next seq and its name, in the join and in a call's copy."""
 MAX_SOURCES = 1 << 20
@@ -65,17 +65,17 @@ def check_sources(count: int, given: Any) -> None:
         )
 
 
-def check_index_memory(keys: Any) -> None:
-    """Raise an `ArgumentError` if an index cannot hold so many keys, before any of them is copied."""
+def check_index_memory(keys: Any, width: int = 4) -> None:
+    """Raise an `ArgumentError` if an index cannot hold so many keys of `width` bytes, before any of them is copied."""
     try:
         count, available = len(keys), memory()
     except TypeError:  # a stream: its length is known when it was read
         return
     if count > MAX_KEYS:
         raise ArgumentError(f"keys has {count:,} rows; allowed are {MAX_KEYS:,}: split them by range")
-    if count * BYTES_PER_KEY > available:
+    if count * width > available:
         raise ArgumentError(
-            f"keys does not fit in memory: {count:,} keys of at least {BYTES_PER_KEY} bytes are "
-            f"{size_text(count * BYTES_PER_KEY)}, and there are {size_text(available)}; allowed are up to "
-            f"{available // BYTES_PER_KEY:,} keys: split them by range"
+            f"keys does not fit in memory: {count:,} keys of at least {width} bytes are "
+            f"{size_text(count * width)}, and there are {size_text(available)}; allowed are up to "
+            f"{available // width:,} keys: split them by range"
         )

@@ -80,3 +80,15 @@ def counts_table(taken: TakenTuples, counts: Positions) -> pa.Table:
         source[at], seq[at] = taken.sides[side].source, taken.sides[side].seq
     arrays = [_SIDE_NAMES.take(pa.array(order)), pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
     return pa.Table.from_arrays(arrays, schema=COUNT_SCHEMA)
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """The bytes of a row of output, at least; values of variable length count as their offsets."""
+    return sum(_value_bytes(kind) for kind in schema.types)
+
+
+def _value_bytes(kind: pa.DataType) -> int:
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:
+        return 4

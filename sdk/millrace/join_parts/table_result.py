@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.host.base.types import Side
+from millrace.host.join.pair_memory import check_fits
 from millrace.host.kernels.gathering import Gatherer, gather
 from millrace.host.runtime.team import Team
 from millrace.join_parts import output as out
@@ -91,6 +94,20 @@ class TableResult:
             return []
         own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
         return [*own, *partners]
+
+
+Found = TypeVar("Found", Partners, DirectBlock)
+
+
+def within_memory(
+    blocks: Iterable[Found], result: TableResult, make: Callable[[Found], pa.Table]
+) -> Iterator[pa.Table]:
+    """The output of blocks; refused with the arithmetic as soon as it cannot all be in memory."""
+    rows, each = 0, out.row_bytes(result.schema)
+    for block in blocks:
+        rows += len(block.partners)
+        check_fits(rows, bytes_per_pair=each)
+        yield make(block)
 
 
 def with_unmatched(found: Partners) -> tuple[pa.Array, pa.Array]:

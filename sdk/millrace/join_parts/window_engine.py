@@ -16,6 +16,7 @@ from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan, search_shape
 from millrace.host.join.matcher import STEP_ROWS, Matcher
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.join.pair_order import counts_in_order, pair_positions
 from millrace.host.planner.rule import RecentSteps
 from millrace.host.planner.tune import Arrival, HeldStream, TuneResult, candidates, measure
@@ -128,12 +129,18 @@ class WindowEngine(HeldWindows):
         team = self.team
         team.acquire(len(taken.order))
         try:
-            found = list(matcher.match(self.windows, new, taken.order, keep, want_pairs=not counting))
-            pairs = found[0].pairs(counting) if len(found) == 1 else sum(block.pairs(counting) for block in found)
+            found = []
+            pairs = 0
+            for block in matcher.match(self.windows, new, taken.order, keep, want_pairs=not counting):
+                found.append(block)
+                pairs += block.pairs(counting)
+                if not counting:
+                    check_fits(pairs, FEWER_ROWS)
             if counting:
                 return out.counts_table(taken, counts_in_order(taken, found)), pairs
             if pairs == 0:
                 return self._empty(schema), 0
+            check_fits(pairs, FEWER_ROWS, out.row_bytes(schema))
             positions = pair_positions(taken, new, found)
             return out.pairs_table(schema, self.windows, positions, self._args.several, team), pairs
         finally:

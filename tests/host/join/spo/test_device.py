@@ -15,8 +15,8 @@ import pytest
 import millrace as mr
 from millrace import registry
 from millrace.gpu.device import GpuDevice
+from millrace.host.join import pair_memory
 from millrace.host.join.spo import device as engine
-from millrace.host.join.spo import pair_memory
 from millrace.host.join.spo.device_window import DeviceWindow
 from millrace.host.runtime.team import Team
 from millrace.join_parts import table_batches

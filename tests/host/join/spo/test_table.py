@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
-from millrace.host.join.spo import pair_memory, table
+from millrace.host.join import pair_memory
+from millrace.host.join.spo import table
 
 OPERATORS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 TERMS = [*OPERATORS, "band"]

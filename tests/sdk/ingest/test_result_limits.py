@@ -1,0 +1,109 @@
+"""Results, sources and indexes beyond memory are refused with the arithmetic before allocation; `mr.limits()`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+from millrace.host.base import memory
+from millrace.host.join import pair_memory
+from millrace.index_parts import results
+from millrace.ingest import memory_limits
+
+SMALL = 4 << 20
+ROWS = 2000
+EQUAL = pa.table({"x": np.zeros(ROWS, np.int64)})
+"""Joined with itself: 4 million pairs, of 16 bytes or more."""
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (pair_memory, results):
+        monkeypatch.setattr(module, "memory", lambda: SMALL)
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize("index", ["auto", "bisort", "rap", "wib", "btree", "scan"])
+def test_a_push_whose_pairs_do_not_fit_changes_nothing(index: Any) -> None:
+    j = mr.WindowJoin("r.x = s.x", window="10000 rows", index=index, output="seqs", device="cpu")
+    j.push("r", EQUAL)
+    with pytest.raises(mr.ArgumentError, match=r"does not fit in memory: .* pairs of 16 bytes .*4\.0 MiB; push fewer"):
+        j.push("s", EQUAL)
+    assert j.stats.rows == {"r": ROWS, "s": 0}
+    assert j.push("s", EQUAL.slice(0, 10)).num_rows == 10 * ROWS
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize("index", ["auto", "bisort", "btree", "scan"])
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_join_of_tables_whose_pairs_do_not_fit_says_how_to_get_them(index: Any, how: Any) -> None:
+    with pytest.raises(mr.ArgumentError, match=r"pairs of \d+ bytes are .* and there are 4\.0 MiB"):
+        mr.join(EQUAL, EQUAL, on="r.x = s.x", index=index, how=how)
+    counts = mr.join(EQUAL, EQUAL, on="r.x = s.x", index=index, how=how, output="count")
+    assert counts["count"].to_pylist() == [ROWS] * ROWS
+    first = next(iter(mr.join(EQUAL.slice(0, 50), EQUAL, on="r.x = s.x", index=index, how=how, batch_rows=1000)))
+    assert first.num_rows == 1000
+
+
+def test_payload_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = EQUAL.slice(0, 300).append_column("y", pa.array([1.0] * 300))
+    monkeypatch.setattr(pair_memory, "memory", lambda: 3 << 20)
+    assert mr.join(wide, wide, on="r.x = s.x", output="seqs", index="scan").num_rows == 300 * 300
+    with pytest.raises(mr.ArgumentError, match=r"90,000 pairs of 48 bytes are 4\.1 MiB"):
+        mr.join(wide, wide, on="r.x = s.x", index="scan")
+
+
+@pytest.mark.usefixtures("little")
+def test_ranges_and_neighbours_that_do_not_fit() -> None:
+    for layout in ("implicit", "regular"):
+        ix = mr.OrderedIndex(np.arange(1000), layout=layout)  # type: ignore[arg-type]
+        with pytest.raises(mr.ArgumentError, match=r"1,000,000 values of 8 bytes are 7\.6 MiB"):
+            ix.range(np.zeros(1000, np.int64), np.full(1000, 10_000))
+    points = pa.table({"a": np.arange(500.0), "b": np.zeros(500)})
+    with pytest.raises(mr.ArgumentError, match="fewer neighbours"):
+        mr.knn_join(points, points, on=("a", "b"), k=500, output="seqs")
+
+
+def test_too_many_sources_are_refused_with_the_arithmetic() -> None:
+    for join in (mr.WindowJoin, mr.KnnJoin):
+        arguments: dict[str, Any] = {"window": "5 rows", "time": "ts", "sources": {"r": 10**9}}
+        arguments |= {"on": "r.x = s.x"} if join is mr.WindowJoin else {"on": ("x", "y"), "k": 1}
+        with pytest.raises(mr.ArgumentError, match=r"1,000,000,00\d sources of 400 bytes are 372\.5 GiB.*1,048,576"):
+            join(**arguments)
+    mr.WindowJoin("r.x = s.x", window="5 rows", time="ts", sources={"r": 1000, "s": 7})
+
+
+def test_the_limits_are_those_of_the_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = mr.limits()
+    assert limits.memory == memory.memory()
+    with pytest.raises(mr.ArgumentError):
+        mr.WindowJoin("r.x = s.x", window=f"{limits.window_rows + 1} rows")
+    mr.WindowJoin("r.x = s.x", window=f"{limits.window_rows} rows")
+    assert limits.sources == memory_limits.max_sources()
+    with pytest.raises(mr.PredicateError, match=str(limits.condition_characters)):
+        mr.WindowJoin("r.x = s.x" + " " * limits.condition_characters, window="5 rows")
+    text = repr(limits)
+    for line in ("Limits of this process:", "window_rows", "25 bytes a row", f"{limits.result_pairs:,}"):
+        assert line in text
+    assert "<table>" in limits._repr_html_()
+    assert limits.arithmetic().keys() == vars(limits).keys()
+
+
+def test_joins_work_in_atexit() -> None:
+    program = """
+import atexit, millrace as mr, numpy as np, pyarrow as pa
+rows = pa.table({"x": np.arange(5000), "y": np.arange(5000.0)})
+def late():
+    print(mr.join(rows, rows, on="abs(r.x - s.x) <= 1").num_rows)
+    print(mr.knn_join(rows, rows, on=("x", "y"), k=2, options={"partitions": 2}).num_rows)
+    print(len(mr.OrderedIndex(rows["x"]).lookup(rows["x"])))
+atexit.register(late)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
+    assert run.stdout.split() == ["14998", "10000", "5000"], run.stderr

@@ -7,7 +7,7 @@ are ordered as Spark collects s. r may be a stream: then s is read at the call, 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
@@ -23,7 +23,7 @@ from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import nearest
 from millrace.spark.plan import columns as cl
-from millrace.spark.plan.hows import read_how
+from millrace.spark.plan.hows import KnnHow, read_how
 from millrace.spark.plan.nearest import KnnRequest, KnnStrategy, KnnStrategyName, choose_nearest, no_point
 from millrace.spark.plan.strategy import SHARDS_PER_TASK
 
@@ -36,8 +36,8 @@ def knn_join(
     k: int,
     within: float | None = None,
     by: Any = None,
-    metric: Any = "euclidean",
-    how: str = "inner",
+    metric: Literal["euclidean", "haversine"] = "euclidean",
+    how: KnnHow = "inner",
     self_join: bool = False,
     device: str = "auto",
     fallback: Fallback | None = None,

@@ -25,6 +25,8 @@ How = Literal[
     "leftanti",
     "left_anti",
 ]
+KnnHow = Literal["inner", "left", "leftouter", "left_outer"]
+"""What `ms.knn_join` takes."""
 _NAMES = {
     "inner": ("inner",),
     "left": ("left", "leftouter"),

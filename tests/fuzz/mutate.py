@@ -82,7 +82,7 @@ def json_of(rng: Random, seed: Any) -> Any:
             case 0:
                 del inside[key]
             case 1 if isinstance(inside, dict):
-                inside[rng.choice(("", "extra", "size", "\ud800"))] = rng.choice(VALUES)
+                inside[rng.choice(("", "extra", "size", "\ud800"))] = copy.deepcopy(rng.choice(VALUES))
             case 2 if isinstance(inside[key], int):
                 inside[key] += rng.choice((-1, 1, 1 << 32))
             case 3:

@@ -438,6 +438,20 @@ CHANGED: dict[str, tuple[pa.Table, tuple[str, ...]]] = {
 @pytest.mark.parametrize("arguments", [COUNT, TIME], ids=["count", "time"])
 def test_a_batch_whose_schema_changed_is_refused(name: str, arguments: dict[str, Any]) -> None:
     batch, parts = CHANGED[name]
+    j = mr.WindowJoin(**arguments)
+    for side in "rs":
+        j.push(side, rows(0))
+        before = j.stats
+        with pytest.raises(mr.SchemaError) as caught:
+            j.push(side, batch)
+        assert all(part in str(caught.value) for part in (side, *parts))
+        assert j.stats == before
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGED if name not in ("other type", "other order")])
+@pytest.mark.parametrize("arguments", [COUNT, TIME], ids=["count", "time"])
+def test_a_batch_that_does_not_fit_its_schema_is_refused(name: str, arguments: dict[str, Any]) -> None:
+    batch, parts = CHANGED[name]
     known = {side: rows(0).schema for side in "rs"}
     both = {**arguments, "schemas": known}
     unharmed(both, lambda j: j.push("r", batch), mr.SchemaError, "r", *parts)

@@ -258,7 +258,7 @@ def test_bad_rows_change_nothing() -> None:
             ("r", {**row, "x": 2**63}, mr.SchemaError, "no int64"),
             ("r", {**row, "name": 5}, mr.SchemaError, "no string"),
             ("r", pa.table({"x": [1]}), mr.SchemaError, "ts is missing"),
-            ("r", pa.table({"x": ["1"], "ts": [0], "name": ["a"]}), mr.SchemaError, "x is string, was int64"),
+            ("r", pa.table({"x": ["1"], "ts": [0], "name": ["a"]}), mr.SchemaError, "x of type string, .* has int64"),
             ("r", [row], mr.ArgumentError, "list"),
         ):
             with pytest.raises(error, match=text):

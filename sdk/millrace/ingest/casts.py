@@ -22,7 +22,7 @@ def fitted(table: pa.Table, known: pa.Schema, side: str) -> pa.Table:
     missing = [name for name in known.names if name not in table.column_names]
     extra = [name for name in table.column_names if name not in known.names]
     if missing or extra:
-        parts = [f"{name} is missing" for name in missing] + [f"{name} is not in it" for name in extra]
+        parts = [f"{name} is missing" for name in missing] + [f"{name} is new" for name in extra]
         raise SchemaError(
             f"a batch of {side} does not have the columns of schemas[{side!r}]: {'; '.join(parts)}. Its columns are "
             f"{', '.join(known.names)}: drop or add columns, or change the schema"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from random import Random
 
-import atheris
+import atheris  # type: ignore[import-untyped]
 
 with atheris.instrument_imports(include=["millrace.hw", "millrace.predicate", "millrace.state", "zipfile", "json"]):
     from tests.fuzz.targets import TARGETS

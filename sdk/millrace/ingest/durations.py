@@ -110,10 +110,10 @@ def _span(given: Any, label: str) -> Span:
         return _positive(Span("rows" if word else "ticks", int(amount)), given, label)
     if word not in NANOSECONDS:
         raise ArgumentError(f"{label}={given!r}: unknown unit {match[2]!r}; {_allowed(label)}")
-    ns = amount * NANOSECONDS[word]
-    if ns.denominator != 1:
+    exact = amount * NANOSECONDS[word]
+    if exact.denominator != 1:
         raise ArgumentError(f"{label}={given!r} is not a whole number of nanoseconds")
-    return _positive(Span("ns", int(ns)), given, label)
+    return _positive(Span("ns", int(exact)), given, label)
 
 
 def _nanoseconds(given: Any) -> int | None:

@@ -62,7 +62,7 @@ def test_payload_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("little")
 def test_ranges_and_neighbours_that_do_not_fit() -> None:
     for layout in ("implicit", "regular"):
-        ix = mr.OrderedIndex(np.arange(1000), layout=layout)  # type: ignore[arg-type]
+        ix = mr.OrderedIndex(np.arange(1000), layout=layout)
         with pytest.raises(mr.ArgumentError, match=r"1,000,000 values of 8 bytes are 7\.6 MiB"):
             ix.range(np.zeros(1000, np.int64), np.full(1000, 10_000))
     points = pa.table({"a": np.arange(500.0), "b": np.zeros(500)})

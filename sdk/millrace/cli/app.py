@@ -150,6 +150,18 @@ def synth(
     raise typer.Exit(show_synthesis(json, write, target or [], timing))
 
 
+@app.command("verify")
+def verify_command(
+    device: Annotated[str, typer.Argument(help="A device, as `millrace devices` lists it.")],
+    out: Annotated[Path, typer.Option(help="The folder for the JSON file and the HTML page.")] = Path(),
+    json: Json = False,
+) -> None:
+    """Check results, transfers, speeds and fault recovery of a device; write a report that can be sent back."""
+    from millrace.cli.verify import verify_device
+
+    raise typer.Exit(verify_device(device, out, json))
+
+
 image = typer.Typer(help="Images: bitstreams with a manifest, for boards.", rich_markup_mode=None)
 app.add_typer(image, name="image")
 ImageFile = Annotated[Path, typer.Argument(metavar="IMAGE", help="A file *.mri.")]

@@ -1,0 +1,127 @@
+"""`millrace verify DEVICE`: checks a device, and writes one JSON file and one HTML page that its owner can send back.
+
+Neither contains paths, addresses, user names or serial numbers: of a card only the kind of its board is named.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from millrace._version import __version__
+from millrace.cli.screen import print_table, progress
+from millrace.host.runtime.processor import cpu_model
+from millrace.registry import devices
+
+if TYPE_CHECKING:
+    from millrace.cli.verify_checks import Verification
+
+FORMAT = 1
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>millrace verify: {device}</title>
+<style>body{{font:15px sans-serif;max-width:64em;margin:2em auto}}table{{border-collapse:collapse;margin:1em 0}}
+td,th{{border:1px solid #999;padding:.3em .6em;text-align:left}}.no{{background:#fdd}}</style>
+<h1>{device}: {result}</h1><p>{described}</p>{tables}</html>
+"""
+_PRIVATE = re.compile(r"(serial|pynq):\S+|(?<![\w.])/[^\s,;:'\"()]+|\b\d{1,3}(\.\d{1,3}){3}\b")
+
+
+def verify_device(name: str, out: Path, as_json: bool) -> int:
+    """Run all checks, print them and write both files; returns the exit code."""
+    from millrace.cli.verify_checks import verify
+
+    with progress() as report:
+        found = verify(name, report)
+    record = as_record(found)
+    out.mkdir(parents=True, exist_ok=True)
+    stem = "millrace-verify-" + re.sub(r"[^A-Za-z0-9]+", "-", found.name)
+    text = json.dumps(record, indent=1)
+    (out / f"{stem}.json").write_text(text + "\n", encoding="utf-8")
+    (out / f"{stem}.html").write_text(as_page(record), encoding="utf-8")
+    if as_json:
+        typer.echo(text)
+    else:
+        _print(found)
+        typer.echo(f"written: {out / stem}.json and .html")
+    return 0 if found.passed else 1
+
+
+def as_record(found: Verification) -> dict[str, Any]:
+    """What is written: the results, and what device, machine and versions they are from."""
+    return {
+        "format": FORMAT,
+        "millrace": __version__,
+        "time": datetime.now(UTC).isoformat(timespec="minutes"),
+        "device": {"name": found.name, "kind": found.kind, "units": list(found.units), "detail": _detail(found)},
+        "machine": {
+            "cpu": cpu_model(),
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "python": ".".join(map(str, sys.version_info[:3])),
+        },
+        "passed": found.passed,
+        "checks": [{**asdict(check), "detail": without_private(check.detail)} for check in found.checks],
+        "speeds": [asdict(speed) for speed in found.speeds],
+    }
+
+
+def as_page(record: dict[str, Any]) -> str:
+    """The same as an HTML page without scripts and links."""
+    device, machine = record["device"], record["machine"]
+    checks = [
+        (c["group"], c["name"], "passed" if c["passed"] else "FAILED", f"{c['seconds']:.2f} s", c["detail"])
+        for c in record["checks"]
+    ]
+    speeds = [
+        (s["stage"], f"{s['amount']:,}", s["unit"], f"{s['ms']:,.3f}", f"{s['per_second']:,.0f}")
+        for s in record["speeds"]
+    ]
+    described = (
+        f"{device['detail']} ({device['kind']}); millrace {record['millrace']}, Python {machine['python']}, "
+        f"{machine['system']}, {machine['cpu']}; {record['time']}"
+    )
+    tables = _html_table(("group", "check", "result", "time", "detail"), checks)
+    tables += _html_table(("stage", "amount", "unit", "ms", "per second"), speeds)
+    result = "passed" if record["passed"] else "FAILED"
+    return PAGE.format(device=escape(device["name"]), result=result, described=escape(described), tables=tables)
+
+
+def without_private(text: str) -> str:
+    """The text without links, paths and addresses, and without control characters."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    return _PRIVATE.sub("…", printable)
+
+
+def _detail(found: Verification) -> str:
+    details = [info.detail for info in devices() if info.name == found.name]
+    return without_private(details[0]) if details else found.kind
+
+
+def _html_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
+    for row in rows:
+        style = ' class="no"' if "FAILED" in row else ""
+        lines.append(f"<tr{style}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
+    return "<table>" + "".join(lines) + "</table>"
+
+
+def _print(found: Verification) -> None:
+    rows = [(c.group, c.name, "passed" if c.passed else "FAILED", f"{c.seconds:.2f} s", c.detail) for c in found.checks]
+    print_table(("group", "check", "result", "time", "detail"), rows)
+    typer.echo("")
+    speeds = [(s.stage, f"{s.amount:,}", s.unit, f"{s.ms:,.3f}", f"{s.per_second:,.0f}") for s in found.speeds]
+    right = frozenset({"amount", "ms", "per second"})
+    print_table(("stage", "amount", "unit", "ms", "per second"), speeds, right=right)
+    failed = sum(not check.passed for check in found.checks)
+    typer.echo(
+        f"{found.name}: {failed} of {len(found.checks)} checks FAILED" if failed else f"{found.name}: all passed"
+    )

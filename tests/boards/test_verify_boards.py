@@ -1,0 +1,30 @@
+"""`millrace verify` passes on both simulated boards, and its report names no link, path or address."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli import verify_checks
+from millrace.cli.app import app
+from millrace.hw import cards
+
+
+@pytest.mark.parametrize("board", ["card", "kria"])
+def test_a_board_passes(
+    board: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify_checks, "KEYS", ("int64",))
+    device = request.getfixturevalue(board)
+    done = CliRunner().invoke(app, ["verify", device, "--out", str(tmp_path / "out")])
+    (file,) = (tmp_path / "out").glob("*.json")
+    record = json.loads(file.read_text())
+    assert done.exit_code == 0, [check for check in record["checks"] if not check["passed"]]
+    assert record["device"]["kind"] == "fpga"
+    assert {check["group"] for check in record["checks"]} == {"results", "transfers", "speeds", "recovery"}
+    _, endpoint = cards.parse_link(cards.card(device.removeprefix("fpga:")).link)
+    assert endpoint not in json.dumps(record)
+    assert str(tmp_path) not in json.dumps(record)

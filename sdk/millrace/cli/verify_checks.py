@@ -219,10 +219,10 @@ def _lookups(name: str) -> str:
     rng = np.random.default_rng(6)
     keys = rng.permutation(4 * LOOKUPS)[:LOOKUPS].astype(np.int64)
     asked = rng.integers(0, 4 * LOOKUPS, LOOKUPS)
-    places = {int(key): row for row, key in enumerate(keys)}
+    row_of = {int(key): row for row, key in enumerate(keys)}
     with OrderedIndex(keys, device=name) as index:
         found = index.lookup(asked).to_pylist()
-    if found != [places.get(int(key)) for key in asked]:
+    if found != [row_of.get(int(key)) for key in asked]:
         raise Wrong("rows of keys differ from a dictionary's")
     return f"{LOOKUPS:,} lookups agree with a dictionary"
 

@@ -49,6 +49,21 @@ def test_a_change_moves_the_kernels_that_can_see_it_and_no_others(monkeypatch: p
         jit._hash_of.cache_clear()
 
 
+def test_an_inlined_function_works_in_kernels_and_refuses_calls_from_python() -> None:
+    @jit.inline
+    def one_more(x: int) -> int:
+        return x + 1
+
+    @jit.kernel
+    def two_more(x: int) -> int:
+        return one_more(one_more(x))
+
+    assert two_more(3) == 5
+    with pytest.raises(TypeError, match="one_more is inlined into kernels"):
+        one_more(3)
+    assert one_more.py_func(3) == 4  # type: ignore[attr-defined]
+
+
 def _imported(path: Path) -> set[Path]:
     """The files of all `from … import …` of a file; a name may itself be a module."""
     found: set[Path] = set()

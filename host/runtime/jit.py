@@ -87,7 +87,7 @@ def share(function: Callable[[int, int, int], None]) -> Share:
     return Share(function)
 
 
-class _Inlined(_CPUDispatcher):  # type: ignore[misc, valid-type]
+class _Inlined(_CPUDispatcher):  # type: ignore[misc]
     """A function for kernels alone. It has no wrapper for Python, so a call from there would crash the process."""
 
     def __call__(self, *_: object, **__: object) -> NoReturn:

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from millrace.host.runtime.intrinsics import atomic_store, atomic_swap_if, sc_exchange
 from millrace.host.runtime.jit import inline
-from millrace.host.runtime.thread_sleep import SPINS, pause, sleep_while, wake_sleepers
+from millrace.host.runtime.thread_sleep import SPINS, pause, sleep_while, spin_or_nap, wake_sleepers
 
 FREE, HELD, CONTENDED = 0, 1, 2
 SLEEP_NANOSECONDS = 50_000_000
 """Longest sleep in one go; the thread then looks again. No wake-up depends on it."""
-NAP_NANOSECONDS = 20_000
-"""The same for a waiter that nobody wakes."""
 
 
 @inline
@@ -57,11 +55,7 @@ def spin_acquire(where: int) -> None:
     """Take the lock. A waiter spins; if the holder seems to be suspended, it sleeps for short times."""
     spins = 0
     while not atomic_swap_if(where, FREE, HELD):
-        spins += 1
-        if spins % SPINS == 0:
-            sleep_while(where, HELD, NAP_NANOSECONDS)
-        else:
-            pause()
+        spins = spin_or_nap(where, HELD, spins)
 
 
 @inline

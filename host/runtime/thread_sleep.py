@@ -7,6 +7,7 @@ that bring work signal it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from platform import machine, system
 from typing import Any
@@ -19,6 +20,8 @@ from millrace.host.runtime.jit import inline
 
 SPINS = 100
 """Looks at a word before a thread sleeps: some microseconds. Longer would waste a core that another thread needs."""
+NAP_NANOSECONDS = 20_000
+"""A short sleep of a waiter that nobody wakes."""
 ALL = 1 << 30
 """Wake every sleeper."""
 INT, WORD = ir.IntType(32), ir.IntType(64)
@@ -27,6 +30,7 @@ _FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129
 """Its operations, for the threads of one process."""
 _NAP_MICROSECONDS = 50
+_MONOTONIC = int(getattr(time, "CLOCK_MONOTONIC", 1))
 
 
 def _futex_call() -> int | None:
@@ -73,8 +77,35 @@ sleep_while: Callable[[int, int, int], None] = define(_sleep_while, types.void, 
 Returns when they differ, after `wake_sleepers`, after this time, or for no reason: look again. The kernel compares and
 goes to sleep in one step, so a thread that changes the word and then calls `wake_sleepers` cannot be missed.
 """
+
+
+def _now(b: Any) -> Any:
+    kind = ir.FunctionType(INT, [INT, ir.ArrayType(WORD, 2).as_pointer()])
+    function = codegen.get_or_insert_function(b.module, kind, "clock_gettime")
+    where = codegen.alloca_once(b, ir.ArrayType(WORD, 2))
+    b.call(function, [INT(_MONOTONIC), where])
+    seconds, rest = (b.load(b.gep(where, [INT(0), INT(i)])) for i in range(2))
+    return b.add(b.mul(seconds, WORD(1_000_000_000)), rest)
+
+
+now: Callable[[], int] = define(_now, types.int64)
+"""The system's monotonic clock in nanoseconds, as `time.monotonic_ns`."""
 wake_sleepers: Callable[[int, int], None] = define(_wake_sleepers, types.void, types.int64, types.int64)
 """Wake up to `count` threads that sleep at an address: `wake_sleepers(where, count)`."""
+
+
+@inline
+def spin_or_nap(where: int, value: int, spins: int) -> int:
+    """Wait a little for a word that has a value to change; returns the number of calls so far, `spins` before.
+
+    Mostly it spins. Now and then it sleeps for a short time: the thread that is waited for may be suspended, and the
+    system moves it to a core that is idle, not to one on which another thread spins.
+    """
+    if spins % SPINS == SPINS - 1:
+        sleep_while(where, value & 0xFFFFFFFF, NAP_NANOSECONDS)
+    else:
+        pause()
+    return spins + 1
 
 
 # An event counter: two words, the counter and the number of sleepers. A thread that waits reads the counter, looks for

@@ -61,8 +61,11 @@ class Side(KernelArgs):
     TREES = auto()  # addresses of the tables of insert trees; the last one takes new tuples
     TREE_COUNT = auto()
     LIMIT = auto()  # entries of the newest insert trees at which a merge is due
+    ROOM = auto()  # entries that the insert trees have memory for
+    WINDOW = auto()  # rows of a count window, for a merge in a ring; 0: what the new tuples see says what has expired
     OLDEST = auto()  # positions below are not visible to any later tuple
     NEW = auto()  # the position of the first new tuple
+    MASK = auto()  # the arrays of new tuples are rings: tuple i is at `i & MASK`; -1 if they are no rings
     WORDS = auto()  # of the new tuples
     LIVE = auto()
     BEGIN = auto()  # the visible intervals of the new tuples
@@ -91,6 +94,7 @@ class Side(KernelArgs):
 @inline
 def range_of(own: int, i: int, k: int, like: Any) -> tuple[Any, Any]:
     """Range k of new tuple i."""
+    i &= load(own, Side.MASK)
     if load(own, Side.LOW) != 0:
         at = i * load(own, Side.RANGES) + k
         return load_as(load(own, Side.LOW), at, like), load_as(load(own, Side.HIGH), at, like)
@@ -109,17 +113,17 @@ def gather_keys(order: int, at: int, count: int, r: int, s: int, like: Any) -> N
         store(side, Side.OWN_COUNT, 0)
     i_r, i_s = load(r, Side.DONE_TUPLES), load(s, Side.DONE_TUPLES)
     for t in range(at, at + count):
-        of_s = load_byte(order, t) != 0
+        of_s = load_byte(order, t & load(r, Side.MASK)) != 0
         own, other, i = (s, r, i_s) if of_s else (r, s, i_r)
         i_r, i_s = (i_r, i_s + 1) if of_s else (i_r + 1, i_s)
-        if load_byte(load(own, Side.LIVE), i):
+        if load_byte(load(own, Side.LIVE), i & load(own, Side.MASK)):
             _list_keys(own, other, i, like)
 
 
 @inline
 def _list_keys(own: int, other: int, i: int, like: Any) -> None:
     n = load(own, Side.OWN_COUNT)
-    store_as(load(own, Side.OWN_WORDS), n, load_as(load(own, Side.WORDS), i, like))
+    store_as(load(own, Side.OWN_WORDS), n, load_as(load(own, Side.WORDS), i & load(own, Side.MASK), like))
     store(own, Side.OWN_COUNT, n + 1)
     n = load(other, Side.KEY_COUNT)
     for k in range(load(own, Side.RANGES)):
@@ -242,8 +246,9 @@ def insert_locked(own: int, sub: int, i: int, like: Any) -> None:
     """Insert new tuple i into its subindex, which other threads may use."""
     trees = load(load(own, Side.TREES), 0)
     lock = node_at(trees, sub, like) + 8 * Sub.LOCK
+    word = load_as(load(own, Side.WORDS), i & load(own, Side.MASK), like)
     spin_acquire(lock)
-    insert(trees, sub, load_as(load(own, Side.WORDS), i, like), load(own, Side.NEW) + i - load(trees, Trees.BASE), like)
+    insert(trees, sub, word, load(own, Side.NEW) + i - load(trees, Trees.BASE), like)
     spin_release(lock)
 
 

@@ -9,10 +9,7 @@ next of r, 1: the next of s). How results come out: in order of arrival, appende
 tuple's own side (positions of the other side, ascending per tuple), and `COUNTS[i]` is how many belong to new tuple i.
 Results of tasks before `Control.HEAD` have left; `HEAD`, and `Slot.USED` of a buffer, only grow during a step.
 
-For an engine from ring to ring: `work_32` and `work_64` are the compiled loops, run by address on any thread. They end
-when `Control.NEXT` reaches `TUPLES`, which they read under the queue's lock: a feeder that holds this lock may append
-tuples to the arrays behind it and raise `TUPLES`, within the capacity of the arrays and of `RECORDS`. With `BLOCKING` 0
-merges do not stop other workers.
+The same workers serve rings, which never end (`host/live/ring_engine.py`); there, merges do not stop other workers.
 """
 
 from __future__ import annotations
@@ -23,12 +20,7 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.join.pimtree import parallel_kernel as pk
-from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
-from millrace.host.join.pimtree.results import Slot
-from millrace.host.join.pimtree.shared_merge import MERGE_WORDS
-from millrace.host.join.pimtree.sides import MergeSide
-from millrace.host.join.pimtree.static_tree import StaticTree
-from millrace.host.join.pimtree.task_protocol import (
+from millrace.host.join.pimtree.control_block import (
     GROW_R,
     NO_MEMORY,
     RUNNING,
@@ -38,6 +30,11 @@ from millrace.host.join.pimtree.task_protocol import (
     Record,
     Worker,
 )
+from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
+from millrace.host.join.pimtree.results import Slot
+from millrace.host.join.pimtree.shared_merge import MERGE_WORDS
+from millrace.host.join.pimtree.sides import MergeSide
+from millrace.host.join.pimtree.static_tree import StaticTree
 from millrace.host.runtime.allocator import allocate
 from millrace.host.runtime.heap import free_with
 from millrace.host.runtime.intrinsics import address
@@ -135,16 +132,12 @@ class ParallelStep:
             statics[number], trees[number] = address(spare.static.table), address(spare.trees.table)
             self._control[Control.SUBINDEXES + number] = spare.subindexes
 
-    def _task_rows(self, tuples: int) -> int:
-        """Tuples of a task: several groups if there are many, so that threads rarely meet at the queue."""
-        group = self._sides[0].task_rows
-        share = min(tuples // self._team.threads, *(side.limit() for side in self._sides)) // MIN_TASKS
-        return group * max(min(TASK_TUPLES, share) // group, 1)
-
     def _pack(self, order: Array, want_positions: bool, ranges: int) -> list[Any]:
         """Fill the control block; returns the arrays that it points to."""
-        threads, task_rows = self._team.threads, self._task_rows(len(order))
-        records = np.zeros((-(-len(order) // task_rows) + 1) * len(Record), np.int64)
+        threads = self._team.threads
+        task_rows = most_task_rows(self._sides, len(order) // threads)
+        records = allocate((-(-len(order) // task_rows) + 1) * len(Record), np.int64)
+        records[:] = 0
         capacities = self._slots[Slot.CAPACITY :: len(Slot)]
         self._capacities = np.where(capacities < 0, self._capacities, capacities)
         capacities[:] = self._capacities if want_positions else -1
@@ -154,6 +147,7 @@ class ParallelStep:
         local = [side.worker_table(ranges) for _ in range(threads) for side in self._sides]
         for number in range(threads):
             at = number * WORKER_BYTES // 8
+            workers[at + Worker.MERGES] = 1
             workers[at + Worker.R] = address(local[2 * number][0])
             workers[at + Worker.S] = address(local[2 * number + 1][0])
         control = self._control
@@ -167,6 +161,7 @@ class ParallelStep:
             TUPLES=len(order),
             TASK_ROWS=task_rows,
             RECORDS=records,
+            RECORD_MASK=-1,
             SLOTS=self._slots,
             R=r.table,
             S=s.table,
@@ -179,3 +174,13 @@ class ParallelStep:
         )
         self._store_spares()
         return [order, records, workers, local]
+
+
+def most_task_rows(sides: tuple[MergeSide, MergeSide], tuples: int) -> int:
+    """Tuples of a task: several groups if there are many, so that threads rarely meet at the queue.
+
+    A task must fit in the insert trees. `tuples`: those of a thread.
+    """
+    group = sides[0].task_rows
+    share = min(tuples, *(side.limit() for side in sides)) // MIN_TASKS
+    return group * max(min(TASK_TUPLES, share) // group, 1)

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from millrace.host.join.pimtree.control_block import WORKER_BYTES, Control, Worker, word_at
 from millrace.host.join.pimtree.insert_trees import Trees, restart, sub_of
 from millrace.host.join.pimtree.join_kernel import Side, insert_locked
 from millrace.host.join.pimtree.merge import merge_trees
 from millrace.host.join.pimtree.shared_merge import merge_shared
 from millrace.host.join.pimtree.static_tree import Static, descend
-from millrace.host.join.pimtree.task_protocol import WORKER_BYTES, Control, Worker, advance, word_at
+from millrace.host.join.pimtree.task_protocol import advance
 from millrace.host.runtime.intrinsics import atomic_load, atomic_store, load, load_as, load_byte, store, store_as
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.spin_lock import acquire_lock, release_lock
-from millrace.host.runtime.thread_sleep import pause
+from millrace.host.runtime.thread_sleep import signal_event, spin_or_nap
 
 
 @inline
 def _drain(control: int) -> None:
     """Wait until no task is active; no new one is taken meanwhile."""
     for number in range(load(control, Control.WORKER_COUNT)):
-        while atomic_load(load(control, Control.WORKERS) + number * WORKER_BYTES + 8 * Worker.ACTIVE) != 0:
-            pause()
+        active = load(control, Control.WORKERS) + number * WORKER_BYTES + 8 * Worker.ACTIVE
+        spins = 0
+        while atomic_load(active) != 0:
+            spins = spin_or_nap(active, 1, spins)
 
 
 @inline
@@ -35,6 +38,8 @@ def _set_draining(control: int, value: int) -> None:
     acquire_lock(word_at(control, Control.QUEUE_LOCK))
     store(control, Control.DRAINING, value)
     release_lock(word_at(control, Control.QUEUE_LOCK))
+    if value == 0:
+        signal_event(word_at(control, Control.RESUME))
 
 
 @inline
@@ -49,10 +54,17 @@ def _set_edge(control: int, side: int, frozen: int, task: int, edge: int) -> Non
 
 @inline
 def _oldest(control: int, side: int) -> int:
-    """The oldest position of a side that a tuple not yet taken may see: intervals never move back."""
+    """The oldest position of a side that a tuple not yet taken may see: intervals never move back.
+
+    In a ring the last tuple that was taken may be gone. Its windows are count windows, which need only the count.
+    """
+    table = load(control, Control.R + side)
+    if load(table, Side.WINDOW) > 0:
+        end = load(table, Side.NEW) + load(control, Control.TAKEN + side)
+        return max(end - load(table, Side.WINDOW), load(table, Side.OLDEST))
     other, taken = load(control, Control.R + 1 - side), load(control, Control.TAKEN + 1 - side)
     seen = load(load(other, Side.BEGIN), taken - 1) if taken > 0 else 0
-    return max(seen, load(load(control, Control.R + side), Side.OLDEST))
+    return max(seen, load(table, Side.OLDEST))
 
 
 @inline
@@ -67,15 +79,15 @@ def _insert_pending(own: int, first: int, stop: int, like: Any) -> None:
     """Insert new tuples `first .. stop`, a group at a time."""
     tree, trees = load(load(own, Side.STATICS), 0), load(load(own, Side.TREES), 0)
     words, live, subs = load(own, Side.WORDS), load(own, Side.LIVE), load(own, Side.OWN_SUBS)
-    group = load(own, Side.TASK_ROWS)
+    group, mask = load(own, Side.TASK_ROWS), load(own, Side.MASK)
     for start in range(first, stop, group):
         count = min(group, stop - start)
         for j in range(count):
             store(subs, j, 0)
-            store_as(load(own, Side.OWN_WORDS), j, load_as(words, start + j, like))
+            store_as(load(own, Side.OWN_WORDS), j, load_as(words, (start + j) & mask, like))
         descend(tree, 0, load(trees, Trees.DEPTH), load(own, Side.OWN_WORDS), subs, count, like)
         for j in range(count):
-            if load_byte(live, start + j):
+            if load_byte(live, (start + j) & mask):
                 insert_locked(own, sub_of(trees, load(subs, j)), start + j, like)
 
 
@@ -97,6 +109,7 @@ def merge_together(control: int, side: int, like: Any) -> None:
     store(control, Control.DRAINING, 0)
     _end_merge(control)
     release_lock(word_at(control, Control.QUEUE_LOCK))
+    signal_event(word_at(control, Control.RESUME))
 
 
 @inline

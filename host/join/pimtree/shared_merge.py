@@ -28,7 +28,7 @@ from millrace.host.runtime.intrinsics import (
 )
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.kernel_args import KernelArgs
-from millrace.host.runtime.thread_sleep import pause
+from millrace.host.runtime.thread_sleep import spin_or_nap
 
 PARTS = 32
 _COUNTING, _WRITING = 1, 2
@@ -120,8 +120,10 @@ def _all_parts(merge: int, number: int, like: Any) -> None:
     store(merge, Merge.DONE, 0)
     atomic_store(merge, number << _ROUND)
     help_merge(merge, like)
-    while atomic_load(merge + 8 * Merge.DONE) < PARTS:
-        pause()
+    spins, done = 0, atomic_load(merge + 8 * Merge.DONE)
+    while done < PARTS:
+        spins = spin_or_nap(merge + 8 * Merge.DONE, done, spins)
+        done = atomic_load(merge + 8 * Merge.DONE)
 
 
 @kernel

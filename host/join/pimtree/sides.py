@@ -42,6 +42,7 @@ class JoinSide(ABC):
         self.rows = rows
         self.task_rows = task_rows
         self.table = np.zeros(len(Side), np.int64)
+        self.table[Side.MASK] = -1
         self._results = ResultBuffer(self.table[Side.OUT :])
         self.end = 0
         self.merges = 0
@@ -106,7 +107,8 @@ class JoinSide(ABC):
         self._held = (statics, trees, self._scratch(self.table, ranges, len(statics)))
         self.table[Side.STATICS], self.table[Side.TREES] = address(statics), address(trees)
         self.table[Side.STATIC_COUNT], self.table[Side.TREE_COUNT] = len(statics), len(trees)
-        self.table[Side.LIMIT], self.table[Side.TASK_ROWS] = self.limit(), self.task_rows
+        self.table[Side.LIMIT] = self.table[Side.ROOM] = self.limit()
+        self.table[Side.TASK_ROWS] = self.task_rows
 
     def _scratch(self, table: Array, ranges: int, statics: int) -> Array:
         """New scratch memory of a task, entered in a table; each part begins at a cache line."""

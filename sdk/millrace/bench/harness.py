@@ -120,8 +120,8 @@ class Measured:
     @property
     def percentiles(self) -> dict[str, float]:
         """Percentiles over the timed steps, in microseconds."""
-        values = 1e6 * np.percentile(self.steps, [50, 90, 99, 100])
-        return dict(zip(("p50", "p90", "p99", "max"), map(float, values), strict=True))
+        values = 1e6 * np.percentile(self.steps, [50, 90, 99, 99.9, 100])
+        return dict(zip(("p50", "p90", "p99", "p999", "max"), map(float, values), strict=True))
 
     @property
     def value(self) -> float:

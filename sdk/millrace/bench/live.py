@@ -9,6 +9,7 @@ windows are longer, so that each contains merges, and windows slide before the t
 - `chain-…` chain length and variant (8b), `merge-…` merge ratio (9c, 9d), `subindexes-…` (8c), `task-…` task (10c),
   `matches-…` match rate (10b), `asymmetric-…` windows (11c), `rates-…` skewed and fluctuating rates (11b), `self-…`
   self-join (12c), `keys-…` distributions (12b), `drift-…` shifting Gaussian (13b).
+- `latency-…`: microseconds from ring to ring (`live_latency.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import log2
 
-from millrace.bench import live_costs, live_memory, live_threads
+from millrace.bench import live_costs, live_latency, live_memory, live_threads
 from millrace.bench.harness import Case, Contender
 from millrace.bench.live_workload import Engine, Keys, LiveWorkload
 from millrace.bench.options import Options
@@ -67,6 +68,7 @@ def cases(options: Options) -> Iterator[Case]:
     for window in costs:
         yield from live_costs.cases(window, batch, _slice_share(window))
     yield from live_memory.cases(windows)
+    yield from live_latency.cases((middle,))
 
 
 def _variations(window: int, batch: int) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""A model of the parallel index-based join in plain Python: queue, edge tuples, propagation, merges in two phases.
+"""A model of the parallel index-based join in plain Python: rings, queue, edge tuples, propagation, two-phase merges.
 
 Threads are generators; what happens between two `yield`s is one atomic step, and a scheduler chooses who steps next. So
 every interleaving of the protocol (PIM-Tree, section 4, with the corrections of its four holes) can occur. A mutant
@@ -13,7 +13,16 @@ from random import Random
 from typing import Literal
 
 Mutant = Literal[
-    "", "lost wake-up", "edge read late", "edge ignored", "late entry", "drain unlocked", "blocked merge skipped"
+    "",
+    "lost wake-up",
+    "edge read late",
+    "edge ignored",
+    "late entry",
+    "drain unlocked",
+    "blocked merge skipped",
+    "room not seen",
+    "sleep unlooked",
+    "place reused early",
 ]
 Thread = Generator[str, None, None]
 IDLE = "idle"
@@ -39,7 +48,11 @@ class Task:
     tuples: list[Tuple]
     updating: list[bool]
     """Per side, whether its tuples are inserted into the index: saved under the queue's lock."""
+    edges: tuple[int, int]
+    """The edges when it was taken: it scans no tuple before them."""
     completed: bool = False
+    left: int = 0
+    """Tuples whose results have left."""
 
 
 @dataclass
@@ -52,6 +65,10 @@ class Config:
     task_rows: int = 2
     merge_limit: int = 2
     workers: int = 2
+    in_room: int = 1000
+    """Tuples that the input ring holds until their results have left."""
+    out_room: int = 1000
+    """Results that the output ring holds until they are read."""
     mutant: Mutant = ""
 
 
@@ -69,6 +86,7 @@ class Protocol:
         self.tasks: list[Task] = []
         self.head = 0
         self.output: list[Tuple] = []
+        self.read = 0
         self.closed = False
         self.events = 0
         self.locks = {"queue": False, "propagation": False, "edge": False}
@@ -108,12 +126,30 @@ class Protocol:
     def source(self) -> Thread:
         """Delivers the tuples one by one, then closes the queue."""
         for side, key in self.config.arrivals:
+            while len(self.queue) - len(self.output) >= self.config.in_room:
+                seen = self.events
+                yield "look for room"
+                while self.events == seen and len(self.queue) - len(self.output) >= self.config.in_room:
+                    yield IDLE
             self.queue.append(Tuple(side, key))
             self.events += 1
             yield "arrive"
         self.closed = True
         self.events += 1
         yield "close"
+
+    def reader(self) -> Thread:
+        """Reads results; then it looks itself for results that waited for room."""
+        while self.read < len(self.config.arrivals):
+            seen = self.events
+            yield "look for results"
+            if self.read < len(self.output):
+                self.read += 1
+                yield "read"
+                yield from self._propagate()
+                continue
+            while self.events == seen:
+                yield IDLE
 
     def worker(self, max_tasks: int | None = None) -> Thread:
         """Takes tasks until the queue is closed and empty, or leaves after some tasks."""
@@ -122,6 +158,8 @@ class Protocol:
             seen = self.events
             task = yield from self._acquire()
             if task is None:
+                if self.config.mutant == "sleep unlooked":
+                    seen = self.events
                 if self.closed and self.next == len(self.queue) and not self.merging:
                     return
                 while self.events == seen:
@@ -170,7 +208,7 @@ class Protocol:
             self.oldest[other] = one.begin
             if self.config.mutant != "late entry":
                 self.window[one.side][one.position] = one.key
-        task = Task(tuples, self.updating.copy())
+        task = Task(tuples, self.updating.copy(), (self.edge[0], self.edge[1]))
         self.tasks.append(task)
         return task
 
@@ -232,21 +270,47 @@ class Protocol:
     def _head_ready(self) -> bool:
         return self.head < len(self.tasks) and self.tasks[self.head].completed
 
+    def _has_room(self) -> bool:
+        return len(self.output) - self.read < self.config.out_room
+
     def _propagate(self) -> Thread:
         while True:
             if not self._try_lock("propagation"):
                 return
             yield "lock propagation"
-            while self._head_ready():
-                self.output += self.tasks[self.head].tuples
-                self.head += 1
-                yield "propagated"
+            full = False
+            while self._head_ready() and not full:
+                task = self.tasks[self.head]
+                for one in task.tuples[task.left :]:
+                    full = not self._has_room()
+                    yield "looked for room"
+                    if full:
+                        break
+                    self.output.append(one)
+                    task.left += 1
+                    self.events += 1
+                    yield "propagated"
+                else:
+                    self.head += 1
             yield "head not ready"
+            edges = tuple(self.edge)
+            yield "edges read"
+            self._free(edges)
             self._unlock("propagation")
             yield "unlock propagation"
-            # Another thread may have completed the head and failed to get the lock since the last look.
-            if self.config.mutant == "lost wake-up" or not self._head_ready():
+            # Another thread may have completed the head, or read, and failed to get the lock since the last look.
+            if self.config.mutant == "lost wake-up" or not self._head_ready() or not self._has_room():
                 return
+            if full and self.config.mutant == "room not seen":
+                return
+
+    def _free(self, edges: tuple[int, ...]) -> None:
+        """New tuples take the places, in the rings, of those that no task scans any more."""
+        if self.head < len(self.tasks) and self.config.mutant != "place reused early":
+            edges = self.tasks[self.head].edges
+        for window, edge in zip(self.window, edges, strict=True):
+            for position in [p for p in window if p < edge]:
+                del window[position]
 
     def _merge(self, side: int) -> Thread:
         """Two phases; each begins when no task is active."""
@@ -299,7 +363,7 @@ def run(config: Config, seed: int, leavers: int = 0) -> Protocol:
     """Run a model with a schedule drawn from a seed; raises `Stuck` if no thread can go on."""
     rng = Random(seed)
     protocol = Protocol(config)
-    makers: list[Callable[[], Thread]] = [protocol.source, *[protocol.worker] * config.workers]
+    makers: list[Callable[[], Thread]] = [protocol.source, protocol.reader, *[protocol.worker] * config.workers]
     threads = [make() for make in makers] + [protocol.worker(rng.randrange(3)) for _ in range(leavers)]
     idle_at: dict[int, int] = {}
     ended: set[int] = set()

@@ -20,6 +20,8 @@ configs = st.builds(
     task_rows=st.integers(1, 3),
     merge_limit=st.integers(1, 5),
     workers=st.integers(1, 3),
+    in_room=st.sampled_from([1, 2, 5, 1000]),
+    out_room=st.sampled_from([1, 2, 5, 1000]),
 )
 
 
@@ -35,7 +37,8 @@ def test_every_schedule_gives_all_pairs_in_order(config: Config, seed: int, leav
 def some_config(seed: int, mutant: Mutant) -> Config:
     rng = Random(seed)
     arrivals = [(rng.randrange(2), rng.randrange(3)) for _ in range(rng.randrange(4, 14))]
-    return Config(arrivals, task_rows=rng.choice((1, 2)), merge_limit=rng.choice((1, 2, 9)), mutant=mutant)
+    rows, limit, rooms = rng.choice((1, 2)), rng.choice((1, 2, 9)), (rng.choice((2, 1000)), rng.choice((1, 3, 1000)))
+    return Config(arrivals, task_rows=rows, merge_limit=limit, in_room=rooms[0], out_room=rooms[1], mutant=mutant)
 
 
 def test_without_a_fault_no_schedule_fails() -> None:
@@ -45,7 +48,17 @@ def test_without_a_fault_no_schedule_fails() -> None:
 
 @pytest.mark.parametrize(
     "mutant",
-    ["lost wake-up", "edge read late", "edge ignored", "late entry", "drain unlocked", "blocked merge skipped"],
+    [
+        "lost wake-up",
+        "edge read late",
+        "edge ignored",
+        "late entry",
+        "drain unlocked",
+        "blocked merge skipped",
+        "room not seen",
+        "sleep unlooked",
+        "place reused early",
+    ],
 )
 def test_a_fault_in_the_protocol_is_found(mutant: Mutant) -> None:
     """Each mutant lacks one part of the protocol; some schedule must lose, double or hold back a result."""

@@ -39,8 +39,7 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def _run(tasks: Sequence[Callable[[], T]]) -> list[T]:
-    pool = _pool.get()
-    others: list[Future[T]] = [pool.submit(task) for task in tasks[1:]]
+    others = [_submitted(task) for task in tasks[1:]]
     results: list[T] = []
     errors: list[BaseException] = []
     for task, future in zip(tasks, [None, *others], strict=False):
@@ -51,6 +50,14 @@ def _run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     if errors:
         raise errors[0]
     return results
+
+
+def _submitted(task: Callable[[], T]) -> Future[T] | None:
+    """Start a task on the pool; None at the end of the interpreter (in `atexit`), when the pool takes none."""
+    try:
+        return _pool.get().submit(task)
+    except RuntimeError:
+        return None
 
 
 _pool = ProcessLocal(lambda: ThreadPoolExecutor(size(), thread_name_prefix="millrace"))

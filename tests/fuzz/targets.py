@@ -82,8 +82,17 @@ WORDS = (
 )
 
 
+def _is_text(data: bytes) -> bool:
+    """Whether bytes are text as `_text` makes it; atheris makes others."""
+    try:
+        data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _read_text(data: bytes) -> None:
-    text = data.decode("utf-8", "surrogatepass")
+    text = data.decode("utf-8", "surrogatepass" if _is_text(data) else "replace")
     for read in (parse_condition.__globals__["_parsed"].__wrapped__, parse_window, parse_lateness):
         try:
             read(text)

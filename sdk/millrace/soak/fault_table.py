@@ -16,8 +16,8 @@ from millrace.soak.base import SIMULATED, Operator
 from millrace.soak.operators import OPERATORS, operators_of
 
 STEPS, ROWS = 30, 60
-MANY_SHAPES = ("WindowJoin", "tables")
-"""Operators that have many indexes and conditions."""
+MANY_SHAPES = ("WindowJoin", "KnnJoin", "tables")
+"""Operators that have many indexes, conditions or options."""
 SIMULATED_STEPS, SIMULATED_ROWS = 8, 30
 UNCHANGED, FELL_BACK, ABSORBED = "raises", "CPU", "absorbed"
 MEANING = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -61,7 +62,7 @@ class Indexes(Operator):
 
     def _update(self) -> None:
         """Upsert some keys, and delete as many as keep the size."""
-        keys = self.rng.sample(range(4 * self.window), self.batch_size())
+        keys = self.rng.sample(range(4 * self.window), min(self.batch_size(), self.window))
         value = self.rng.randrange(1 << 40)
         surplus = len(self.held.keys() | set(keys)) - self.window
         gone = self.rng.sample(sorted(self.held.keys() - set(keys)), max(0, surplus))
@@ -141,7 +142,21 @@ class Tables(Operator):
 
     name = "tables"
 
+    @property
+    def fell_back(self) -> bool:
+        return self._warned
+
+    def __init__(self, rng: Random, device: str, window: int) -> None:
+        super().__init__(rng, device, window)
+        self._warned = False
+
     def step(self) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            self._step()
+        self._warned = self._warned or any("fell back" in str(one.message) for one in caught)
+
+    def _step(self) -> None:
         r, s = (self.rows(self.rng.randrange(1, self.window + 1)) for _ in range(2))
         arguments: dict[str, Any] = {"device": self.device, "threads": self.rng.choice((1, 2)), "output": "seqs"}
         if self.device != "cpu" and self.rng.random() < 0.5:

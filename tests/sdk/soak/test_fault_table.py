@@ -19,13 +19,11 @@ def passed() -> dict[str, tuple[Case, int]]:
     return found
 
 
-@pytest.mark.long
 def test_every_point_is_passed_by_an_operator_or_has_tests_elsewhere(passed: dict[str, tuple[Case, int]]) -> None:
     wanted = {point.name for point in fault_points() if not covering_tests(point.name)}
     assert wanted - set(passed) == set()
 
 
-@pytest.mark.long
 def test_a_fault_at_any_point_loses_and_repeats_nothing(passed: dict[str, tuple[Case, int]]) -> None:
     for point, (case, hits) in passed.items():
         assert outcome(case, point, hits) in MEANING, point

@@ -4,8 +4,9 @@ On the CPU, one kernel does a lookup: it converts queries to words, walks the tr
 validity. With another device, buckets of queries run through the pipeline (`hybrid/lookup_runner.py`): the device walks
 the inner levels that the plan assigns to it, the host the others. The rows of the two layouts are in
 `index_parts/implicit_rows.py` and `index_parts/regular_rows.py`. An update rebuilds the first and changes the second in
-place, while readers wait (`index_parts/base.py`). The paper is the thesis's appendix A. Limits: 2**31 keys; one call of
-`range` returns up to 2**31 - 1 values, the capacity of a `pyarrow.ListArray`.
+place, while readers wait (`index_parts/base.py`). Statistics are in `index_parts/described.py`. The paper is the
+thesis's appendix A. Limits: 2**31 keys; one call of `range` returns up to 2**31 - 1 values, the capacity of a
+`pyarrow.ListArray`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -22,18 +23,15 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError, DeviceFault, StateError
-from millrace.host.base.html import html_table
 from millrace.host.base.types import Array
 from millrace.host.base.words import KeyType, all_true, arrow_type, from_words, key_type, mask_and
 from millrace.host.hbtree.layout import LAYOUTS, LayoutName
 from millrace.host.hbtree.tree import helpers
 from millrace.host.hybrid.balance import Plan
 from millrace.host.hybrid.update_costs import MODES, UpdateMode
-from millrace.host.planner.choice import auto_devices
-from millrace.host.planner.explanation import Explanation
 from millrace.host.runtime.critical import critical_section, uninterrupted
 from millrace.index_parts import file
-from millrace.index_parts.base import IndexBase
+from millrace.index_parts.described import DescribedIndex
 from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.neighbours import Which, neighbour_words
 from millrace.index_parts.query_words import bound_columns, bound_words, query_words
@@ -44,14 +42,13 @@ from millrace.ingest.checks import as_path, choice
 from millrace.ingest.choices import DUPLICATES, Duplicates, Fallback
 from millrace.ingest.columns import as_array, as_one, as_values, is_scalar
 from millrace.ingest.memory_limits import check_index_memory
-from millrace.stats import IndexStats
 
 TUNING_QUERIES = 1 << 19
 ITERATED = 1 << 14
 """Keys that iteration turns into Python objects at a time."""
 
 
-class OrderedIndex(IndexBase):
+class OrderedIndex(DescribedIndex):
     """Keys in order, each with a value (without `values`: its row number).
 
     >>> import millrace as mr, pyarrow as pa
@@ -247,11 +244,6 @@ class OrderedIndex(IndexBase):
             words, kind = self._rows.words(), self._rows.kind
         return _keys(words, kind)
 
-    @property
-    def key_type(self) -> pa.DataType:
-        """The type of the keys."""
-        return arrow_type(self._rows.kind)
-
     def tune(self) -> Plan:
         """Find the depth D and the share R with which host and device finish together; `plan` shows them.
 
@@ -305,7 +297,7 @@ class OrderedIndex(IndexBase):
         if self._unconfirmed is done:
             self._unconfirmed = []
 
-    # Files, closing, statistics.
+    # Files, closing.
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file atomically; `open` maps it into memory."""
@@ -373,67 +365,6 @@ class OrderedIndex(IndexBase):
         with self._rwlock.reader():
             self._rwlock.check()
             return len(self._rows)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of keys, values and inner nodes in the host's memory."""
-        with self._rwlock.reader():
-            self._rwlock.check()
-            return self._rows.nbytes
-
-    @property
-    def stats(self) -> IndexStats:
-        """Rows, shape of the tree, counts of calls, the device in use, and its counters.
-
-        Reading it changes nothing and waits for no other call: during an update it tells the state before.
-        """
-        self._rwlock.check()
-        runner, device, last = self._runner, self._device, self._last_update
-        run = None if runner is None else runner.last
-        return IndexStats(
-            **{**self._kinds, **self._status.current},
-            layout=self._layout,
-            device=self._device_name if self._fallback_text is None else "cpu",
-            fallback=self._fallback_text,
-            last_update=None if last is None else asdict(last),
-            retuned=0 if runner is None else runner.retuned,
-            last_run=None if run is None else run.stats(),
-            counters={} if device is None else device.counters(),
-        )
-
-    def explain(self) -> Explanation:
-        """The shape of the tree, the device in use, which levels it walks, and why."""
-        self._rwlock.check()
-        stats, runner = self.stats, self._runner
-        share = {} if runner is None else {"host levels": runner.plan.D, "host share of the next": runner.plan.R}
-        why = (
-            "the device was named"
-            if self._given_device != "auto"
-            else auto_devices(self._given_threads).get(stats.device)
-        )
-        return Explanation(
-            "ordered_index",
-            {"keys": f"{stats.rows:,} of type {stats.key_type}", "values": stats.value_type, "levels": stats.levels},
-            {"name": f"HB+-Tree, layout {self._layout}", "fanout": stats.fanout, "bytes": stats.nbytes},
-            {"name": stats.device, "why": stats.fallback or why, "threads": self._threads, **share},
-        )
-
-    def __repr__(self) -> str:
-        """Size, types, layout and device; changes nothing and waits for no other call."""
-        where = self._device_name if self._fallback_text is None else "cpu (fallen back)"
-        try:
-            self._rwlock.check()
-        except StateError:
-            why = "released" if self._released else "half changed when this process was forked"
-            return f"<OrderedIndex: {why}>"
-        now, kinds = self._status.current, self._kinds
-        return (
-            f"<OrderedIndex: {now['rows']:,} {kinds['key_type']} keys to {kinds['value_type']}, "
-            f"{self._layout}, {now['levels']} levels, on {where}>"
-        )
-
-    def _repr_html_(self) -> str:
-        return html_table(self.stats.to_dict().items(), caption="OrderedIndex")
 
 
 def _keys(words: Array, kind: KeyType) -> Iterator[Any]:

@@ -1,8 +1,9 @@
 """Runs a soak: residents that live as long as it, and episodes of short-lived operators with faults and kills.
 
 In each round every resident makes calls worth about a turnover of its window, and one episode runs: an operator on a
-device, with a fault point armed or not, or a join in a process that is killed. After each round, what the process holds
-is measured. An episode depends on the seed and its number alone, so that one line replays it.
+device, in two of three with one of the fault points armed that it passes, or a join in a process that is killed. After
+each round, what the process holds is measured. An episode depends on the seed and its number alone, so that one line
+replays it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from millrace.faults import fault_points, injected
 from millrace.host.base.errors import ArgumentError
+from millrace.host.base.faults import Arming
 from millrace.registry import devices
 from millrace.soak.base import SIMULATED, Operator, SoakFailure
 from millrace.soak.killed import run_killed
@@ -28,9 +30,6 @@ RESIDENT_ROWS, EPISODE_ROWS, SIMULATED_ROWS = 400, 200, 40
 ROUND_SECONDS = 1.0
 """How long the residents work in a round."""
 KILLED_STEPS = 60
-FAMILIES = {"cpu": ("cpu",), "opencl": ("gpu",), "cuda": ("gpu",), "rtl": ("sim",), "hls": ("sim",)}
-NOT_HERE = ("board", "link", "spark", "helpers")
-"""Areas of points that no operator of a soak passes."""
 Say = Callable[[str], None]
 
 
@@ -43,6 +42,10 @@ class SoakReport:
     episodes: int = 0
     calls: int = 0
     turnovers: float = 0.0
+    armed: int = 0
+    """Episodes with an armed fault point."""
+    met: int = 0
+    """Episodes whose fault point acted."""
     faults: int = 0
     kills: int = 0
     what: Counter[str] = field(default_factory=Counter)
@@ -55,7 +58,8 @@ class SoakReport:
         ran = ", ".join(f"{count} {name}" for name, count in sorted(self.what.items()))
         lines = [
             f"seed {self.seed}: {self.seconds:.0f} s, {self.episodes} episodes ({ran}), {self.calls:,} calls of "
-            f"residents, {self.turnovers:,.0f} window turnovers, {self.faults} faults raised, {self.kills} kills"
+            f"residents, {self.turnovers:,.0f} window turnovers, {self.faults} faults raised (a fault point acted in "
+            f"{self.met} of {self.armed} episodes that had one), {self.kills} kills"
         ]
         for name, slope in self.growths.items():
             first, last = self.levels[name]
@@ -81,12 +85,23 @@ def run_episode(seed: int, number: int, device_names: list[str], report: SoakRep
     name = rng.choice(operators_of(device))
     rows = SIMULATED_ROWS if device in SIMULATED else rng.randrange(2, EPISODE_ROWS)
     steps = 6 if device in SIMULATED else rng.randrange(5, 60)
-    with ExitStack() as held:
-        rule = draw_rule(rng, device)
-        if rule:
-            held.enter_context(injected(f"seed={rng.randrange(1 << 30)};{rule}"))
+    drawn = rng.getstate()
+    rule = draw_rule(rng, lambda watching: _run_steps(name, device, rows, steps, drawn, watching, SoakReport(seed))[1])
+    summary, passed = _run_steps(name, device, rows, steps, drawn, rule, report)
+    report.armed += bool(rule)
+    report.met += any(arming.fired for arming in passed.values())
+    report.what[name] += 1
+    return summary
+
+
+def _run_steps(
+    name: str, device: str, rows: int, steps: int, drawn: Any, rule: str, report: SoakReport
+) -> tuple[str, dict[str, Arming]]:
+    """Run an operator with a rule, from a state of the random numbers on; returns a summary, and what the rule did."""
+    rng = Random()
+    rng.setstate(drawn)
+    with injected(rule) as armed:
         operator = OPERATORS[name](rng, device, rows)
-        held.callback(operator.close)
         try:
             for _ in range(steps):
                 operator.step()
@@ -96,19 +111,26 @@ def run_episode(seed: int, number: int, device_names: list[str], report: SoakRep
             raise
         finally:
             report.faults += operator.raised
-    report.what[name] += 1
-    return f"{operator.describe()} {rule}"
+            operator.close()
+    return f"{operator.describe()} {rule}", armed
 
 
-def draw_rule(rng: Random, device: str) -> str:
-    """For two of three episodes, one point that its operator may pass."""
+def draw_rule(rng: Random, watch: Callable[[str], dict[str, Arming]]) -> str:
+    """For two of three episodes, a rule for one of the points that its operator passes, found by a run that watches.
+
+    The points are drawn before that run: threads may make it pass others the next time.
+    """
     if rng.random() < 1 / 3:
         return ""
-    family = FAMILIES.get(device.partition(":")[0], ())
-    others = {"cpu", "gpu", "sim"} - set(family)
-    names = [one.name for one in fault_points() if one.name.partition(".")[0] not in (*NOT_HERE, *others)]
-    action = rng.choice(("raise", "raise", "oom", "sleep(2)"))
-    return f"{rng.choice(names)}={rng.choice((0, 0, 1, 5, 20))}+{rng.choice(('1*', '3*', '5%', '5*30%'))}{action}"
+    names = [one.name for one in fault_points()]
+    rng.shuffle(names)
+    skip, times = rng.choice((0, 0, 1, 5, 20)), rng.choice(("1*", "1*", "3*", "5*30%"))
+    action, seed = rng.choice(("raise", "raise", "oom", "sleep(2)")), rng.randrange(1 << 30)
+    passed = watch(";".join(f"{name}=0%raise" for name in names))
+    name = next((name for name in names if passed[name].hits), None)
+    if name is None:
+        return ""
+    return f"seed={seed};{name}={skip if skip < passed[name].hits else 0}+{times}{action}"
 
 
 class Residents:

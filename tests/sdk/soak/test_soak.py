@@ -95,6 +95,17 @@ def test_an_episode_is_the_same_each_time() -> None:
     assert reported[0] == reported[1] != reported[2]
 
 
+def test_an_armed_fault_is_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "operators_of", lambda device: ["ScaleGate", "OrderedIndex"])
+    monkeypatch.setattr(runner, "run_killed", lambda *arguments: (0, ""))
+    report = SoakReport(5)
+    for number in range(12):
+        run_episode(5, number, ["cpu"], report)
+    assert 4 < report.armed < 12
+    assert report.met > report.armed * 2 / 3
+    assert report.faults > 0
+
+
 def test_growth_is_the_slope_of_what_does_not_jump() -> None:
     turnovers = [10.0 * i for i in range(100)]
     assert growth(turnovers, [100.0] * 100) == 0

@@ -8,7 +8,7 @@
   shuffled and sent through identity.
 - `join-1M-heavy`: the same, but a tenth of r has one key, and a tenth of s has another key just outside its band. All
   of these rows share a bucket, which costs a bucketed join 10^10 comparisons that find no pair.
-- `knn-5Kx50K`: the 10 nearest of 50,000 points for each of 5,000, by `broadcast` and `partition`, compared with
+- `knn-1Kx5K`: the 10 nearest of 5,000 points for each of 1,000, by `broadcast` and `partition`, compared with
   `nearest-by-join`: Spark's own `nearestByJoin`, which compares all pairs. Rows are those of both sides.
 - `memory-512MB`: the private memory of a Python worker (`Private_Dirty`) after lookups in an index of 512 MB, minus
   that of a worker after identity with the same imports. The result is 40 MB divided by this difference, not a speed: it
@@ -52,7 +52,7 @@ BAND = 5
 SPREAD = 10
 """Key values per row, so that a band of 11 has about one partner."""
 HEAVY_SHARE = 0.1
-POINTS, QUICK_POINTS = (5_000, 50_000), (200, 1_000)
+POINTS, QUICK_POINTS = (1_000, 5_000), (200, 1_000)
 NEIGHBOURS = 10
 MEMORY_KEYS, QUICK_MEMORY_KEYS = 1 << 25, 1 << 18
 """A key takes 16 bytes in the index."""

@@ -32,7 +32,7 @@ from millrace.host.runtime.pool import cores
 Columns = npt.NDArray[np.float64]
 PARTITIONS = 8
 MAX_NEIGHBOUR_QUERIES, MAX_BUSIEST = 0.3, 1.2
-SHIFTS = (0.2, 1.0)
+SHIFTS = (0.2, 0.4, 0.6, 0.8, 1.0)
 DEVIATION = 0.125
 SHIFT_SHARE = 4
 """Windows of shifting streams have so many times fewer rows."""

@@ -12,7 +12,7 @@ from millrace.bench.rows import result_rows
 NAMES = [
     *("query-2K-k1", "query-2K-k10", "query-2K-k25", "build-2K", "stream-2K-k25", "upkeep-2K-k25"),
     *("shape-clustered", "shape-duplicated", "shape-collinear", "shape-haversine"),
-    *("neighbours-8", "balance-8", "partitioned-2K-k25", "shift-0.2", "shift-1.0"),
+    *("neighbours-8", "balance-8", "partitioned-2K-k25", *(f"shift-{shift}" for shift in (0.2, 0.4, 0.6, 0.8, 1.0))),
 ]
 
 

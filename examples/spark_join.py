@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from millrace import spark as ms
-
-sys.path.insert(0, str(Path(__file__).parent))
-from spark_session import session
 
 ON = "abs(r.temperature - s.limit) <= 0.5 AND r.site = s.site"
 
 
 def main() -> None:
-    spark = session()
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     readings = spark.range(20_000).selectExpr("id", "id % 50 AS site", "id * 37 % 4001 / 100.0D AS temperature")
     limits = spark.range(2_000).selectExpr("id % 50 AS site", "id * 11 % 4001 / 100.0D AS limit")
 

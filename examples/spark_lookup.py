@@ -7,17 +7,14 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace import spark as ms
 
-sys.path.insert(0, str(Path(__file__).parent))
-from spark_session import session
-
 
 def main() -> None:
-    spark = session()
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     serials = pa.array(range(1000, 9000, 8))
     sites = pa.array([f"site {i % 7}" for i in range(len(serials))])
     index = mr.OrderedIndex(serials, sites)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from millrace import spark as ms
 
-sys.path.insert(0, str(Path(__file__).parent))
-from spark_session import session
-
 
 def main() -> None:
-    spark = session()
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     r = spark.range(0, 20_000, 1, 2).selectExpr("CAST(id * 7919 % 100003 AS INT) AS x")
     s = spark.range(0, 20_000, 1, 2).selectExpr("CAST(id * 104729 % 100003 AS INT) AS x")
     rows = {}

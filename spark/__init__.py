@@ -7,14 +7,17 @@
     ms.knn_join(r, s, on=("lon", "lat"), k=10)            # batch, or a stream r against a table s
     ms.explain("join", r, s, on="abs(r.x - s.x) <= 5")    # what the call would do, and why
 
-Works with Spark Classic and Spark Connect; see docs/spark.md and docs/streaming.md. Names are loaded on first use, so
-that importing this package does not import pyspark.
+Works with Spark Classic and Spark Connect; see docs/spark.md and docs/streaming.md. Importing this package lets Spark's
+workers run the interpreter of this process, unless you set `PYSPARK_PYTHON` (`cluster/worker_python.py`). Names are
+loaded on first use, so that it does not import pyspark.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from millrace.spark.cluster.worker_python import use_this_python
 
 if TYPE_CHECKING:
     from millrace.spark.api.explain import explain
@@ -37,6 +40,8 @@ _LAZY = {
     "window_join": "api.window_join",
 }
 __all__ = ["Metrics", "discovery_script", "explain", "join", "knn_join", "lookup", "splits", "window_join"]
+
+use_this_python()
 
 
 def __getattr__(name: str) -> Any:

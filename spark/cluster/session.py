@@ -1,9 +1,8 @@
-"""A local Spark session for the demo, the bench and the examples: little logging, and workers that run this Python."""
+"""A local Spark session for the demo and the bench: little logging, and workers that find this millrace."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,6 @@ def local_session(master: str = "local[2]", log: Path | None = None, **settings:
 
     `log`: a file for the stderr of the Java process that this call starts, and of its Python workers.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     package = str(Path(millrace.__file__).parents[1])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -2,25 +2,28 @@
 
 A small job runs on as many tasks as the session has by default; problems are raised on the driver at once. The job
 cannot check executors that start later, so every task checks again for itself (`task.py`). The function for the
-workers is defined inside another function, so that Spark sends it by value: it also works on a worker without millrace.
+workers is defined inside another function, so that Spark sends it by value, and is a plain one: it also works on a
+worker without millrace and without pyarrow.
 """
 
 from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
 
 import millrace as mr
 from millrace.errors import ArgumentError, MillraceError, StateError
 from millrace.spark.cluster.files import SharedFile, copy_to_workers
+from millrace.spark.cluster.worker_python import advice, worker_python
 
 _MAX_TASKS = 1 << 10
+_NEEDED = ("millrace", "pyarrow", "pandas", "numpy", "numba")
 _known: weakref.WeakKeyDictionary[SparkSession, Workers] = weakref.WeakKeyDictionary()
 
 
@@ -31,17 +34,25 @@ class Workers:
     tasks: int
 
 
-def _worker_check(path: str | None, known: tuple[int, str] | None) -> Callable[[Iterator[pa.RecordBatch]], Any]:
+def _worker_check(path: str | None, known: tuple[int, str] | None) -> Callable[[int], str]:
     """The function that workers run; it returns one line of JSON. Without `known` it describes the index `path`."""
+    needed = _NEEDED
+    kept: list[str] = []
 
-    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def check(_: int) -> str:
+        if kept:  # one report for all rows of a task
+            return kept[0]
         import json as _json
         import os as _os
+        import platform as _platform
         import socket as _socket
+        import sys as _sys
+        from importlib.util import find_spec as _find_spec
 
-        import pyarrow as _pa
-
-        report = {"host": _socket.gethostname(), "pid": _os.getpid()}
+        report: dict[str, Any] = {}
+        report["python"] = f"{_sys.executable} (Python {_platform.python_version()})"
+        report["host"] = _socket.gethostname()
+        report["lacks"] = [name for name in needed if _find_spec(name) is None]
         try:
             import millrace as _millrace
 
@@ -57,9 +68,8 @@ def _worker_check(path: str | None, known: tuple[int, str] | None) -> Callable[[
                     report["index"] = _describe(path)
         except Exception as error:
             report["error"] = f"{type(error).__name__}: {error}"
-        for _ in batches:
-            pass
-        yield _pa.record_batch([_pa.array([_json.dumps(report)])], names=["report"])
+        kept.append(_json.dumps(report))
+        return kept[0]
 
     return check
 
@@ -68,12 +78,31 @@ def _collect_reports(
     spark: SparkSession, path: str | None, known: tuple[int, str] | None = None
 ) -> list[dict[str, Any]]:
     """One report of each task's worker."""
-    checked = spark.range(_MAX_TASKS).mapInArrow(_worker_check(path, known), "report string")
-    return [json.loads(row.report) for row in checked.collect()]
+    check = fn.udf(_worker_check(path, known), "string", useArrow=False)
+    rows = spark.range(_MAX_TASKS).select(fn.spark_partition_id().alias("task"), check("id").alias("report"))
+    try:
+        reports = {row.task: row.report for row in rows.collect()}
+    except Exception as error:  # pyspark raises various types, with the stack traces of three processes
+        raise StateError(
+            f"Spark's workers, which run {worker_python()}, fail before they do anything ({_cause(error)}): {advice()}"
+        ) from None
+    return [json.loads(report) for report in reports.values()]
+
+
+def _cause(error: Exception) -> str:
+    """The line of Spark's error that says why a worker does not start, or else its first one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    telling = ("Cannot run program", "PYTHON_VERSION_MISMATCH", "ModuleNotFoundError", "ImportError")
+    return next((line for line in lines if any(word in line for word in telling)), lines[0])
 
 
 def _check_versions(reports: list[dict[str, Any]]) -> None:
     for report in reports:
+        if report["lacks"]:
+            raise StateError(
+                f"the worker on {report['host']} runs {report['python']}, which lacks {', '.join(report['lacks'])}: "
+                f"{advice()}"
+            )
         found = report.get("version")
         if found != mr.__version__:
             what = f"has millrace {found}" if found else f"cannot import millrace ({report.get('error')})"

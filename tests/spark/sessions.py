@@ -48,11 +48,13 @@ def connect_session() -> SparkSession:
     return SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE).getOrCreate()
 
 
-def run_script(script: str | Path, *arguments: str, timeout: float = 900) -> dict[str, Any]:
+def run_script(
+    script: str | Path, *arguments: str, timeout: float = 900, environment: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Run a script (by name: one of the scripts here); return the JSON of its last line."""
     set_up()
     command = [sys.executable, str(SCRIPTS / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
     lines = done.stdout.strip().splitlines()
     assert done.returncode == 0, f"{script}: {done.stderr[-4000:]}"
     assert lines, f"{script}: nothing was printed; {done.stderr[-2000:]}"

@@ -20,7 +20,7 @@ WORDS = {
 
 
 def test_all_are_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("spark_*.py")} == {*WORDS, "spark_session.py"}
+    assert {path.name for path in EXAMPLES.glob("spark_*.py")} == set(WORDS)
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -170,4 +170,4 @@ def test_another_version_on_the_workers(tmp_path: Path) -> None:
         error = report["other"][call]
         assert error["kind"] == "StateError"
         assert f"has millrace 0.0.0, this driver has {mr.__version__}" in error["text"]
-    assert "cannot import millrace" in report["none"]["join"]["text"]
+    assert "which lacks millrace: set PYSPARK_PYTHON" in report["none"]["join"]["text"]

@@ -4,33 +4,36 @@
 session, for which the user has set PYTHON, which lacks what workers need.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 
-def session():
+def session() -> SparkSession:
     return SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 
 
-def pairs(spark):
+def pairs(spark: SparkSession) -> int:
     from millrace import spark as ms
 
     r, s = spark.range(100).withColumnRenamed("id", "x"), spark.range(50).withColumnRenamed("id", "x")
     return ms.join(r, s, on="abs(r.x - s.x) <= 1").count()
 
 
-def before():
+def before() -> dict[str, Any]:
     from millrace import spark as ms
 
     return {"pairs": pairs(session()), "names": len(dir(ms))}
 
 
-def after(python):
+def after(python: str) -> dict[str, Any]:
     spark = session()
-    found = {"pairs": pairs(spark)}
+    found: dict[str, Any] = {"pairs": pairs(spark)}
     spark.stop()
     os.environ["PYSPARK_PYTHON"] = python
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import DeviceInfo
+from millrace.host.runtime.critical import uninterrupted
 from millrace.hw import cards, deploy, shared_engine
 from millrace.hw.board_device import BoardDevice
 
@@ -33,7 +34,23 @@ def probe() -> list[DeviceInfo]:
 def open_device(name: str, threads: int | None) -> BoardDevice:
     """Open `fpga:<card>`, or `fpga` if there is exactly one card."""
     chosen = _card(name)
-    return BoardDevice(shared_engine.acquire(f"{FAMILY}:{chosen}", lambda: deploy.open_card(chosen)))
+    opened: list[BoardDevice] = []
+    try:
+        uninterrupted(lambda: opened.append(_opened(chosen)))
+    except BaseException:
+        for device in opened:  # nobody gets it
+            device.close()
+        raise
+    return opened[0]
+
+
+def _opened(card: str) -> BoardDevice:
+    engine = shared_engine.acquire(f"{FAMILY}:{card}", lambda: deploy.open_card(card))
+    try:
+        return BoardDevice(engine)
+    except BaseException:
+        shared_engine.release_engine(engine)
+        raise
 
 
 def _card(name: str) -> str:

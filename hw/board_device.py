@@ -23,6 +23,7 @@ from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch, Tally
 from millrace.host.device.units import Work, check
+from millrace.host.runtime.critical import uninterrupted
 from millrace.hw.crc import sum_of
 from millrace.hw.driver import IDS, BoundsBatch, IndexAt, RunAt
 from millrace.hw.pieces import PIECE, Probed
@@ -109,9 +110,9 @@ class BoardDevice(Device):
         if isinstance(buffer, BoardBuffer) and buffer.freed:
             return
         mine = self._mine(buffer)
+        self._shared.post(EngineJob(lambda: self._drop(mine)))
         mine.freed = True
         self._buffers.discard(mine)
-        self._shared.post(EngineJob(lambda: self._drop(mine)))
 
     # Launches.
 
@@ -148,6 +149,9 @@ class BoardDevice(Device):
 
     def close(self) -> None:
         """Free everything; counters can still be read."""
+        uninterrupted(self._close)
+
+    def _close(self) -> None:
         if not self._open:
             return
         self.counters()

@@ -4,6 +4,10 @@ The thread executes jobs in order. While the engine works, the thread sends the 
 buffering). After a fault of the link the shared engine is unusable: the card is released at once, every job raises
 `DeviceFault`, and the next device that opens the card gets a new shared engine. A forked child does not use the engine
 of its parent.
+
+Interrupts: callers in the main thread use locks and queues of C alone, so that a signal handler that raises leaves none
+of them taken. A job that was queued is executed, also if its caller does not wait for it any more. Engines are opened
+and closed in a critical section (`runtime/critical.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from millrace.host.base.errors import DeviceFault
@@ -30,7 +36,8 @@ class EngineJob:
     def __init__(self, work: Callable[[], Any], ahead: Callable[[], None] | None = None) -> None:
         """Not started."""
         self._work, self.ahead = work, ahead
-        self._ended = threading.Event()
+        self._ended = threading.Lock()
+        self._ended.acquire()
         self._result: Any = None
         self._error: BaseException | None = None
 
@@ -40,16 +47,17 @@ class EngineJob:
             self._result = self._work()
         except BaseException as error:
             self._error = error
-        self._ended.set()
+        self._ended.release()
 
     def fail(self, error: DeviceFault) -> None:
         """End the job with an error, without executing it."""
         self._error = error
-        self._ended.set()
+        self._ended.release()
 
     def wait(self) -> Any:
         """Wait for the end; returns the result or raises the error."""
-        self._ended.wait()
+        with self._ended:
+            pass
         if self._error is not None:
             raise self._error
         return self._result
@@ -67,8 +75,11 @@ class SharedEngine:
         self.pieces = [Piece(link, word) for _ in range(2)] if link.streams else []
         self.most_rows = None if link.free_bytes is None else link.free_bytes // BYTES_PER_ROW
         self.users = 0
-        self._jobs: deque[EngineJob] = deque()
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        self._posted: SimpleQueue[EngineJob | None] = SimpleQueue()
+        """Jobs, and None behind the last one."""
+        self._waiting: deque[EngineJob | None] = deque()
+        """What the thread has taken from `_posted` to look ahead."""
         self._closing = False
         link.meanwhile = self._look_ahead
         self._thread = threading.Thread(target=self._serve, name=f"millrace-{name}", daemon=True)
@@ -81,11 +92,10 @@ class SharedEngine:
 
     def post(self, job: EngineJob) -> None:
         """Queue a job."""
-        with self._condition:
+        with self._lock:
             if self._closing:
                 raise DeviceFault(f"device {self.name!r} is closed; open it again")
-            self._jobs.append(job)
-            self._condition.notify_all()
+            self._posted.put(job)
 
     def do(self, work: Callable[[], Any]) -> Any:
         """Queue work and wait for its result."""
@@ -95,20 +105,15 @@ class SharedEngine:
 
     def close(self) -> None:
         """End the thread and release the card."""
-        with self._condition:
+        with self._lock:
             self._closing = True
-            self._condition.notify_all()
+            self._posted.put(None)
         self._thread.join(self.link.seconds)
         self.link.close()
         self._release()
 
     def _serve(self) -> None:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._jobs or self._closing)
-                if not self._jobs:
-                    return
-                job = self._jobs.popleft()
+        while (job := self._waiting.popleft() if self._waiting else self._posted.get()) is not None:
             if self._closing:
                 job.fail(DeviceFault(f"device {self.name!r} was closed"))
                 continue
@@ -117,8 +122,10 @@ class SharedEngine:
                 self._release()
 
     def _look_ahead(self) -> None:
-        with self._condition:
-            ahead = next((job.ahead for job in self._jobs if job.ahead is not None), None)
+        with suppress(Empty):
+            while True:
+                self._waiting.append(self._posted.get_nowait())
+        ahead = next((job.ahead for job in self._waiting if job is not None and job.ahead is not None), None)
         if ahead is not None:
             ahead()
 
@@ -128,7 +135,7 @@ class _Engines:
 
     def __init__(self) -> None:
         """No engine is open."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.by_card: dict[tuple[str, str], SharedEngine] = {}
 
 
@@ -136,7 +143,10 @@ _engines = ProcessLocal(_Engines)
 
 
 def acquire(name: str, connect: Callable[[], tuple[Link, Callable[[], None]]]) -> SharedEngine:
-    """The shared engine of a card in this process; calls `connect` if there is no usable one."""
+    """The shared engine of a card in this process; calls `connect` if there is no usable one.
+
+    This and `release_engine` belong into a critical section.
+    """
     key, engines = (str(cards.folder()), name), _engines.get()
     with engines.lock:
         engine = engines.by_card.get(key)

@@ -110,11 +110,12 @@ def _after_calls(code: CodeType) -> frozenset[int]:
 
 
 def _traced(points: _Points, call: Callable[[], T]) -> T:
-    sys.settrace(points.trace)
-    try:
-        return call()
-    finally:
-        sys.settrace(None)
+    with dropped_interrupts(Interrupt):
+        sys.settrace(points.trace)
+        try:
+            return call()
+        finally:
+            sys.settrace(None)
 
 
 def points_of(call: Callable[[], T], seen: set[Location]) -> tuple[T, list[Location]]:

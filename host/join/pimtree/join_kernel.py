@@ -80,6 +80,7 @@ class Side(KernelArgs):
     OUT_CAPACITY = auto()
     OUT_FAILED = auto()
     OUT_USED = auto()
+    OUT_LIMIT = auto()
     DONE_TUPLES = auto()
     KEYS = auto()  # scratch: the keys that a task searches in this side's trees, and how many
     KEY_COUNT = auto()

@@ -31,7 +31,7 @@ from millrace.host.join.pimtree.control_block import (
     Worker,
 )
 from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
-from millrace.host.join.pimtree.results import Slot
+from millrace.host.join.pimtree.results import Slot, check_complete, most_results
 from millrace.host.join.pimtree.shared_merge import MERGE_WORDS
 from millrace.host.join.pimtree.sides import MergeSide
 from millrace.host.join.pimtree.static_tree import StaticTree
@@ -110,7 +110,7 @@ class ParallelStep:
             if stop == RUNNING:
                 break
             if stop == NO_MEMORY:
-                raise MemoryError("the partners of a step do not fit in memory; push smaller batches")
+                check_complete(np.concatenate([self._slots, *(side.result_slot for side in self._sides)]))
             self._enlarge(stop - GROW_R)
         del held
         self.merges += int(control[Control.MERGES])
@@ -141,6 +141,7 @@ class ParallelStep:
         capacities = self._slots[Slot.CAPACITY :: len(Slot)]
         self._capacities = np.where(capacities < 0, self._capacities, capacities)
         capacities[:] = self._capacities if want_positions else -1
+        self._slots[Slot.FAILED :: len(Slot)], self._slots[Slot.LIMIT :: len(Slot)] = 0, most_results()
         self._tables = np.zeros(2, np.int64), np.zeros(2, np.int64)
         workers = allocate(threads * WORKER_BYTES // 8, np.int64)
         workers[:] = 0

@@ -1,12 +1,20 @@
-"""Result buffers of kernels: positions in memory of the C library, which grows without a return to Python."""
+"""Result buffers of kernels: positions in memory of the C library, which grows without a return to Python.
+
+The number of results is not known before a step. So each buffer has a limit, beyond which compiled code stops as if
+there were no memory: a system that overcommits memory would end the process instead. The step raises then, and the join
+builds its index again from its windows.
+"""
 
 from __future__ import annotations
 
 from enum import auto
+from functools import cache
 
 import numpy as np
 
+from millrace.host.base.memory import memory
 from millrace.host.base.types import Array, Positions
+from millrace.host.join.pair_memory import BYTES_PER_PAIR, FEWER_ROWS, check_fits
 from millrace.host.runtime.allocator import result_array
 from millrace.host.runtime.heap import free_memory, free_with, resize_memory
 from millrace.host.runtime.intrinsics import address, load, move_bytes, store
@@ -23,17 +31,20 @@ class Slot(KernelArgs):
 
     WHERE = auto()
     CAPACITY = auto()
-    FAILED = auto()  # 1 if there was no memory: results are missing
+    FAILED = auto()  # the results for which there was no memory; 0: none is missing
     USED = auto()  # results so far
+    LIMIT = auto()  # the most results; 0: no limit
 
 
 @kernel
 def enlarge(slot: int, needed: int) -> bool:
     """Make room for so many positions; false if there is no memory."""
-    capacity = max(2 * needed, FIRST_CAPACITY)
-    where = resize_memory(load(slot, Slot.WHERE), 8 * capacity)
+    capacity, limit = max(2 * needed, FIRST_CAPACITY), load(slot, Slot.LIMIT)
+    where = 0
+    if limit == 0 or needed <= limit:
+        where = resize_memory(load(slot, Slot.WHERE), 8 * capacity)
     if where == 0:
-        store(slot, Slot.FAILED, 1)
+        store(slot, Slot.FAILED, needed)
         return False
     store(slot, Slot.WHERE, where)
     store(slot, Slot.CAPACITY, capacity)
@@ -57,6 +68,20 @@ def append(slot: int, at: int, position: int) -> int:
     return at + 1
 
 
+@cache
+def most_results() -> int:
+    """How many results a buffer may hold; read once, as every step asks for it."""
+    return memory() // BYTES_PER_PAIR
+
+
+def check_complete(slots: Array) -> None:
+    """Raise if results of a step are missing in one of these buffers."""
+    needed = int(slots[Slot.FAILED :: len(Slot)].max())
+    if needed:
+        check_fits(needed, FEWER_ROWS)
+        raise MemoryError(f"there is no memory for {needed:,} partners of a step; {FEWER_ROWS}")
+
+
 class ResultBuffer:
     """Owns a buffer whose words are the first ones of an array; the memory lasts as long as this object."""
 
@@ -74,14 +99,13 @@ class ResultBuffer:
         if self._capacity > MAX_KEPT:
             _free(slot)
             self._capacity = 0
-        slot[Slot.FAILED] = 0
+        slot[Slot.FAILED], slot[Slot.LIMIT] = 0, most_results()
         slot[Slot.CAPACITY] = self._capacity if want_positions else -1
 
     def take(self, count: int) -> Positions | None:
         """A copy of the first `count` results; None if they were only counted."""
         slot = self._slot
-        if slot[Slot.FAILED]:
-            raise MemoryError("the partners of a step do not fit in memory; push smaller batches")
+        check_complete(slot)
         if slot[Slot.CAPACITY] < 0:
             return None
         found = result_array(count, np.int64)

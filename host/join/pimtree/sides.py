@@ -17,7 +17,7 @@ from millrace.host.join.contract import Matches, SideProbes
 from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
 from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.merge import merge
-from millrace.host.join.pimtree.results import ResultBuffer
+from millrace.host.join.pimtree.results import ResultBuffer, Slot
 from millrace.host.join.pimtree.static_tree import LINE, StaticTree
 from millrace.host.runtime.allocator import allocate, result_array
 from millrace.host.runtime.intrinsics import WIDE_LANES, address
@@ -43,7 +43,7 @@ class JoinSide(ABC):
         self.task_rows = task_rows
         self.table = np.zeros(len(Side), np.int64)
         self.table[Side.MASK] = -1
-        self._results = ResultBuffer(self.table[Side.OUT :])
+        self._results = ResultBuffer(self.result_slot)
         self.end = 0
         self.merges = 0
         self.past_splits = 0
@@ -160,6 +160,11 @@ class JoinSide(ABC):
         self._results.start(want_positions)
         self.table[Side.OUT_USED] = self.table[Side.DONE_TUPLES] = 0
         self.end = max(self.end, part.first + n)
+
+    @property
+    def result_slot(self) -> Array:
+        """The words of the buffer of results."""
+        return self.table[Side.OUT : Side.OUT + len(Slot)]
 
     def matches(self) -> Matches:
         """The matches of the new tuples."""

@@ -51,6 +51,15 @@ def explain(operator: str, *arguments: Any, **named: Any) -> Explanation:
       device why       the device was named
       device threads   -
       device fallback  -
+
+    Args:
+        operator: `"join"`, `"window_join"` or `"knn_join"`.
+        arguments (Any): The positional arguments of that call.
+        named (Any): Its named arguments.
+
+    Raises:
+        ArgumentError: The operator is unknown, or the call would refuse an argument.
+        PredicateError: The call would refuse the condition.
     """
     if not isinstance(operator, str) or operator not in _EXPLAIN:
         raise ArgumentError(f"operator={operator!r} is unknown; allowed are {', '.join(map(repr, _EXPLAIN))}")

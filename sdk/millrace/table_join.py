@@ -119,13 +119,36 @@ def join(
     >>> mr.join(r, s, on="r.power < s.power", how="anti").to_pydict()
     {'r_seq': [1], 'r_power': [9]}
 
-    `how`: `"inner"`, `"left"` (also r rows without a partner, with nulls), `"semi"` or `"anti"` (r rows with, or
-    without, a partner). `output`: `"pairs"`, `"seqs"` (no payload) or `"count"` (`r_seq` and its number of partners,
-    for the r rows that `how` keeps). `options`: of the index; see docs/joins.md. With `batch_rows` the result is an
-    iterator of tables with at most so many rows each:
+    With `batch_rows` the result is an iterator of tables with at most so many rows each:
 
     >>> [pairs.num_rows for pairs in mr.join(r, s, on="r.power <> s.power", batch_rows=3)]
     [3, 1]
+
+    Args:
+        r (pyarrow.Table or the like): One table: `pyarrow`, pandas, Polars, or anything with the Arrow PyCapsule
+            interface.
+        s (pyarrow.Table or the like): The other table.
+        on: A SQL condition over r and s, such as `"r.power < s.power AND r.cool > s.cool"`.
+        how: `"inner"`, `"left"` (also r rows without a partner, with nulls), `"semi"` or `"anti"` (r rows with, or
+            without, a partner).
+        index: `"auto"`, `"bisort"`, `"rap"`, `"wib"`, `"spo"`, `"pim"`, `"im"`, `"chain"`, `"btree"` or `"scan"`. It
+            changes speed and memory, never the result.
+        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"rtl"`, `"hls"`, `"fpga:<card>"`, or `"auto"`: the CPU, unless
+            `millrace calibrate` found another real device faster on this machine.
+        threads: The most threads of a call, 1 to 1,024; None is one per core.
+        output: `"pairs"`, `"seqs"` (no payload) or `"count"` (`r_seq` and its number of partners, for the r rows that
+            `how` keeps).
+        fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
+        options: Options of the index, by name; they change speed, never the result.
+        batch_rows: The most rows of a table of the result, at least 1; None returns one table.
+
+    Raises:
+        PredicateError: `on` is no condition that Millrace can decide; the message points at the place.
+        ArgumentError: An argument is not allowed; the message says what is.
+        DeviceUnavailable: The device cannot be used, or cannot run this; the message says what can.
+        KeyTypeError: A column has a type that cannot be compared so.
+        SchemaError: Columns of the result would have the same name.
+        DeviceFault: The device failed, and `fallback` is None.
     """
     args = TableArguments.of(on, how, index, device, threads, output, fallback, options, batch_rows)
     engine = args.engine

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import is_not
 
 import numpy as np
 
 from millrace.host.base.types import Array, Ids
+from millrace.host.join.panjoin.insertion_buffer import InsertionBuffer
 from millrace.host.join.panjoin.subwindow import (
     ID_PADDING,
     MAX_ROWS,
@@ -64,6 +66,9 @@ class Chain:
         self._trims = False
         self.subwindows: list[Subwindow] = []
         self.boundaries = 0
+        self._tables: list[Array | None] = []
+        """The tables of the subwindows' sources that make up `_table`."""
+        self._table: Array | None = None
         self._past: Counter[str] = Counter()
 
     def append(self, first: int, span: int, words: Array, numbers: Ids) -> None:
@@ -77,6 +82,35 @@ class Chain:
             np.add(numbers, np.uint32(first - newest.first), out=ids)
             newest.structure.insert(InsertBatch(words, ids))
         newest.end = first + span
+
+    def sources(self) -> Array | None:
+        """Return the sources of all subwindows, oldest first, as one table; None if a structure has none."""
+        tables = [sub.structure.sources() for sub in self.subwindows]
+        if tables and (len(tables) != len(self._tables) or any(map(is_not, tables, self._tables))):
+            if any(table is None for table in tables):
+                return None
+            self._table, self._tables = np.concatenate([one for one in tables if one is not None]), tables
+        return self._table if tables else None
+
+    def count_probes(self, probes: int) -> None:
+        """Count probes that a small step has made in the sources."""
+        for sub in self.subwindows:
+            sub.structure.count_probes(probes)
+
+    def room_for(self, first: int, tuples: int) -> InsertionBuffer | None:
+        """Return the insertion buffer of the next tuples, or None if their structure has none."""
+        return self._newest(first, tuples).structure.room_for(tuples)
+
+    def filled(self, end: int, tuples: int) -> None:
+        """A small step has merged tuples, up to position `end`, into the buffer that `room_for` returned."""
+        newest = self.subwindows[-1]
+        newest.structure.filled(tuples)
+        newest.end = end
+
+    @property
+    def newest_first(self) -> int:
+        """The first position of the newest subwindow."""
+        return self.subwindows[-1].first
 
     def _newest(self, first: int, span: int) -> Subwindow:
         """The subwindow for the next tuples."""

@@ -24,6 +24,7 @@ from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.task import DeviceRequest
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import broadcast, shuffle
+from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.join_rows import JoinJob
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import How, other_side, read_how
@@ -97,7 +98,8 @@ def _part(
 ) -> DataFrame:
     """The rows of one part of a join."""
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
-    job = JoinJob(part.condition.text, part.how, names, device_request, metrics is not None, part.kept)
+    limits = read_limits(part.frames["r"].sparkSession)
+    job = JoinJob(part.condition.text, part.how, names, device_request, metrics is not None, part.kept, limits)
     return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
 
 

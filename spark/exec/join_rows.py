@@ -19,9 +19,12 @@ from millrace.join_parts.table_result import with_unmatched
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_FIELDS
 from millrace.spark.cluster.task import DeviceRequest, TaskDevice
 from millrace.spark.plan.hows import other_side
+from millrace.spark.plan.output_columns import ALL_COLUMNS, OutputColumns
 
 PROBE_ROWS = 1 << 17
 """About how many rows search the held table at once."""
+COUNT = "count"
+"""The column of `output="count"`."""
 OUT_ROWS = 1 << 16
 """Rows of a batch that is returned to Spark."""
 
@@ -38,6 +41,7 @@ class JoinJob:
     """Whether each task adds a row with its counts."""
     kept: str = "r"
     """The side that `left`, `semi` and `anti` are about: its rows search, those of the other side are held."""
+    output: OutputColumns = ALL_COLUMNS
 
     def keys(self, side: str, table: pa.Table) -> pa.Table:
         """The columns that the condition reads."""
@@ -86,6 +90,12 @@ def find_partners(job: JoinJob, probe: TableProbe, probing: pa.Table, side: str)
 
 def gather(job: JoinJob, found: Partners, probing: pa.Table, held: pa.Table, side: str) -> Iterator[pa.RecordBatch]:
     """The output rows for the partners found, as batches for Spark."""
+    probing = probing.select(job.output.of(other_side(side), probing.column_names))
+    held = held.select(job.output.of(side, held.column_names))
+    if job.how == "count":
+        counts = pa.table({COUNT: pa.array(found.counts.astype(np.int64))})
+        yield from output_batches([named(job.kept, probing), counts], job.report)
+        return
     if not job.pairs:
         kept = found.counts > 0 if job.how == "semi" else found.counts == 0
         yield from output_batches([named(job.kept, probing.take(pa.array(np.flatnonzero(kept))))], job.report)
@@ -142,7 +152,12 @@ def out_schema(job: JoinJob, probing: pa.Schema, held: pa.Schema, side: str) -> 
     """The columns of a task's output."""
     of = {side: held, other_side(side): probing}
     sides = ("r", "s") if job.pairs else (job.kept,)
-    fields = [pa.field(f"{one}_{f.name}", f.type) for one in sides for f in of[one]]
+    fields = [
+        pa.field(f"{one}_{name}", of[one].field(name).type)
+        for one in sides
+        for name in job.output.of(one, of[one].names)
+    ]
+    fields += [pa.field(COUNT, pa.int64())] if job.how == "count" else []
     return pa.schema([*fields, *([pa.field(TASK_COLUMN, TASK_ARROW)] if job.report else [])])
 
 

@@ -53,7 +53,12 @@ def _arguments(
 
 def _join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
     given = _arguments("join", join, arguments, named)
-    request = join_request(*(given[name] for name in ("r", "s", "on", "how", "splits", "strategy")))
+    device = read_device_request(
+        cl.check_frame(given["r"], "r").sparkSession, given["device"], given["fallback"]
+    ).device
+    names = ("r", "s", "on", "how", "splits", "strategy", "columns", "output", "shards")
+    counting = given["metrics"] is not None
+    request = join_request(**{name: given[name] for name in names}, device=device, counting=counting)
     parts = [choose(part).describe() for part in request.parts]
     entries = {"how": request.how, **parts[0]}
     if len(parts) > 1:

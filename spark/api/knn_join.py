@@ -20,6 +20,7 @@ from millrace.ingest.knn_arguments import explain_knn, parse_search
 from millrace.spark.cluster.files import save_table
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import nearest
 from millrace.spark.exec.batch_bytes import read_limits
@@ -100,7 +101,8 @@ def knn_request(
     mr.explain("knn_join", *schemas, on=on, k=k, metric=metric, by=by)  # the rules for columns and types
     if device not in ("auto", "cpu"):
         raise DeviceUnavailable(f"device={device!r}: the tasks of ms.knn_join search on cpu; leave device out")
-    return KnnRequest(frames, search, strategy, check_workers(frames["r"].sparkSession).tasks)
+    spark = frames["r"].sparkSession
+    return KnnRequest(frames, search, strategy, check_workers(spark).tasks, read_settings(spark))
 
 
 def _read_how(how: Any) -> str:

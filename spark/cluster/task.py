@@ -30,12 +30,16 @@ SHARED_KINDS = frozenset({"cpu", "null", "rtl", "hls", "opencl-cpu"})
 
 @dataclass(frozen=True)
 class DeviceRequest:
-    """The driver's device request, sent to every task. `slots`: how many tasks may share one card, by resource."""
+    """The driver's device request, sent to every task. `slots`: how many tasks may share one card, by resource.
+
+    `log_level`: the level of the logger `millrace` in tasks; None leaves it as it is.
+    """
 
     device: str
     fallback: Fallback | None
     version: str
     slots: tuple[tuple[str, int], ...] = ()
+    log_level: str | None = None
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
             return new_probe() if device.card else used.enter_context(_probes.use((file, job, device.name), new_probe))
 
         with ExitStack() as used:  # a probe that is not on a card stays open for later tasks
-            task = ProbeTask(job, SizedTable.of(side, held), device, probe)
+            task = ProbeTask(job, SizedTable.of(job, side, held), device, probe)
             for bulk in chain([first], rows):
                 yield from task.rows(bulk)
             if job.report:

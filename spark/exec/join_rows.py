@@ -22,9 +22,12 @@ from millrace.spark.cluster.task import DeviceRequest, TaskDevice
 from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS, BatchLimits
 from millrace.spark.exec.row_bytes import RowBytes, cut_gathered, cut_rows
 from millrace.spark.plan.hows import other_side
+from millrace.spark.plan.output_columns import ALL_COLUMNS, OutputColumns
 
 PROBE_ROWS = 1 << 17
 """About how many rows search the held table at once, if they are not wide."""
+COUNT = "count"
+"""The column of `output="count"`."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class JoinJob:
     """Whether each task adds a row with its counts."""
     kept: str = "r"
     """The side that `left`, `semi` and `anti` are about: its rows search, those of the other side are held."""
+    output: OutputColumns = ALL_COLUMNS
     limits: BatchLimits = DEFAULT_LIMITS
 
     def keys(self, side: str, table: pa.Table) -> pa.Table:
@@ -97,16 +101,17 @@ def _narrowed(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.
 
 @dataclass(frozen=True)
 class SizedTable:
-    """Rows of `side`, and the bytes of each."""
+    """The rows of `side` with the columns of the output, and the bytes of each row."""
 
     side: str
     table: pa.Table
     sizes: RowBytes
 
     @staticmethod
-    def of(side: str, table: pa.Table) -> SizedTable:
+    def of(job: JoinJob, side: str, table: pa.Table) -> SizedTable:
         """Measure the rows."""
-        return SizedTable(side, table, RowBytes.of(table))
+        wanted = table.select(job.output.of(side, table.column_names))
+        return SizedTable(side, wanted, RowBytes.of(wanted))
 
 
 def gather(job: JoinJob, found: Partners, probing: SizedTable, held: SizedTable) -> Iterator[pa.RecordBatch]:
@@ -115,11 +120,16 @@ def gather(job: JoinJob, found: Partners, probing: SizedTable, held: SizedTable)
     taken = list(zip((probing, held), numbers, strict=False))
     for cut in cut_gathered([(one.sizes, rows) for one, rows in taken], job.limits):
         parts = {one.side: named(one.side, one.table.take(rows.slice(*cut))) for one, rows in taken}
-        yield from output_batches([parts[side] for side in ("r", "s") if side in parts], job.report)
+        columns = [parts[side] for side in ("r", "s") if side in parts]
+        if job.how == "count":
+            start, count = cut
+            columns.append(pa.table({COUNT: pa.array(found.counts[start : start + count].astype(np.int64))}))
+        yield from output_batches(columns, job.report)
 
 
 def _kept_rows(job: JoinJob, found: Partners) -> pa.Array:
-    kept = found.counts > 0 if job.how == "semi" else found.counts == 0
+    """The probing rows of an output without pairs; `how="count"` keeps all."""
+    kept = {"semi": found.counts > 0, "anti": found.counts == 0, "count": found.counts >= 0}[job.how]
     return pa.array(np.flatnonzero(kept) + found.first)
 
 
@@ -168,7 +178,12 @@ def out_schema(job: JoinJob, probing: pa.Schema, held: pa.Schema, side: str) -> 
     """The columns of a task's output."""
     of = {side: held, other_side(side): probing}
     sides = ("r", "s") if job.pairs else (job.kept,)
-    fields = [pa.field(f"{one}_{f.name}", f.type) for one in sides for f in of[one]]
+    fields = [
+        pa.field(f"{one}_{name}", of[one].field(name).type)
+        for one in sides
+        for name in job.output.of(one, of[one].names)
+    ]
+    fields += [pa.field(COUNT, pa.int64())] if job.how == "count" else []
     return pa.schema([*fields, *([pa.field(TASK_COLUMN, TASK_ARROW)] if job.report else [])])
 
 

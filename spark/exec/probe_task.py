@@ -49,7 +49,7 @@ class ProbeTask:
     def rows(self, bulk: pa.Table) -> Iterator[pa.RecordBatch]:
         """The output rows of a bulk of the probing side."""
         job, side = self._job, other_side(self._held.side)
-        keys, probing = job.keys(side, bulk), SizedTable.of(side, bulk)
+        keys, probing = job.keys(side, bulk), SizedTable.of(job, side, bulk)
         for found in partner_blocks(keys, self._device, job.limits.pairs, self._opened, self._done, job.pairs):
             yield from gather(job, found, probing, self._held)
 

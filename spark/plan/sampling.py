@@ -21,7 +21,8 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from millrace.spark.plan.routing import Cells
+from millrace.join_parts.routes import Route
+from millrace.spark.plan.routing import Blocks, Cells
 
 ROWS = 4096
 """Rows in a sample, unless a call wants more."""
@@ -89,6 +90,20 @@ def cut(home: Sample, guest: Sample | None, shards: int) -> Cells:
         points.append(middle)
         weights.append(np.full(len(middle), guest.rows / len(middle)))
     return _even(np.concatenate(points), np.concatenate(weights), _heavy(keys, shards), shards)
+
+
+def cut_blocks(first: Doubles, second: Doubles, rows: int, shards: int, route: Route) -> Blocks:
+    """About `shards` blocks with equal numbers of home rows; `first`, `second`: the sampled keys of the same rows."""
+    across = max(1, math.isqrt(shards))
+    order = np.argsort(first, kind="stable")
+    steps = [len(first) * i // across for i in range(1, across)]
+    bounds = tuple(sorted({float(first[order[at]]) for at in steps if math.isfinite(first[order[at]])}))
+    slab = np.searchsorted(bounds, first, side="right")
+    inner = []
+    for i in range(len(bounds) + 1):
+        inside = second[slab == i]
+        inner.append(cut(Sample(rows, (inside,)), None, -(-shards // across)))
+    return Blocks(Cells(bounds, (1,) * len(inner)), tuple(inner), route)
 
 
 def _middle(ends: tuple[Doubles, ...]) -> Doubles:

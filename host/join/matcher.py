@@ -126,6 +126,11 @@ class Matcher:
             plan = laid_out(plan, side, cells, self._static, self._index_class.numbers_rows)
         self._use(plan)
 
+    @property
+    def checks_pairs(self) -> bool:
+        """Whether candidates are rechecked: then a block has about `STEP_CANDIDATES` of them at most."""
+        return self._checks_pairs
+
     def reason(self) -> str:
         """Which structure the index has chosen, and why. Empty if the user chose it."""
         return "" if self._index is None else self._index.reason()

@@ -27,6 +27,7 @@ from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.task import DeviceRequest
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import broadcast, shuffle
+from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.buckets import bucket_join
 from millrace.spark.exec.join_rows import COUNT, JoinJob
 from millrace.spark.plan import columns as cl
@@ -162,7 +163,8 @@ def _part(
         own = [cl.column(field.name) for field in _schema(part, False).fields]
         return rows.select(*own, *([fn.lit(None).cast(TASK_TYPE).alias(TASK_COLUMN)] if report else []))
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
-    job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, part.output)
+    limits = read_limits(part.frames["r"].sparkSession)
+    job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, limits, part.output)
     return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
 
 

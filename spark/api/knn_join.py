@@ -23,6 +23,7 @@ from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import nearest
+from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import KnnHow, read_how
 from millrace.spark.plan.nearest import KnnRequest, KnnStrategy, KnnStrategyName, choose_nearest, no_point
@@ -56,7 +57,8 @@ def knn_join(
     chosen = choose_nearest(request)
     if metrics is not None:
         metrics.start()
-    job = nearest.KnnJob(request.search, device_request, metrics is not None)
+    limits = read_limits(request.frames["r"].sparkSession)
+    job = nearest.KnnJob(request.search, device_request, metrics is not None, limits)
     observed = {side: _observed(request, side, metrics) for side in request.sides}
     rows = (_broadcast if chosen.name == "broadcast" else _partition)(job, request, observed, chosen)
     if metrics is None:

@@ -29,6 +29,7 @@ from millrace.spark.api.join import read_condition
 from millrace.spark.cluster.metrics import watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.workers import check_workers
+from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.shuffle import row_hash
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.routing import Cells, as_double, range_of
@@ -41,7 +42,7 @@ from millrace.spark.stream.packed_batches import (
     Packing,
     packer,
     shard_keys,
-    unpack,
+    unpacker,
 )
 from millrace.spark.stream.plan import Side, StreamPlan
 from millrace.spark.stream.processor import OUT_TYPE, JoinProcessor
@@ -171,7 +172,8 @@ def read_call(
     }
     after, before = (_ticks(span) for span in (spans.r, spans.s))
     given = tuple(sorted(arguments.items()))
-    plan = StreamPlan(condition.text, sides["r"], sides["s"], after, before, integer, device_request, given)
+    limits = read_limits(spark)
+    plan = StreamPlan(condition.text, sides["r"], sides["s"], after, before, integer, device_request, given, limits)
     return Call(frames, condition, plan, strategy, keys, watermark, late)
 
 
@@ -193,7 +195,7 @@ def build(call: Call) -> DataFrame:
     )
     counted = watched(joined, {name: fn.sum(name) for name in COUNTS}, "window_join", None)
     pairs = counted.where("data IS NOT NULL OR path IS NOT NULL").select("data", "path")
-    return pairs.mapInArrow(unpack, _pairs(call.frames))
+    return pairs.mapInArrow(unpacker(call.plan.limits), _pairs(call.frames))
 
 
 # Arguments.
@@ -274,7 +276,8 @@ def _packed_batches(call: Call, side: str) -> DataFrame:
         assigned = frame.select(shard.alias(SHARD), fn.lit(True).alias(FIRST), *own)
     else:
         assigned = _routed(call, side, frame, own)
-    packing = Packing(side, call.plan.side(side), call.keys, call.strategy is None, call.plan.integer)
+    plan = call.plan
+    packing = Packing(side, plan.side(side), call.keys, call.strategy is None, plan.integer, plan.limits)
     return assigned.mapInArrow(packer(packing), PACKED_TYPE)
 
 

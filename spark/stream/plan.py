@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millrace.ingest.columns import usable
 from millrace.spark.cluster.task import DeviceRequest
+from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS, BatchLimits
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -62,6 +63,7 @@ class StreamPlan:
     integer: bool
     device_request: DeviceRequest
     arguments: tuple[tuple[str, str], ...]
+    limits: BatchLimits = DEFAULT_LIMITS
     empty: bool = False
     """Keep state as usual but match nothing: the baseline of the bench."""
 

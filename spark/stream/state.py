@@ -36,7 +36,10 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run in the manifest: its name, side, number of rows, time span, and how often it was merged."""
+    """A run in the manifest: its name, side, number of rows, time span, how often it was merged, and its bytes.
+
+    Manifests of earlier versions do not say the bytes: they count as 0.
+    """
 
     name: str
     side: str
@@ -44,6 +47,7 @@ class StoredRun:
     low: int
     high: int
     level: int = 0
+    size: int = 0
 
     @property
     def span(self) -> tuple[int, int]:
@@ -74,7 +78,7 @@ class Manifest:
     ) -> tuple[Manifest, StoredRun]:
         """A manifest with one more run, whose content is `data`; and that run."""
         name = f"{self.number}-{hashlib.sha256(data).hexdigest()[:32]}"
-        run = StoredRun(name, side, rows, *span, level)
+        run = StoredRun(name, side, rows, *span, level, len(data))
         return replace(self, runs=(*self.runs, run), number=self.number + 1), run
 
     def without(self, gone: tuple[StoredRun, ...]) -> Manifest:
@@ -163,8 +167,8 @@ def unpack_rows(data: Any) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
-def to_merge(runs: tuple[StoredRun, ...], window: int) -> Iterator[tuple[StoredRun, ...]]:
-    """Groups of a side's runs to merge into one run each; a run is in at most one group."""
+def to_merge(runs: tuple[StoredRun, ...], window: int, max_bytes: int) -> Iterator[tuple[StoredRun, ...]]:
+    """Groups of a side's runs to merge into one run each, of at most `max_bytes`; a run is in at most one group."""
     levels: dict[int, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda one: one.low):
         levels.setdefault(run.level, []).append(run)
@@ -175,7 +179,8 @@ def to_merge(runs: tuple[StoredRun, ...], window: int) -> Iterator[tuple[StoredR
             if len(waiting) < MERGED:
                 continue
             span = max(one.high for one in waiting) - waiting[0].low
-            if span * WINDOW_PARTS <= window and sum(one.rows for one in waiting) <= MAX_ROWS:
+            fits = sum(one.rows for one in waiting) <= MAX_ROWS and sum(one.size for one in waiting) <= max_bytes
+            if span * WINDOW_PARTS <= window and fits:
                 yield tuple(waiting)
                 waiting = []
             else:

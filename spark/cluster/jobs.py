@@ -55,5 +55,10 @@ def log_in_worker(level: str | None) -> None:
         logger.addHandler(handler)
 
 
+def log_held(device: str, rows: int, side: str) -> None:
+    """Log what a join's task holds."""
+    logging.getLogger(LOGGER).info("join task on %s: holds %d rows of %s", device, rows, side)
+
+
 class _WorkerHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Our handler in a worker; there is at most one."""

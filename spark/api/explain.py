@@ -18,6 +18,7 @@ from millrace.spark.api.window_join import read_call, window_join
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.task import DeviceRequest
 from millrace.spark.plan import columns as cl
+from millrace.spark.plan.estimates import estimates
 from millrace.spark.plan.strategy import choose
 
 Call = Literal["join", "window_join", "knn_join", "lookup"]
@@ -59,8 +60,11 @@ def _join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
     names = ("r", "s", "on", "how", "splits", "strategy", "columns", "output", "shards")
     counting = given["metrics"] is not None
     request = join_request(**{name: given[name] for name in names}, device=device, counting=counting)
-    parts = [choose(part).describe() for part in request.parts]
+    chosen = [(part, choose(part)) for part in request.parts]
+    parts = [one.describe() for _, one in chosen]
     entries = {"how": request.how, **parts[0]}
+    if not request.streaming:
+        entries |= estimates(*chosen[0])
     if len(parts) > 1:
         entries["s rows without a partner"] = parts[1]
     return _condition("join", request.frames, request.condition, entries, given)

@@ -21,6 +21,7 @@ from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import Fallback
 from millrace.join_parts.routes import BoundCondition, bound_condition
 from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.jobs import described, named_node
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.settings import read_settings
@@ -164,7 +165,7 @@ def _part(
         return rows.select(*own, *([fn.lit(None).cast(TASK_TYPE).alias(TASK_COLUMN)] if report else []))
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
     limits = read_limits(part.frames["r"].sparkSession)
-    job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, part.output, limits)
+    job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, limits, part.output)
     return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
 
 
@@ -172,10 +173,12 @@ def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], he
     """Save the held side; the tasks search it with the rows of the other side."""
     probing = other_side(held)
     route = part.ordered_route(held)
-    table = broadcast.sorted_by_key(frames[held].toArrow(), None if route is None else route.column)
-    file = save_table(table)
+    with described(frames[held].sparkSession, f"ms.join reads {held}, which every worker will hold"):
+        rows = frames[held].toArrow()
+    file = save_table(broadcast.sorted_by_key(rows, None if route is None else route.column))
     deliver(frames[probing].sparkSession, file)
-    return frames[probing].mapInArrow(broadcast.joiner(job, file, held), _schema(part, job.report))
+    search = named_node(broadcast.joiner(job, file, held), f"join_holding_{rows.num_rows}_rows_of_{held}")
+    return frames[probing].mapInArrow(search, _schema(part, job.report))
 
 
 def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chosen: Strategy) -> DataFrame:
@@ -184,7 +187,8 @@ def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chos
     keep_all = job.how in ("left", "anti", "count")
     rows, shared = shuffle.shuffle_sides(frames, part.condition, chosen.route, chosen.cells, chosen.home, keep_all)
     where = shuffle.layout(shared, frames["r"].columns, frames["s"].columns)
-    return rows.mapInArrow(shuffle.joiner(job, where), _schema(part, job.report))
+    search = named_node(shuffle.joiner(job, where), f"join_shard_{chosen.name}_{chosen.cells.shards}_shards")
+    return rows.mapInArrow(search, _schema(part, job.report))
 
 
 def _schema(request: JoinRequest, report: bool) -> ty.StructType:

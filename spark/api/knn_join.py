@@ -18,6 +18,7 @@ from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import explain_knn, parse_search
 from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.jobs import described
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.settings import read_settings
@@ -149,9 +150,10 @@ def _broadcast(
     job: nearest.KnnJob, request: KnnRequest, frames: dict[str, DataFrame], chosen: KnnStrategy
 ) -> DataFrame:
     """Save s; the tasks search it with the rows of r, in a self-join with row numbers."""
-    held = frames[request.sides[-1]].toArrow()
-    file = save_table(held)
     session = request.frames["r"].sparkSession
+    with described(session, f"ms.knn_join reads {request.sides[-1]}, which every worker will hold"):
+        held = frames[request.sides[-1]].toArrow()
+    file = save_table(held)
     deliver(session, file)
     if not request.search.self_join:
         return frames["r"].mapInArrow(nearest.broadcast_joiner(job, file), _schema(request, job.report))

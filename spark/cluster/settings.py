@@ -45,12 +45,12 @@ def read_settings(spark: SparkSession) -> Settings:
     """The session's settings; an invalid one is an `ArgumentError` that names it."""
     shards, level = _given(spark, "shards"), _given(spark, "logLevel")
     if level is not None and level.upper() not in LEVELS:
-        raise _refused("logLevel", level, f"one of {', '.join(LEVELS)}")
+        raise _refused("logLevel", level, ", ".join(LEVELS))
     return Settings(
         device=_given(spark, "device") or DEFAULTS.device,
         strategy=_given(spark, "strategy") or DEFAULTS.strategy,
-        broadcast_limit=_size(spark, "broadcastLimit", DEFAULTS.broadcast_limit, least=0),
-        batch_bytes=_size(spark, "batchBytes", DEFAULTS.batch_bytes, least=1 << 16, most=1 << 30),
+        broadcast_limit=_size(spark, "broadcastLimit", DEFAULTS.broadcast_limit, "0", "1024g"),
+        batch_bytes=_size(spark, "batchBytes", DEFAULTS.batch_bytes, "64k", "1g"),
         shards=None if shards is None else _count("shards", shards),
         log_level=None if level is None else level.upper(),
     )
@@ -61,23 +61,27 @@ def _given(spark: SparkSession, name: str) -> str | None:
     return None if found is None or not found.strip() else found.strip()
 
 
-def _size(spark: SparkSession, name: str, default: int, least: int, most: int = 1 << 40) -> int:
-    """A number of bytes, with Spark's units (`64m`)."""
+def _size(spark: SparkSession, name: str, default: int, least: str, most: str) -> int:
+    """A number of bytes from `least` to `most`, with Spark's units (`64m`)."""
     text = _given(spark, name)
     if text is None:
         return default
-    match = _SIZE.fullmatch(text)
-    size = -1 if match is None else int(match[1]) << _UNITS[match[2].lower()]
-    if not least <= size <= most:
-        raise _refused(name, text, f"a size in bytes, such as 64m, from {least} to {most}")
+    size = _bytes(text)
+    if size is None or not (_bytes(least) or 0) <= size <= (_bytes(most) or 0):
+        raise _refused(name, text, f"{least} to {most}, as a number of bytes or such as '16m'")
     return size
+
+
+def _bytes(text: str) -> int | None:
+    found = _SIZE.fullmatch(text)
+    return None if found is None else int(found[1]) << _UNITS[found[2].lower()]
 
 
 def _count(name: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise _refused(name, text, "a whole number of at least 1")
+        raise _refused(name, text, "whole numbers from 1 on")
     return int(text)
 
 
 def _refused(name: str, given: Any, allowed: str) -> ArgumentError:
-    return ArgumentError(f"the setting {PREFIX}{name} is {given!r}: allowed is {allowed}; set it again or unset it")
+    return ArgumentError(f"the setting {PREFIX}{name} is {given!r}: allowed are {allowed}; set it again or unset it")

@@ -21,6 +21,7 @@ from millrace.errors import StateError
 from millrace.ingest.choices import Fallback
 from millrace.registry import check_name
 from millrace.spark.cluster.cards import card_lock
+from millrace.spark.cluster.jobs import log_in_worker
 
 RESOURCES = {"cuda": "gpu", "opencl": "gpu", "fpga": "fpga"}
 """Spark's resource name for a family of devices."""
@@ -59,6 +60,7 @@ def task_device(request: DeviceRequest) -> TaskDevice:
             f"this worker has millrace {mr.__version__}, the driver has {request.version}: install the same version "
             f"for spark.pyspark.python on every worker"
         )
+    log_in_worker(request.log_level)
     context = TaskContext.get()
     threads = max(1, context.cpus()) if context is not None else 1
     name = _auto_device() if request.device == "auto" else request.device

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from millrace.spark.cluster.settings import DEFAULTS, read_settings
+from millrace.spark.cluster.settings import DEFAULTS, PREFIX, read_settings
 
-SETTING = "spark.millrace.batchBytes"
+SETTING = f"{PREFIX}batchBytes"
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 DEFAULT_RECORDS = 10_000
 OUT_ROWS = 1 << 16

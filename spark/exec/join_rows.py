@@ -42,8 +42,12 @@ class JoinJob:
     """Whether each task adds a row with its counts."""
     kept: str = "r"
     """The side that `left`, `semi` and `anti` are about: its rows search, those of the other side are held."""
-    output: OutputColumns = ALL_COLUMNS
     limits: BatchLimits = DEFAULT_LIMITS
+    output: OutputColumns = ALL_COLUMNS
+
+    def payload(self, side: str, table: pa.Table) -> SizedTable:
+        """The columns that the output has."""
+        return SizedTable.of(side, table.select(self.output.of(side, table.column_names)))
 
     def keys(self, side: str, table: pa.Table) -> pa.Table:
         """The columns that the condition reads."""
@@ -101,35 +105,34 @@ def _narrowed(batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.
 
 @dataclass(frozen=True)
 class SizedTable:
-    """The rows of `side` with the columns of the output, and the bytes of each row."""
+    """Rows of `side`, and the bytes of each."""
 
     side: str
     table: pa.Table
     sizes: RowBytes
 
     @staticmethod
-    def of(job: JoinJob, side: str, table: pa.Table) -> SizedTable:
+    def of(side: str, table: pa.Table) -> SizedTable:
         """Measure the rows."""
-        wanted = table.select(job.output.of(side, table.column_names))
-        return SizedTable(side, wanted, RowBytes.of(wanted))
+        return SizedTable(side, table, RowBytes.of(table))
 
 
 def gather(job: JoinJob, found: Partners, probing: SizedTable, held: SizedTable) -> Iterator[pa.RecordBatch]:
     """The output rows for the partners found, as batches for Spark."""
     numbers = _rows_of(job, found) if job.pairs else (_kept_rows(job, found),)
     taken = list(zip((probing, held), numbers, strict=False))
-    for cut in cut_gathered([(one.sizes, rows) for one, rows in taken], job.limits):
-        parts = {one.side: named(one.side, one.table.take(rows.slice(*cut))) for one, rows in taken}
-        columns = [parts[side] for side in ("r", "s") if side in parts]
+    for start, length in cut_gathered([(one.sizes, rows) for one, rows in taken], job.limits):
+        parts = {one.side: named(one.side, one.table.take(rows.slice(start, length))) for one, rows in taken}
+        tables = [parts[side] for side in ("r", "s") if side in parts]
         if job.how == "count":
-            start, count = cut
-            columns.append(pa.table({COUNT: pa.array(found.counts[start : start + count].astype(np.int64))}))
-        yield from output_batches(columns, job.report)
+            tables.append(pa.table({COUNT: pa.array(found.counts[start : start + length].astype(np.int64))}))
+        yield from output_batches(tables, job.report)
 
 
 def _kept_rows(job: JoinJob, found: Partners) -> pa.Array:
-    """The probing rows of an output without pairs; `how="count"` keeps all."""
-    kept = {"semi": found.counts > 0, "anti": found.counts == 0, "count": found.counts >= 0}[job.how]
+    if job.how == "count":
+        return pa.array(np.arange(len(found.counts)) + found.first)
+    kept = found.counts > 0 if job.how == "semi" else found.counts == 0
     return pa.array(np.flatnonzero(kept) + found.first)
 
 

@@ -23,7 +23,7 @@ from pyspark.sql import types as ty
 
 from millrace.join_parts.routes import BoundCondition, Route
 from millrace.spark.cluster.task import task_device
-from millrace.spark.exec.join_rows import JoinJob, SizedTable, open_probe
+from millrace.spark.exec.join_rows import JoinJob, open_probe
 from millrace.spark.exec.probe_task import ProbeTask, bulks
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import other_side
@@ -161,7 +161,7 @@ def joiner(job: JoinJob, where: Layout) -> Callable[[Batches], Iterator[pa.Recor
             return
         probing, held = sides[job.kept], sides[held_side]
         probes = partial(open_probe, job, held, probing.schema, held_side, device)
-        task = ProbeTask(job, SizedTable.of(job, held_side, held), device, probes)
+        task = ProbeTask(job, job.payload(held_side, held), device, probes)
         try:
             for bulk in bulks(probing.to_batches(max_chunksize=BULK_CHUNK), job, device):
                 yield from task.rows(bulk)

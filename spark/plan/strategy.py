@@ -127,7 +127,8 @@ class JoinRequest:
     def samples(self) -> dict[str, Sample]:
         """A sample of each side."""
         if not self.drawn:
-            self.drawn.update(sample(self.frames, {side: sample_columns(self, side) for side in ("r", "s")}))
+            own = {side: self.condition.columns[side] for side in ("r", "s")}
+            self.drawn.update(sample(self.frames, {side: sample_columns(self, side) for side in own}, own=own))
         return self.drawn
 
     def route(self, side: str) -> Route | None:

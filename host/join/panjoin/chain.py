@@ -26,6 +26,7 @@ from millrace.host.join.panjoin.subwindow import (
     VisibleIntervals,
 )
 from millrace.host.runtime.allocator import allocate
+from millrace.host.runtime.intrinsics import address
 
 SUBWINDOWS = 2
 """Subwindows per window."""
@@ -49,6 +50,14 @@ class Subwindow:
         return self.end - self.first
 
 
+class SourceTable:
+    """The sources of a chain, for small steps."""
+
+    def __init__(self, lines: Array) -> None:
+        """Lines as `small_step_kernel.HostSource` names them."""
+        self.lines, self.where, self.sources = lines, address(lines), len(lines)
+
+
 class Chain:
     """The subwindows of one side, oldest first. `begin(before, first, rows)` makes the next one's structure."""
 
@@ -68,7 +77,7 @@ class Chain:
         self.boundaries = 0
         self._tables: list[Array | None] = []
         """The tables of the subwindows' sources that make up `_table`."""
-        self._table: Array | None = None
+        self._table: SourceTable | None = None
         self._past: Counter[str] = Counter()
 
     def append(self, first: int, span: int, words: Array, numbers: Ids) -> None:
@@ -83,13 +92,14 @@ class Chain:
             newest.structure.insert(InsertBatch(words, ids))
         newest.end = first + span
 
-    def sources(self) -> Array | None:
+    def sources(self) -> SourceTable | None:
         """Return the sources of all subwindows, oldest first, as one table; None if a structure has none."""
         tables = [sub.structure.sources() for sub in self.subwindows]
         if tables and (len(tables) != len(self._tables) or any(map(is_not, tables, self._tables))):
             if any(table is None for table in tables):
                 return None
-            self._table, self._tables = np.concatenate([one for one in tables if one is not None]), tables
+            self._table = SourceTable(np.concatenate([one for one in tables if one is not None]))
+            self._tables = tables
         return self._table if tables else None
 
     def count_probes(self, probes: int) -> None:

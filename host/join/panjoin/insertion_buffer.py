@@ -12,7 +12,7 @@ import numpy as np
 
 from millrace.host.base.types import Array, Ids
 from millrace.host.join.panjoin.subwindow import ID_PADDING, InsertBatch, RangeProbes
-from millrace.host.runtime.intrinsics import LANES
+from millrace.host.runtime.intrinsics import LANES, address
 from millrace.host.runtime.jit import kernel
 
 BUFFER = 1 << 10
@@ -52,6 +52,7 @@ class InsertionBuffer:
         self.ids: Ids = np.empty(BUFFER + ID_PADDING, np.uint32)
         self.sizes = np.zeros(1, np.int64)
         """The number of tuples, where kernels can read it."""
+        self.words_at, self.ids_at = address(self.words), address(self.ids)
 
     @property
     def size(self) -> int:

@@ -24,7 +24,7 @@ MAX_TUPLES = 512
 """The most tuples of a small step."""
 ROOM = 4
 """Partners per tuple for which there is room at first; results of more are allocated when their number is known."""
-_NO_POSITIONS = np.zeros(0, np.int64)
+_BUFFER_SIZE, _LONGEST, _TOTAL = int(Args.BUFFER_SIZE), int(Args.LONGEST), int(Args.TOTAL)
 
 
 class SmallSteps:
@@ -51,27 +51,33 @@ class SmallSteps:
         live = None if all_true(part.live) else np.ascontiguousarray(part.live)
         ranges = None if probe.band is not None else (np.ascontiguousarray(probe.low), np.ascontiguousarray(probe.high))
         lines = 1 if ranges is None else len(ranges[0])
-        begin, end = part.begin, part.end
-        if begin.strides != (0,) or end.strides != (0,):
-            begin, end = np.ascontiguousarray(begin), np.ascontiguousarray(end)
-        counts = np.empty(n, np.int64)
         room = ROOM * n if want else 0
-        out, own_positions = np.empty(room, np.int64), np.empty(room, np.int64)
+        # One array for counts, partners and own positions: taking an address costs as much as the array.
+        results = np.empty(n + 2 * room, np.int64)
+        results_at = address(results)
+        begin, end = part.begin, part.end
+        if begin.strides == (0,) and end.strides == (0,):
+            values_at = self._given_at + 8 * Args.BEGIN_VALUE
+            visible = (values_at, values_at + 8, 0, int(begin[0]), int(end[0]))
+        else:
+            begin, end = np.ascontiguousarray(begin), np.ascontiguousarray(end)
+            visible = (address(begin), address(end), 1, 0, 0)
         below, above = probe.band or (0, 0)
-        self._reserve(2 * n * lines * (len(table) + 1) + 3 * n)
+        if above >> 63 or below >> 63:
+            below, above = _signed(below), _signed(above)
+        scratch = self._reserve(2 * n * lines * (table.sources + 1) + 3 * n)
         given = self._given
         given[:] = (
             *(address(words), 0 if live is None else address(live), n),
             *((0, 0) if ranges is None else map(address, ranges)),
-            *(lines, _signed(below), _signed(above), address(table), len(table)),
-            *(address(begin[:1]), address(end[:1]), int(begin.strides != (0,)), address(counts), want),
-            *(room, address(out), address(own_positions), part.first, self._scratch_at + 24 * n),
-            *(address(buffer.words), address(buffer.ids), buffer.size, part.first - own.newest_first),
-            *(self._scratch_at, 0, 0, 0),
+            *(lines, below, above, table.where, table.sources, *visible),
+            *(results_at, want, room, results_at + 8 * n, results_at + 8 * (n + room), part.first, scratch + 24 * n),
+            *(buffer.words_at, buffer.ids_at, buffer.size, part.first - own.newest_first, scratch, 0, 0, 0),
         )
         candidates = (sk.step_64 if words.itemsize == 8 else sk.step_32)(self._given_at)
-        own.filled(part.first + n, int(given[Args.BUFFER_SIZE]) - buffer.size)
+        own.filled(part.first + n, int(given[_BUFFER_SIZE]) - buffer.size)
         others.count_probes(n * lines)
+        counts, out, own_positions = results[:n], results[n : n + room], results[n + room :]
         if not want:
             return Matches(counts, None)
         if candidates > room:
@@ -79,16 +85,17 @@ class SmallSteps:
             out, own_positions = result_array(candidates, np.int64), result_array(candidates, np.int64)
             given[Args.OUT], given[Args.OWN] = address(out), address(own_positions)
             sk.deliver(self._given_at)
-        if given[Args.LONGEST] > sk.MAX_SORTED:
+        if given[_LONGEST] > sk.MAX_SORTED:
             _sort_long(out, counts)
-        total = int(given[Args.TOTAL])
+        total = int(given[_TOTAL])
         return Matches(counts, out[:total], own_positions[:total])
 
-    def _reserve(self, words: int) -> None:
-        """Have scratch memory of so many 64-bit words."""
+    def _reserve(self, words: int) -> int:
+        """The address of scratch memory of so many 64-bit words."""
         if len(self._scratch) < words:
             self._scratch = np.zeros(words, np.int64)
             self._scratch_at = address(self._scratch)
+        return self._scratch_at
 
 
 def _signed(word: int) -> int:

@@ -68,6 +68,8 @@ class Args(KernelArgs):
     BEGIN = auto()  # the visible interval of each tuple, or of all
     END = auto()
     STRIDE = auto()
+    BEGIN_VALUE = auto()  # memory for one interval
+    END_VALUE = auto()
     COUNTS = auto()
     WANT = auto()
     ROOM = auto()  # partners for which `OUT` and `OWN` have room

@@ -1,15 +1,66 @@
-"""Reads what `LiveJoin.put` is given: any table, or one row as a mapping, into a table of the side's schema."""
+"""Reads what `LiveJoin.put` is given: any table, or one row as a mapping, into a table of the side's schema.
+
+A row of plain integers and floats is written into a block of rows whose Arrow table is made once, and becomes a slice
+of it: an Arrow array per value would cost more than the step that matches the row. Other rows get their own arrays.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import SchemaError
+from millrace.host.base.types import Array
 from millrace.ingest.casts import fitted
 from millrace.ingest.tables import as_table
+
+BLOCK_ROWS = 1 << 9
+
+
+class RowBlock:
+    """Rows that are written one by one; those written never change."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """An empty block for a schema of `plain` columns."""
+        self._columns: list[tuple[str, type, Array]] = []
+        arrays = []
+        for field in schema:
+            values = np.zeros(BLOCK_ROWS, field.type.to_pandas_dtype())
+            self._columns.append((field.name, int if values.dtype.kind in "iu" else float, values))
+            arrays.append(pa.Array.from_buffers(field.type, BLOCK_ROWS, [None, pa.py_buffer(values)], null_count=0))
+        self._table = pa.Table.from_arrays(arrays, schema=schema)
+        self._used = 0
+
+    @staticmethod
+    def suits(schema: pa.Schema) -> bool:
+        """Whether all columns are integers, or floats of 64 bits, of which every Python float is one."""
+        kinds = schema.types
+        return bool(kinds) and all(pa.types.is_integer(kind) or pa.types.is_float64(kind) for kind in kinds)
+
+    def write(self, row: Mapping[str, Any]) -> pa.Table | None:
+        """Write a row; None if a value is not exactly of its column's kind, or out of its range."""
+        at = self._used
+        self._used = at + 1  # without a call before: a signal handler that puts a row gets another place
+        if at >= BLOCK_ROWS:
+            return None
+        try:
+            for name, kind, values in self._columns:
+                value = row[name]
+                if type(value) is not kind:
+                    return None
+                values[at] = value
+        except OverflowError:
+            return None
+        return self._table.slice(at, 1)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no row fits any more."""
+        return self._used >= BLOCK_ROWS
 
 
 class RowReader:
@@ -19,6 +70,10 @@ class RowReader:
         """`schema`: the side's columns, as `as_schema` returns them."""
         self._schema, self._side = schema, side
         self._fields = [(field.name, field.type) for field in schema]
+        self._names = frozenset(schema.names)
+        self._has_blocks = RowBlock.suits(schema)
+        self._blocks = threading.local()
+        """A block per thread: several may put rows at the same time."""
 
     def read(self, given: Any) -> pa.Table:
         """The rows, after all checks."""
@@ -29,12 +84,19 @@ class RowReader:
         return fitted(as_table(given, f"the batch put to {self._side!r}"), self._schema, self._side)
 
     def _row(self, row: Mapping[str, Any]) -> pa.Table:
-        if len(row) != len(self._fields) or any(name not in row for name, _ in self._fields):
+        if row.keys() != self._names:
             given = ", ".join(map(str, row)) or "none"
             raise SchemaError(
                 f"the row put to {self._side!r} has the columns {given}; a row has exactly the columns "
                 f"{', '.join(self._schema.names)} (None is null)"
             )
+        if self._has_blocks:
+            block: RowBlock | None = getattr(self._blocks, "block", None)
+            if block is None or block.is_full:
+                block = self._blocks.block = RowBlock(self._schema)
+            written = block.write(row)
+            if written is not None:
+                return written
         columns = [self._value(row[name], name, kind) for name, kind in self._fields]
         return pa.Table.from_arrays(columns, schema=self._schema)
 

@@ -16,7 +16,7 @@ from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan, search_shape
 from millrace.host.join.matcher import STEP_ROWS, Matcher
-from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
+from millrace.host.join.pair_memory import BYTES_PER_PAIR, FEWER_ROWS, check_fits
 from millrace.host.join.pair_order import counts_in_order, pair_positions
 from millrace.host.planner.rule import RecentSteps
 from millrace.host.planner.tune import Arrival, HeldStream, TuneResult, candidates, measure
@@ -140,7 +140,7 @@ class WindowEngine(HeldWindows):
                 return out.counts_table(taken, counts_in_order(taken, found)), pairs
             if pairs == 0:
                 return self._empty(schema), 0
-            check_fits(pairs, FEWER_ROWS, out.row_bytes(schema))
+            check_fits(pairs, FEWER_ROWS, out.row_bytes(schema) + 2 * BYTES_PER_PAIR)  # ordered, then in one piece
             positions = pair_positions(taken, new, found)
             return out.pairs_table(schema, self.windows, positions, self._args.several, team), pairs
         finally:

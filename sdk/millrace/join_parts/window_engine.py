@@ -16,7 +16,7 @@ from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan, search_shape
 from millrace.host.join.matcher import STEP_ROWS, Matcher
-from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
+from millrace.host.join.pair_memory import BYTES_PER_PAIR, FEWER_ROWS, check_fits
 from millrace.host.join.pair_order import counts_in_order, pair_positions
 from millrace.host.planner.rule import RecentSteps
 from millrace.host.planner.tune import Arrival, HeldStream, TuneResult, candidates, measure
@@ -146,7 +146,8 @@ class WindowEngine(HeldWindows):
             if pairs == 0:
                 return self._empty(schema), 0
             if pairs > FEW_PAIRS:
-                check_fits(pairs, FEWER_ROWS, out.row_bytes(schema))
+                # ordered, then in one piece
+                check_fits(pairs, FEWER_ROWS, out.row_bytes(schema) + 2 * BYTES_PER_PAIR)
             positions = pair_positions(taken, new, found)
             small = self._small_results(schema)
             made = small.table(self.windows, positions) if pairs <= small.limit else None

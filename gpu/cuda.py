@@ -8,7 +8,7 @@ CuPy's pool. Tree searches vote by ballots (`kernels/line_search.h`). Code that 
 
 Limits: `threads` has no effect. Requires compute capability 7.5 or later, the oldest that CUDA 13 supports (with CUDA
 12 too). Without a driver CuPy is not imported. This code has not run on a real card yet: tests compile the kernels for
-three GPU generations and run this file and the kernels on a stand-in for CuPy (`docs/gpu.md`).
+three GPU generations and run this file and the kernels on a stand-in for CuPy (`docs/internals/gpu.md`).
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     ms.knn_join(r, s, on=("lon", "lat"), k=10)            # batch, or a stream r against a table s
     ms.explain("join", r, s, on="abs(r.x - s.x) <= 5")    # what the call would do, and why
 
-Works with Spark Classic and Spark Connect; see docs/spark.md and docs/streaming.md. Importing this package lets Spark's
-workers run the interpreter of this process, unless you set `PYSPARK_PYTHON` (`cluster/worker_python.py`). Names are
-loaded on first use, so that it does not import pyspark.
+Works with Spark Classic and Spark Connect; see docs/reference/spark-batch.md and spark-streams.md. Importing this
+package lets Spark's workers run the interpreter of this process, unless you set `PYSPARK_PYTHON`
+(`cluster/worker_python.py`). Names are loaded on first use, so that it does not import pyspark.
 """
 
 from __future__ import annotations

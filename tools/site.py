@@ -2,7 +2,7 @@
 
 1. Copies `docs/` to `build/docs/pages`, and beside it what other folders have: the examples, the changelog, the notes
    on contributing, security and benchmarks. Links between these files work in the repository and in the site: each is
-   changed to the page of its file. A link to a file that has no page ends the build.
+   changed to the page of its file, or, for a source file, to plain text.
 2. Adds the generated pages (`tools/reference_pages.py`).
 3. Runs zensical in strict mode: a broken link or anchor, or an unknown name in the API reference, ends the build.
 4. Opens pages in Chromium (`tools/browser.py`) if there is one: `--no-browser` leaves it out.
@@ -65,8 +65,8 @@ def relinked(text: str, file: str, page: str) -> str:
             raise SystemExit(f"docs: {file} links to {target}, which does not exist")
         try:
             to, _, own = page_of(inside).partition("#")
-        except KeyError:
-            raise SystemExit(f"docs: {file} links to {target}, which has no page in the site") from None
+        except KeyError:  # a source file: the site has its name, the repository has it as a link
+            return re.sub(r"^\[|\]\($", "", before)
         fragment = fragment or (f"#{own}" if own else "")
         return f"{before}{os.path.relpath(to, Path(page).parent)}{fragment}{after}"
 
@@ -98,6 +98,19 @@ def notebook_text(path: Path) -> str:
     return "\n\n".join(shown)
 
 
+def licence_page(text: str) -> str:
+    """The licence, as it is."""
+    return f"# Licence\n\n```text\n{text}```\n"
+
+
+def with_dark_scheme(picture: str) -> str:
+    """A plot that inverts its lightness in a dark scheme; pictures that have a scheme of their own stay."""
+    if "prefers-color-scheme" in picture:
+        return picture
+    style = "<style>@media (prefers-color-scheme:dark){:root{filter:invert(.88) hue-rotate(180deg)}}</style>"
+    return re.sub(r"(<svg\b[^>]*>)", rf"\1{style}", picture, count=1)
+
+
 def stage() -> None:
     """Write all pages to build/docs."""
     shutil.rmtree(STAGE, ignore_errors=True)
@@ -113,17 +126,24 @@ def stage() -> None:
     for file, page in ELSEWHERE.items():
         if file not in ("README.md", "examples/README.md"):
             (pages / page).parent.mkdir(parents=True, exist_ok=True)
-            (pages / page).write_text(relinked((ROOT / file).read_text(), file, page))
+            text = (ROOT / file).read_text()
+            (pages / page).write_text(licence_page(text) if file == "LICENSE" else relinked(text, file, page))
     (pages / "examples.md").write_text(examples_page())
+    for path in (pages / "images").glob("*.svg"):
+        path.write_text(with_dark_scheme(path.read_text()))
 
 
 def build() -> None:
     """Run zensical; any warning ends the build."""
     shutil.rmtree(SITE, ignore_errors=True)
     command = [Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict"]
-    done = subprocess.run([str(part) for part in command], cwd=STAGE, capture_output=True, text=True, check=False)
+    found = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    done = subprocess.run(
+        [str(part) for part in command], cwd=STAGE, env=found, capture_output=True, text=True, check=False
+    )
     if done.returncode or "warning" in (done.stdout + done.stderr).lower().replace("resourcewarning", ""):
         raise SystemExit(f"docs: the build failed\n{done.stdout}\n{done.stderr}")
+    shutil.move(STAGE / "site", SITE)
     sys.stdout.write(f"docs: {sum(1 for _ in SITE.rglob('*.html'))} pages in {SITE.relative_to(ROOT)}\n")
 
 

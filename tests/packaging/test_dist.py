@@ -60,7 +60,7 @@ def test_the_parts_list_becomes_a_member_of_the_wheel(tmp_path: Path) -> None:
 def test_the_package_is_what_git_tracks() -> None:
     names = expected_files()
     assert {"millrace/window_join.py", "millrace/hw/rtl/bisort_merger.sv", "millrace/py.typed"} <= names
-    assert not any(name.endswith(".md") or name.endswith(".jsonl") or "/tests/" in name for name in names)
+    assert not any(name.endswith((".md", ".jsonl")) or "/tests/" in name for name in names)
 
 
 def test_the_lowest_versions_are_those_of_the_project() -> None:

@@ -149,7 +149,7 @@ def test_a_hang_is_a_fault(device: rtl.RtlDevice) -> None:
     device.idle_cycles = 8
     words = send(device, np.arange(100, dtype=np.uint64))
     index = device.alloc(13, words.dtype)
-    with pytest.raises(mr.DeviceFault, match="nothing moved for 8 cycles; the engine was reset and can be used again"):
+    with pytest.raises(mr.DeviceFault, match=r"nothing moved for 8 cycles; the engine was reset and can be used again"):
         device.wait(device.launch("bisort_indexer", [words, index], (100, 8)))
 
 
@@ -161,7 +161,7 @@ def test_a_stalled_device_goes_on_after_a_reset(device: rtl.RtlDevice) -> None:
     model._idle = 8  # fewer cycles than the memory's latency: every command seems to hang
     first, second = (device.launch("bisort_indexer", [words, into], (100, 8)) for into in (index, other))
     for launch in (first, second):  # both were in flight
-        with pytest.raises(mr.DeviceFault, match="nothing moved for 8 cycles; the engine was reset"):
+        with pytest.raises(mr.DeviceFault, match=r"nothing moved for 8 cycles; the engine was reset"):
             device.wait(launch)
     model._idle = rtl.IDLE_CYCLES
     before = engine.counters()
@@ -177,7 +177,7 @@ def test_an_engine_whose_memory_never_answers_is_replaced(monkeypatch: pytest.Mo
     words = send(device, np.arange(100, dtype=np.uint64))
     index = device.alloc(13, words.dtype)
     hung = device.engine(words.dtype)
-    with pytest.raises(mr.DeviceFault, match="nothing moved for 20000 cycles$"):
+    with pytest.raises(mr.DeviceFault, match=r"nothing moved for 20000 cycles$"):
         device.wait(device.launch("bisort_indexer", [words, index], (100, 8)))
     assert not hung.usable
     device._timing = Timing(IDEAL_LATENCY)

@@ -1,4 +1,4 @@
-"""Rows put as mappings: a value is taken as it is, or refused; blocks of rows hold what Arrow makes of the same values."""
+"""Rows put as mappings: a value is taken as it is, or refused; blocks of rows hold what Arrow makes of the values."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Every index knows the number of pairs of a step before it makes their arrays. A join that adds the results of several
 steps checks the sum as it grows. What counts is the memory that is free: systems promise more, and end the process that
-uses it. Small results are not checked: they cost less than the check. A caller that can take pairs in parts sets a limit
-of its own (`at_most`), and searches with fewer rows after a `TooManyPairs`.
+uses it. Small results are not checked: they cost less than the check. A caller that can take pairs in parts sets a
+limit of its own (`at_most`), and searches with fewer rows after a `TooManyPairs`.
 """
 
 from __future__ import annotations

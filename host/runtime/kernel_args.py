@@ -26,6 +26,8 @@ from millrace.host.base.types import Array
 from millrace.host.runtime.intrinsics import address
 
 _MODULUS = 1 << 64
+_LINE_WORDS = 8
+"""64-bit words of a cache line."""
 
 
 def pack_words(*entries: int | Array) -> Array:
@@ -35,6 +37,18 @@ def pack_words(*entries: int | Array) -> Array:
         return np.array(words, np.int64)
     except OverflowError:  # an unsigned number
         return np.array([word % _MODULUS for word in words], np.uint64).view(np.int64)
+
+
+def in_own_lines(words: Array) -> Array:
+    """A copy of 64-bit words that shares no cache line with other memory.
+
+    For words that several threads read all the time: if another thread wrote next to them, each read would wait for it.
+    """
+    memory = np.zeros(len(words) + 2 * _LINE_WORDS, np.int64)
+    first = -(address(memory) // 8) % _LINE_WORDS
+    own = memory[first : first + len(words)]
+    own[:] = words
+    return own
 
 
 class KernelArgs(IntEnum):

@@ -84,9 +84,8 @@ def most_results() -> int:
     return _known[1]
 
 
-def check_complete(slots: Array) -> None:
-    """Raise if results of a step are missing in one of these buffers."""
-    needed = int(slots[Slot.FAILED :: len(Slot)].max())
+def check_complete(needed: int) -> None:
+    """Raise if results of a step are missing: `needed` is the `FAILED` of a buffer."""
     if needed:
         check_fits(needed, FEWER_ROWS, BYTES_PER_RESULT)
         raise MemoryError(f"there is no memory for {needed:,} partners of a step; {FEWER_ROWS}")
@@ -115,7 +114,7 @@ class ResultBuffer:
     def take(self, count: int) -> Positions | None:
         """A copy of the first `count` results; None if they were only counted."""
         slot = self._slot
-        check_complete(slot)
+        check_complete(int(slot[Slot.FAILED]))
         if slot[Slot.CAPACITY] < 0:
             return None
         found = result_array(count, np.int64)

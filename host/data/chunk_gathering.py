@@ -32,7 +32,7 @@ SEGMENTS = 1 << 10
 """Entries of the chunk table: segments of the position range."""
 _ONE_SEGMENT, _NO_CHUNKS = 62, np.zeros(1, np.uint32)
 """The segments for few rows: a single one, so that every search begins at the first chunk."""
-_NO_CHUNKS_AT = address(_NO_CHUNKS)
+_NO_CHUNKS_AT = _NO_CHUNKS.ctypes.data  # not by `address`: nothing is compiled at import
 
 
 class _Args(KernelArgs):

@@ -14,6 +14,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from millrace.host.base.types import SIDES, Side
+from millrace.host.runtime import first_use
 from millrace.host.runtime.team import Team
 from millrace.host.stream.intake import Reading
 from millrace.ingest.arguments import Engine, OpenedEngine
@@ -27,6 +28,8 @@ from millrace.join_parts.table_probe import TableProbe
 from millrace.join_parts.table_result import TableResult, within_memory
 
 _ONE_THREAD = Team(1)
+JOIN = "join"
+"""The name of the operator's kernels (`host/runtime/first_use.py`)."""
 MIN_CHUNK_ROWS = 1 << 16
 """Minimum average rows per chunk of the result; if chunks are smaller, they are combined."""
 
@@ -126,7 +129,7 @@ def join(
         result = TableResult(schema, tables, how, output, opened.team)
         return TableBatches(result, bound, engine, opened, args.batch_rows)
     readings = {side: bound.read(side, tables[side]) for side in SIDES}
-    if index == "auto" and device in ("auto", "cpu") and _few_pairs(tables):
+    if index == "auto" and device in ("auto", "cpu") and _needs_no_index(tables):
         return _evaluated(prepared, tables, readings)
     opened = engine.open()
     opened.team.acquire(max(table.num_rows for table in tables.values()))
@@ -141,15 +144,16 @@ def join(
     return _joined(blocks) if blocks else schema.empty_table()
 
 
-def _few_pairs(tables: dict[Side, pa.Table]) -> bool:
-    """Whether all pairs of rows are so few that the condition is evaluated on each."""
-    return bool(tables["r"].num_rows * tables["s"].num_rows <= FEW_PAIRS)
+def _needs_no_index(tables: dict[Side, pa.Table]) -> bool:
+    """Whether the condition is evaluated on all pairs: they are few, or small tables need not wait for the compiler."""
+    r, s = (tables[side].num_rows for side in SIDES)
+    return r * s <= FEW_PAIRS or (max(r, s) <= first_use.MAX_ROWS and first_use.in_background(JOIN))
 
 
 def _evaluated(prepared: PreparedJoin, tables: dict[Side, pa.Table], readings: dict[Side, Reading]) -> pa.Table:
     """The output of a join without an index."""
     args = prepared.args
-    result = TableResult(prepared.schema, tables, args.how, args.output, _ONE_THREAD)
+    result = TableResult(prepared.schema, tables, args.how, args.output, _ONE_THREAD, compiled=False)
     found = evaluated_blocks(prepared.bound.plan, readings["r"].tuples, readings["s"].tuples)
     return _joined(list(within_memory(found, result, result.block)))
 

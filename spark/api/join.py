@@ -80,7 +80,9 @@ def join_request(r: Any, s: Any, on: Any, how: Any, splits: Any, strategy: Any) 
 
 def read_condition(frames: dict[str, DataFrame], on: Any) -> BoundCondition:
     """The condition, bound to the frames' types."""
-    return bound_condition(on, *(cl.arrow_schema(frames[side].schema, side) for side in ("r", "s")))
+    return bound_condition(
+        cl.spark_condition(frames, on), *(cl.arrow_schema(frames[side].schema, side) for side in ("r", "s"))
+    )
 
 
 def _observed(request: JoinRequest, side: str, metrics: Metrics | None) -> DataFrame:

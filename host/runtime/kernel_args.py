@@ -17,6 +17,7 @@ way. Limits: the packed array holds addresses only, so the caller keeps the arra
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -64,5 +65,19 @@ class KernelArgs(IntEnum):
     @classmethod
     def partly(cls, *rest: int | Array, **given: int | Array) -> Array:
         """Return the words of all fields; those not given are 0."""
-        names = cls._member_names_[:-1] if rest else cls._member_names_
-        return cls.pack(*rest, **{name: given.pop(name, 0) for name in names}, **given)
+        words: list[int | Array] = [0] * (len(cls) - bool(rest))
+        numbers = _numbers(cls)
+        try:
+            for name, value in given.items():
+                words[numbers[name]] = value
+        except (KeyError, IndexError) as error:
+            raise TypeError(
+                f"{cls.__name__} is packed from {', '.join(numbers)}; missing: [], unknown: [{name!r}]"
+            ) from error
+        return pack_words(*words, *rest)
+
+
+@cache
+def _numbers(fields: type[KernelArgs]) -> dict[str, int]:
+    """The number of each field: plain integers, faster than members of an enumeration."""
+    return {one.name: int(one) for one in fields}

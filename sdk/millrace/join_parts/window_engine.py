@@ -16,7 +16,7 @@ from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan, search_shape
 from millrace.host.join.matcher import STEP_ROWS, Matcher
-from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
+from millrace.host.join.pair_memory import BYTES_PER_PAIR, FEWER_ROWS, check_fits
 from millrace.host.join.pair_order import counts_in_order, pair_positions
 from millrace.host.planner.rule import RecentSteps
 from millrace.host.planner.tune import Arrival, HeldStream, TuneResult, candidates, measure
@@ -27,7 +27,11 @@ from millrace.ingest.memory_limits import check_device_memory
 from millrace.join_parts import output as out
 from millrace.join_parts.batch_reader import Progress
 from millrace.join_parts.held_windows import HeldWindows
+from millrace.join_parts.small_results import SmallResults
 from millrace.state.join_state import Snapshot
+
+FEW_PAIRS = 1 << 10
+"""The memory of results of up to so many pairs is not checked."""
 
 
 class WindowEngine(HeldWindows):
@@ -41,6 +45,7 @@ class WindowEngine(HeldWindows):
         self._past_fallback: str | None = None
         self._past_strategy = ""
         self._empty_table: tuple[pa.Schema, pa.Table] | None = None
+        self._small: SmallResults | None = None
         self._tuned: str | None = None
         self._recent = RecentSteps()
         self._mixed = False
@@ -140,11 +145,23 @@ class WindowEngine(HeldWindows):
                 return out.counts_table(taken, counts_in_order(taken, found)), pairs
             if pairs == 0:
                 return self._empty(schema), 0
-            check_fits(pairs, FEWER_ROWS, out.row_bytes(schema))
+            if pairs > FEW_PAIRS:
+                # ordered, then in one piece
+                check_fits(pairs, FEWER_ROWS, out.row_bytes(schema) + 2 * BYTES_PER_PAIR)
             positions = pair_positions(taken, new, found)
-            return out.pairs_table(schema, self.windows, positions, self._args.several, team), pairs
+            small = self._small_results(schema)
+            made = small.table(self.windows, positions) if pairs <= small.limit else None
+            if made is None:
+                made = out.pairs_table(schema, self.windows, positions, self._args.several, team)
+            return made, pairs
         finally:
             team.depth -= 1
+
+    def _small_results(self, schema: pa.Schema) -> SmallResults:
+        """The block of small results."""
+        if self._small is None or self._small.schema is not schema:
+            self._small = SmallResults(schema, self._args.several)
+        return self._small
 
     def _empty(self, schema: pa.Schema) -> pa.Table:
         """The table without pairs; made once, since most small batches complete none."""

@@ -141,7 +141,9 @@ def _check_streams(frames: dict[str, DataFrame], how: str) -> None:
 
 def read_condition(frames: dict[str, DataFrame], on: Any) -> BoundCondition:
     """The condition, bound to the frames' types."""
-    return bound_condition(on, *(cl.arrow_schema(frames[side].schema, side) for side in ("r", "s")))
+    return bound_condition(
+        cl.spark_condition(frames, on), *(cl.arrow_schema(frames[side].schema, side) for side in ("r", "s"))
+    )
 
 
 def _observed(request: JoinRequest, side: str, metrics: Metrics | None) -> DataFrame:

@@ -136,7 +136,7 @@ def _prepare(frame: DataFrame, into: str, index: Any, key: Any) -> Step:
             f"the index of {into!r} is a {type(index).__name__}; allowed are an mr.OrderedIndex and the path of a "
             f"saved one"
         )
-    return Step(into, key, file, values, cl.spark_type(values, f"the index of {into!r}: its values"))
+    return Step(into, field.name, file, values, cl.spark_type(values, f"the index of {into!r}: its values"))
 
 
 def _prepare_path(frame: DataFrame, path: Path, key_type: pa.DataType, key: str) -> tuple[SharedFile, pa.DataType]:

@@ -34,12 +34,12 @@ class BatchLimits:
     @property
     def bulk_bytes(self) -> int:
         """Bytes of input rows that a task searches with at once."""
-        return 4 * self.bytes
+        return 2 * self.bytes
 
     @property
     def run_bytes(self) -> int:
         """Bytes of a stored run of a stream."""
-        return 2 * self.bytes
+        return self.bytes
 
 
 DEFAULT_LIMITS = BatchLimits()

@@ -25,7 +25,7 @@ from millrace.spark.exec.join_rows import merge_batches
 from millrace.spark.exec.row_bytes import cut_rows
 from millrace.spark.stream.gc_freeze import freeze_loaded_objects
 from millrace.spark.stream.pair_files import read_and_remove
-from millrace.spark.stream.plan import US_PER_MS, Longs, Side, StreamPlan
+from millrace.spark.stream.plan import US_PER_MS, Longs, Side, StreamPlan, watermark_ms
 from millrace.spark.stream.state import decode_rows, unpack_rows
 from millrace.spark.stream.task import ShardInput
 
@@ -67,6 +67,8 @@ class Packing:
     broadcast: bool
     integer: bool
     limits: BatchLimits
+    lateness: int = 0
+    """Ticks by which packed times are below the newest, for integer times; Spark subtracts it from others."""
 
 
 def packer(packing: Packing) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -122,7 +124,9 @@ def _newest(packing: Packing, rows: pa.Table) -> int:
     times, known = packing.side.times(rows)
     if not known.any():
         return 0
-    newest = int(times[known].max()) * (US_PER_MS if packing.integer else 1)
+    newest = int(times[known].max())
+    if packing.integer:
+        return max(0, watermark_ms(newest - packing.lateness)) * US_PER_MS
     return max(-_MAX_US, min(newest, _MAX_US))
 
 

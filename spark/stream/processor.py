@@ -103,7 +103,7 @@ class JoinProcessor(StatefulProcessor):
         """Join a shard's packed batches of a micro-batch."""
         batch = self._shard_batch(timerValues)
         output = PairOutput(self._writer)
-        with InputSpool(self._plan.limits.bulk_bytes) as spool:
+        with InputSpool(self._plan.limits.bytes) as spool:
             for table in batch.join(_inputs(self._plan, rows, spool)):
                 yield _output_row(output.add(table))
         yield _output_row(batch.counts())

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.errors import StateError
+from millrace.join_parts.condition_texts import same_meaning
 from millrace.spark.stream.plan import Flags
 from millrace.state.manifest import check_same, seal, unseal
 
@@ -96,7 +97,11 @@ def read_manifest(stored: bytes | None, arguments: dict[str, str]) -> Manifest:
         return Manifest(arguments)
     try:
         content = unseal(KIND, FORMAT, stored)
-        check_same(content["arguments"], arguments)
+        before = content["arguments"]
+        texts = before.get("on", ""), arguments.get("on", "")
+        if texts[0] != texts[1] and same_meaning(*texts):
+            before = {**before, "on": texts[1]}
+        check_same(before, arguments)
     except StateError as error:
         raise StateError(
             f"cannot continue from this checkpoint: {error}. Call ms.window_join as before, or start with a new "

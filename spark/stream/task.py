@@ -133,6 +133,8 @@ class ShardBatch:
                 yield from self._pairs(side, parts, self._runs(other_side(side)))
             for part in parts:
                 self._store_rows(side, part)
+            if 2 * _size(bulk) > self._plan.limits.bytes:
+                pa.default_memory_pool().release_unused()  # Arrow's allocator keeps freed memory otherwise
         self._commit()
 
     def expire(self) -> None:
@@ -151,7 +153,7 @@ class ShardBatch:
         """Inputs of one side to process at once: those of s first, so that new rows of r find them in the runs."""
         bulk: list[ShardInput] = []
         for one in _s_first(inputs):
-            if bulk and (bulk[0].side != one.side or _size(bulk) + _size([one]) > self._plan.limits.bulk_bytes):
+            if bulk and (bulk[0].side != one.side or _size(bulk) + _size([one]) > self._plan.limits.bytes):
                 yield bulk
                 bulk = []
             bulk.append(one)
@@ -278,7 +280,7 @@ class ShardBatch:
             sizes = RowBytes.of(part.table)
             for held, own, partners in self._probe_runs(side, part, self._to_probe(near)):
                 for cut in cut_gathered([(sizes, own), (held.sizes, partners)], limits):
-                    table = _pair_table(side, part.table, own.slice(*cut), held.table, partners.slice(*cut))
+                    table = self._pair_table(side, part, own.slice(*cut), held, partners.slice(*cut))
                     if waiting and not _fit([*waiting, table], limits):
                         yield pa.concat_tables(waiting).combine_chunks()
                         waiting = []
@@ -286,11 +288,22 @@ class ShardBatch:
         if waiting:
             yield pa.concat_tables(waiting).combine_chunks()
 
+    def _pair_table(self, side: str, new: NewRows, rows: pa.Array, held: HeldRun, partners: pa.Array) -> pa.Table:
+        """Pairs with the columns of both sides, and their later time if it is wanted."""
+        mine, theirs = new.table.take(rows), held.table.take(partners)
+        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for name, table in zip(SIDES, _in_order(side, mine, theirs), strict=True):
+            columns |= {f"{name}_{column}": table.column(column) for column in table.column_names}
+        if self._plan.event_time is not None:
+            times = new.times[rows.to_numpy()], held.times[partners.to_numpy()]
+            columns[self._plan.event_time] = self._plan.pair_times(*times)
+        return pa.table(columns)
+
     def _to_probe(self, near: list[StoredRun]) -> list[HeldRun]:
         """The runs to search: each with its cached probe, or all combined into one if they have few rows."""
         held = [self._held(run) for run in near]
         rows, size = sum(run.rows for run in near), sum(one.table.nbytes for one in held)
-        if len(held) <= 1 or rows > COMBINED_ROWS or size > self._plan.limits.bulk_bytes:
+        if len(held) <= 1 or rows > COMBINED_ROWS or size > self._plan.limits.bytes:
             return [one.combined() for one in held]
         span = min(run.low for run in near), max(run.high for run in near)
         table = pa.concat_tables([one.table for one in held]).combine_chunks()
@@ -351,12 +364,3 @@ def _fit(tables: list[pa.Table], limits: BatchLimits) -> bool:
 def _in_order(side: str, own: T, other: T) -> tuple[T, T]:
     """r's value, then s's; `own` is the value of `side`."""
     return (own, other) if side == "r" else (other, own)
-
-
-def _pair_table(side: str, own: pa.Table, rows: pa.Array, other: pa.Table, partners: pa.Array) -> pa.Table:
-    """Pairs with the columns of both sides."""
-    mine, theirs = own.take(rows), other.take(partners)
-    columns: dict[str, pa.ChunkedArray] = {}
-    for name, table in zip(SIDES, _in_order(side, mine, theirs), strict=True):
-        columns |= {f"{name}_{column}": table.column(column) for column in table.column_names}
-    return pa.table(columns)

@@ -33,8 +33,8 @@ def pairs(blocks: list[Any]) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("rows", [40, 2 * MIN_TRIED_ROWS])
 def test_no_block_has_more_pairs_than_allowed(on: str, rows: int) -> None:
     batch, held = tables(rows)
-    whole = TableProbe.of(on, held, batch.schema, device="cpu", threads=1)
-    wanted = whole.find_partners(batch)
+    unbounded = TableProbe.of(on, held, batch.schema, device="cpu", threads=1)
+    wanted = unbounded.find_partners(batch)
     probe = TableProbe.of(on, held, batch.schema, device="cpu", threads=1)
     limit = 1_000
     for _ in range(2):  # the first batch finds out that pairs are many, the second one knows
@@ -44,9 +44,9 @@ def test_no_block_has_more_pairs_than_allowed(on: str, rows: int) -> None:
         assert [b.first for b in blocks] == np.cumsum([0, *(len(b.counts) for b in blocks)])[:-1].tolist()
         assert np.concatenate([b.counts for b in blocks]).tolist() == wanted.counts.tolist()
         assert pairs(blocks) == pairs([wanted])
-    assert probe.stats["asked"] == 2 * whole.stats["asked"]
-    assert probe.stats["pairs"] == 2 * whole.stats["pairs"]
-    assert probe.stats["null_keys"]["r"] == 2 * whole.stats["null_keys"]["r"]
+    assert probe.stats["asked"] == 2 * unbounded.stats["asked"]
+    assert probe.stats["pairs"] == 2 * unbounded.stats["pairs"]
+    assert probe.stats["null_keys"]["r"] == 2 * unbounded.stats["null_keys"]["r"]
 
 
 def test_one_row_may_have_more_pairs() -> None:

@@ -67,7 +67,11 @@ def _join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
         entries |= estimates(*chosen[0])
     if len(parts) > 1:
         entries["s rows without a partner"] = parts[1]
-    return _condition("join", request.frames, request.condition, entries, given)
+    found = _condition("join", request.frames, request.condition, entries, given)
+    if all(one.buckets is None for _, one in chosen):
+        return found
+    index = {"name": "none", "why": "Spark's own join, in the JVM, compares the pairs"}
+    return mr.Explanation("join", found.plan, index, found.device)
 
 
 def _window_join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:

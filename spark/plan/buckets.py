@@ -82,11 +82,6 @@ class Buckets:
     compared: float
 
     @property
-    def pairs(self) -> float:
-        """Estimated pairs of the result; without a band, all that are compared."""
-        return self.compared if self.band is None else self.compared / (1 + self.width / self.band.width)
-
-    @property
     def band(self) -> Band | None:
         """The band whose column makes the buckets."""
         return self.terms.bands[self.home] if self.width else None

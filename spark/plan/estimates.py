@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import millrace as mr
 from millrace.spark.plan import columns as cl
-from millrace.spark.plan.strategy import JoinRequest, Strategy
+from millrace.spark.plan.strategy import JoinRequest, Strategy, estimated_pairs
 
 MANY = 10**9
 """Comparisons or pairs from which a plan that grows with the product of both sides is worth a warning."""
@@ -21,14 +20,10 @@ def estimates(request: JoinRequest, chosen: Strategy) -> dict[str, Any]:
     samples = request.samples()
     rows = {side: one.rows for side, one in samples.items()}
     width = {side: cl.row_bytes(request.frames[side].schema) for side in rows}
-    r, s = samples["r"].table, samples["s"].table
-    assert r is not None
-    assert s is not None
-    found = sum(mr.join(r, s, on=request.condition.text, device="cpu", output="count")["count"].to_pylist())
-    drawn = r.num_rows * s.num_rows
+    found = round(estimated_pairs(samples, request.condition))
     product = rows["r"] * rows["s"]
-    each = product / drawn if drawn else 0
-    pairs = round(max(found, 1) * each)
+    drawn = max(1, samples["r"].drawn * samples["s"].drawn)
+    pairs = found or round(product / drawn)
     entries: dict[str, Any] = {
         "r_rows": rows["r"],
         "s_rows": rows["s"],
@@ -38,7 +33,7 @@ def estimates(request: JoinRequest, chosen: Strategy) -> dict[str, Any]:
     }
     if request.pairs:
         entries["pair_bytes"] = pairs * sum(width.values())
-    warning = _warning(chosen, product, pairs if found else 0)
+    warning = _warning(chosen, product, found)
     return {"estimates": entries, **({} if warning is None else {"warning": warning})}
 
 

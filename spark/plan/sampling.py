@@ -44,6 +44,11 @@ class Sample:
     table: pa.Table | None = None
     """The sampled rows' own columns, as far as they were wanted."""
 
+    @property
+    def drawn(self) -> int:
+        """The number of sampled rows."""
+        return 0 if self.table is None else self.table.num_rows
+
 
 def sample(
     frames: Mapping[str, DataFrame],

@@ -17,9 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as ty
 
+import millrace as mr
 from millrace.errors import ArgumentError
 from millrace.ingest.checks import choice
 from millrace.join_parts.routes import BoundCondition, Route
@@ -205,13 +207,25 @@ def _fastest(request: JoinRequest, samples: dict[str, Sample]) -> Strategy | Non
     if terms is not None and _homes(request, terms):
         best = _best_buckets(request, terms, samples)
         rows = {side: one.rows for side, one in samples.items()}
-        others = costs.of_broadcast(rows, small, best.pairs) if small else costs.of_cells(rows, best.pairs)
+        pairs = estimated_pairs(samples, request.condition)
+        others = costs.of_broadcast(rows, small, pairs) if small else costs.of_cells(rows, pairs)
         if costs.of_buckets(best, samples) < costs.CLEARLY * others:
             why = f"Spark's own join seems faster: about {best.compared:,.0f} comparisons"
             return Strategy("buckets", why, buckets=best)
     if small is None:
         return None
     return Strategy("broadcast", small_enough(small, samples[small].rows, sizes[small], limit), held=small)
+
+
+def estimated_pairs(samples: dict[str, Sample], condition: BoundCondition) -> float:
+    """The pairs of the samples, counted exactly and scaled up."""
+    r, s = samples["r"].table, samples["s"].table
+    assert r is not None
+    assert s is not None
+    if not r.num_rows or not s.num_rows:
+        return 0.0
+    found = int(pc.sum(mr.join(r, s, on=condition.text, device="cpu", output="count")["count"]).as_py() or 0)
+    return float(found * (samples["r"].rows / r.num_rows) * (samples["s"].rows / s.num_rows))
 
 
 def _small(request: JoinRequest, sizes: dict[str, int]) -> str | None:

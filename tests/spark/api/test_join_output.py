@@ -73,12 +73,13 @@ def test_counts_of_partners(spark: SparkSession, drawn: Drawn, strategy: Strateg
 def test_a_number_of_shards(spark: SparkSession, drawn: Drawn, settings: SetSettings) -> None:
     r, s = frames(spark, drawn)
     settings(broadcastLimit="0")
-    assert ms.explain("join", r, s, on="r.x < s.x", shards=7).plan["shards"] == 7
+    even = spark.range(1000)
+    assert ms.explain("join", even, even, on="r.id < s.id", shards=7).plan["shards"] == 7
     rows = ms.join(r, s, on=drawn.on, strategy="range", shards=5)
     assert found(rows) == drawn.wanted("inner")
     assert ms.explain("join", r, s, on=drawn.on, strategy="range", shards=5).plan["shards"] >= 5
     settings(shards="6")
-    assert ms.explain("join", r, s, on="r.x < s.x").plan["shards"] == 6
+    assert ms.explain("join", even, even, on="r.id < s.id").plan["shards"] == 6
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from millrace.soak.resources import LIMIT, growth, held_resources
 
 RESIDENT_ROWS, EPISODE_ROWS, SIMULATED_ROWS = 400, 200, 40
 ROUND_SECONDS = 1.0
-"""How long the residents work in a round, at least; otherwise as long as the episode before, so that neither starves."""
+"""How long the residents work in a round, at least; else as long as the episode before, so that neither starves."""
 KILLED_STEPS = 60
 Say = Callable[[str], None]
 

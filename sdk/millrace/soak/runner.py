@@ -28,7 +28,7 @@ from millrace.soak.resources import LIMIT, growth, held_resources
 
 RESIDENT_ROWS, EPISODE_ROWS, SIMULATED_ROWS = 400, 200, 40
 ROUND_SECONDS = 1.0
-"""How long the residents work in a round."""
+"""How long the residents work in a round, at least; else as long as the episode before, so that neither starves."""
 KILLED_STEPS = 60
 Say = Callable[[str], None]
 
@@ -186,9 +186,12 @@ def soak(minutes: float, seed: int, say: Say) -> SoakReport:
     report, device_names, residents = SoakReport(seed), usable_devices(), Residents(seed)
     begin = said_at = time.monotonic()
     try:
+        episode_seconds = 0.0
         while time.monotonic() - begin < 60 * minutes:
-            residents.work(ROUND_SECONDS)
+            residents.work(max(ROUND_SECONDS, episode_seconds))
+            started = time.monotonic()
             _episode(seed, report.episodes, device_names, report)
+            episode_seconds = time.monotonic() - started
             report.episodes += 1
             residents.sample()
             if time.monotonic() - said_at > 10:

@@ -18,7 +18,8 @@ from pyspark.sql import types as ty
 from millrace.errors import ArgumentError
 from millrace.ingest.choices import Fallback
 from millrace.join_parts.routes import BoundCondition, bound_condition
-from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.files import save_table, use_in
+from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.task import DeviceRequest
@@ -112,7 +113,9 @@ def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], he
     table = broadcast.sorted_by_key(frames[held].toArrow(), None if route is None else route.column)
     file = save_table(table)
     deliver(frames[probing].sparkSession, file)
-    return frames[probing].mapInArrow(broadcast.joiner(job, file, held), _schema(part, job.report))
+    made = frames[probing].mapInArrow(broadcast.joiner(job, file, held), _schema(part, job.report))
+    use_in(file, task_function(made))
+    return made
 
 
 def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chosen: Strategy) -> DataFrame:

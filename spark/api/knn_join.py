@@ -17,7 +17,8 @@ import millrace as mr
 from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import explain_knn, parse_search
-from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.files import save_table, use_in
+from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.workers import check_workers, deliver
@@ -151,10 +152,13 @@ def _broadcast(
     file = save_table(held)
     session = request.frames["r"].sparkSession
     deliver(session, file)
-    if not request.search.self_join:
-        return frames["r"].mapInArrow(nearest.broadcast_joiner(job, file), _schema(request, job.report))
-    rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
-    return rows.mapInArrow(nearest.self_joiner(job, file), _schema(request, job.report))
+    if request.search.self_join:
+        rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
+        made = rows.mapInArrow(nearest.self_joiner(job, file), _schema(request, job.report))
+    else:
+        made = frames["r"].mapInArrow(nearest.broadcast_joiner(job, file), _schema(request, job.report))
+    use_in(file, task_function(made))
+    return made
 
 
 def _partition(

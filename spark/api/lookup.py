@@ -23,11 +23,12 @@ from pyspark.sql.pandas.functions import arrow_udf
 import millrace as mr
 from millrace.errors import ArgumentError
 from millrace.ingest.choices import Fallback
-from millrace.spark.cluster.files import SharedFile, new_path, shared_file
+from millrace.spark.cluster.files import SharedFile, save_shared, shared_file, use_in
+from millrace.spark.cluster.lifetimes import column_function
 from millrace.spark.cluster.metrics import Metrics, watched
 from millrace.spark.cluster.open_cache import OpenCache
 from millrace.spark.cluster.resources import read_device_request
-from millrace.spark.cluster.task import DeviceRequest, TaskDevice, device_lock, task_device
+from millrace.spark.cluster.task import DeviceRequest, TaskDevice, device_lock, error_first, task_device
 from millrace.spark.cluster.workers import deliver, describe_remote
 from millrace.spark.plan import columns as cl
 
@@ -114,9 +115,7 @@ def _prepare(frame: DataFrame, into: str, index: Any, key: Any) -> Step:
     spark = frame.sparkSession
     if isinstance(index, mr.OrderedIndex):
         values = _check_key(index, key_type, key)
-        path = new_path(".index")
-        index.save(path)
-        file = shared_file(path)
+        file = save_shared(index.save, ".index")
         deliver(spark, file)
     elif isinstance(index, str | os.PathLike):
         file, values = _prepare_path(frame, Path(index), key_type, key)
@@ -159,10 +158,12 @@ def _udf(step: Step, device_request: DeviceRequest) -> Callable[..., Any]:
     file = step.file
 
     def look_up(keys: pa.Array) -> pa.Array:
-        found = find(file, device_request, keys)
+        with error_first():
+            found = find(file, device_request, keys)
         return found if found.type == exact else found.cast(exact)
 
     made: Callable[..., Any] = arrow_udf(look_up, returnType=step.spark_values)  # type: ignore[call-overload]
+    use_in(file, column_function(made))
     return made
 
 

@@ -9,11 +9,14 @@ others are cards, and so is every device that Spark assigned as a resource.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 import millrace as mr
@@ -24,6 +27,9 @@ from millrace.spark.cluster.cards import card_lock
 
 RESOURCES = {"cuda": "gpu", "opencl": "gpu", "fpga": "fpga"}
 """Spark's resource name for a family of devices."""
+log = logging.getLogger("millrace")
+_HIDE_TRACE = "SPARK_HIDE_TRACEBACK"
+"""PySpark's worker reads it when it reports an error."""
 SHARED_KINDS = frozenset({"cpu", "null", "rtl", "hls", "opencl-cpu"})
 """Kinds of device that many tasks may use at once."""
 
@@ -83,6 +89,33 @@ def _is_card(name: str) -> bool:
     family = name.partition(":")[0]
     kind = kinds.get(name) or next((k for n, k in kinds.items() if n.partition(":")[0] == family), family)
     return kind not in SHARED_KINDS
+
+
+@contextmanager
+def error_first() -> Iterator[None]:
+    """Let an error of millrace arrive at the driver as its own sentence, without the worker's stack trace before it.
+
+    The worker ends after an error, so the setting holds for this one error alone. The trace goes to the worker's log.
+    """
+    try:
+        yield
+    except mr.MillraceError:
+        log.debug("a task fails", exc_info=True)
+        os.environ[_HIDE_TRACE] = "1"
+        raise
+
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def reporting(task: Task) -> Task:
+    """A task function whose errors of millrace come first (`error_first`)."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with error_first():
+            yield from task(batches)
+
+    return run
 
 
 @contextmanager

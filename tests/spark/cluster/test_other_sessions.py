@@ -16,6 +16,7 @@ def test_connect(tmp_path: Path) -> None:
     assert report["kind"].startswith("pyspark.sql.connect")
     assert report["lookup"] == [[f"v{i // 2}"] * 2 if i % 2 == 0 else [None, None] for i in range(10)]
     assert report["lookup_metrics"] == {"rows": 10, "a_null_keys": 0, "b_null_keys": 0}
+    assert report["waited"] == {"rows": 10, "value_null_keys": 0}, "get waits for the action"
     assert len(report["joins"]) == 6
     assert all(report["joins"].values()), report["joins"]
     assert report["pairs"] == 28

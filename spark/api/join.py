@@ -22,7 +22,7 @@ from millrace.spark.cluster.files import save_table, use_in
 from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
-from millrace.spark.cluster.task import DeviceRequest
+from millrace.spark.cluster.task import DeviceRequest, map_in_arrow
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import broadcast, shuffle
 from millrace.spark.exec.batch_bytes import read_limits
@@ -113,7 +113,7 @@ def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], he
     table = broadcast.sorted_by_key(frames[held].toArrow(), None if route is None else route.column)
     file = save_table(table)
     deliver(frames[probing].sparkSession, file)
-    made = frames[probing].mapInArrow(broadcast.joiner(job, file, held), _schema(part, job.report))
+    made = map_in_arrow(frames[probing], broadcast.joiner(job, file, held), _schema(part, job.report))
     use_in(file, task_function(made))
     return made
 

@@ -40,6 +40,7 @@ from millrace.spark.cluster.lifetimes import sweep, task_function, when_gone
 from millrace.spark.cluster.metrics import watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.session_settings import Change, change, put_back
+from millrace.spark.cluster.task import map_in_arrow
 from millrace.spark.cluster.workers import check_workers
 from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.shuffle import row_hash
@@ -290,7 +291,7 @@ def _packed_batches(call: Call, side: str) -> DataFrame:
     plan = call.plan
     late = call.lateness_ms if plan.integer else 0
     packing = Packing(side, plan.side(side), call.keys, call.strategy is None, plan.integer, plan.limits, late)
-    return assigned.mapInArrow(packer(packing), PACKED_TYPE)
+    return map_in_arrow(assigned, packer(packing), PACKED_TYPE)
 
 
 def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataFrame:

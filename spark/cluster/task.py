@@ -18,6 +18,8 @@ from functools import cache
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import types as ty
 
 import millrace as mr
 from millrace.errors import StateError
@@ -116,6 +118,18 @@ def reporting(task: Task) -> Task:
             yield from task(batches)
 
     return run
+
+
+def map_in_arrow(frame: DataFrame, task: Task, schema: ty.StructType) -> DataFrame:
+    """`frame.mapInArrow`, which cannot read columns whose names contain dots or backticks: they travel renamed."""
+    names = frame.columns
+    if not any(mark in name for name in names for mark in ".`"):
+        return frame.mapInArrow(task, schema)
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(run, schema)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 def test_two_executors_join_and_look_up(cluster: dict[str, object]) -> None:
     assert cluster["joins"] == {"broadcast": True, "grid": True}
     assert cluster["lookup"] == 1000
+    assert cluster["files"] != 0
+    assert not cluster["left"], "the session that stops removes its files"
 
 
 def test_a_task_takes_the_card_that_spark_gave_it(cluster: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,8 +36,11 @@ from millrace.spark.api.stream_inputs import (
     streaming,
     time_kinds,
 )
+from millrace.spark.cluster.lifetimes import sweep, task_function, when_gone
 from millrace.spark.cluster.metrics import watched
 from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.session_settings import Change, change, put_back
+from millrace.spark.cluster.task import map_in_arrow
 from millrace.spark.cluster.workers import check_workers
 from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.shuffle import row_hash
@@ -212,7 +216,8 @@ def build(call: Call) -> DataFrame:
     """Build the query."""
     spark = call.frames["r"].sparkSession
     check_workers(spark)
-    _configure(spark, call)
+    sweep()
+    changed = _configure(spark, call)
     joined = (
         _watermarked(call)
         .select(*(field.name for field in PACKED_TYPE.fields if field.name != "time"))
@@ -227,6 +232,8 @@ def build(call: Call) -> DataFrame:
     counted = watched(joined, {name: fn.sum(name) for name in COUNTS}, "window_join", None)
     pairs = counted.where("data IS NOT NULL OR path IS NOT NULL").select("data", "path")
     made = pairs.mapInArrow(unpacker(call.plan.limits), _pairs(call))
+    if changed:
+        when_gone(task_function(made), partial(put_back, spark, changed))
     return refuse_watermarks(made, call.plan.event_time)
 
 
@@ -252,11 +259,11 @@ def _milliseconds(span: Span) -> int:
     return span.length if span.measure == "ticks" else -(-span.length // _NS_PER_MS)
 
 
-def _configure(spark: SparkSession, call: Call) -> None:
+def _configure(spark: SparkSession, call: Call) -> dict[str, Change]:
     """Set the state store that the operator needs; report settings that make the query wrong or slow."""
+    wanted = {CHANGELOG: "true"}
     if "rocksdb" not in str(spark.conf.get(PROVIDER, "")).lower():
-        spark.conf.set(PROVIDER, ROCKSDB)
-    spark.conf.set(CHANGELOG, "true")
+        wanted[PROVIDER] = ROCKSDB
     if call.watermark == "min" and str(spark.conf.get(POLICY, "min")).lower() != "min":
         raise ArgumentError(f"{POLICY} is not 'min' in this session, but watermark='min' needs it: unset it")
     partitions = int(str(spark.conf.get(PARTITIONS, "200")))
@@ -266,6 +273,7 @@ def _configure(spark: SparkSession, call: Call) -> None:
             f"{len(call.keys)} have work; set it to {len(call.keys)} before the query starts",
             stacklevel=4,
         )
+    return change(spark, wanted, "ms.window_join")
 
 
 # The query.
@@ -283,7 +291,7 @@ def _packed_batches(call: Call, side: str) -> DataFrame:
     plan = call.plan
     late = call.lateness_ms if plan.integer else 0
     packing = Packing(side, plan.side(side), call.keys, call.strategy is None, plan.integer, plan.limits, late)
-    return assigned.mapInArrow(packer(packing), PACKED_TYPE)
+    return map_in_arrow(assigned, packer(packing), PACKED_TYPE)
 
 
 def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataFrame:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as ty
 
+from millrace.spark.cluster.task import reporting
 from millrace.spark.exec.batch_bytes import BatchLimits
 from millrace.spark.exec.join_rows import merge_batches
 from millrace.spark.exec.row_bytes import cut_rows
@@ -79,7 +80,7 @@ def packer(packing: Packing) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         for bulk in merge_batches(batches, PACK_ROWS, packing.limits.bytes):
             yield from _packed_batches(packing, bulk)
 
-    return pack
+    return reporting(pack)
 
 
 def _packed_batches(packing: Packing, bulk: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -147,7 +148,7 @@ def unpacker(limits: BatchLimits) -> Callable[[Batches], Iterator[pa.RecordBatch
                 for rows in unpack_rows(data).to_batches():
                     yield from (rows.slice(*cut) for cut in cut_rows(rows, limits))
 
-    return unpack
+    return reporting(unpack)
 
 
 # The partition that Spark's hash partitioning gives a key.

@@ -44,7 +44,7 @@ from millrace.spark.exec.shuffle import row_hash
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import other_side
 from millrace.spark.plan.routing import Cells, as_double, range_of
-from millrace.spark.plan.strategy import JoinRequest, Strategy, choose
+from millrace.spark.plan.strategy import JoinRequest, Strategy, by_splits
 from millrace.spark.stream.packed_batches import (
     FIRST,
     MAX_SHARDS,
@@ -181,7 +181,7 @@ def read_call(
     chained = frozenset(side for side in ("r", "s") if is_chained(frames[side], side, names[side], watermark))
     condition = read_condition(frames, text)
     device_request = read_device_request(spark, device, fallback)
-    strategy = None if splits is None else choose(JoinRequest(frames, condition, "inner", splits, "auto", 1))
+    strategy = None if splits is None else by_splits(JoinRequest(frames, condition, "inner", splits, "auto", 1))
     if shards is None:
         shards = read_settings(spark).shards or SHARDS
     keys = shard_keys(_shard_count(shards, strategy))

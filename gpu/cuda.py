@@ -125,10 +125,10 @@ class Runtime(api.Runtime):
 
     family = "cuda"
 
-    def __init__(self, cupy: Any, barrier: bool = False) -> None:
-        """`barrier`: teams vote through shared memory, as on OpenCL; used by tests."""
+    def __init__(self, cupy: Any, votes: str = "") -> None:
+        """`votes`: how teams vote, if not by ballots (`driver.defines`); used by tests."""
         super().__init__()
-        self.cupy, self._barrier = cupy, barrier
+        self.cupy, self._votes = cupy, votes
         cuda = cupy.cuda
         self.memory_errors = (cuda.memory.OutOfMemoryError,)
         self.errors = (
@@ -160,7 +160,7 @@ class Runtime(api.Runtime):
 
     def _build(self, number: int, unit: driver.Unit, word_bits: int) -> Any:
         """Compile for the current card; CuPy caches the result on disk."""
-        wanted = driver.defines(unit, word_bits, barrier=self._barrier)
+        wanted = driver.defines(unit, word_bits, votes=self._votes)
         options = ("-std=c++17", *(f"-D{name}={value}" for name, value in wanted.items()))
         module = self.cupy.RawModule(code=driver.source(unit.name), options=options)
         return module.get_function(unit.name)

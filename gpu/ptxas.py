@@ -102,7 +102,7 @@ def _dump(code: bytes, what: str) -> str:
 @cache
 def measure(unit: str, word_bits: int, barrier: bool, card: str) -> Needs:
     """The resources of a unit; `barrier`: its teams vote through shared memory."""
-    defined = driver.defines(driver.UNITS[unit], word_bits, barrier=barrier)
+    defined = driver.defines(driver.UNITS[unit], word_bits, votes=driver.BARRIER if barrier else "")
     return needs_of(*compile_text(driver.source(unit), unit, card, defined))
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millrace.spark.api.lookup import lookup
     from millrace.spark.api.splits import splits
     from millrace.spark.api.window_join import window_join
+    from millrace.spark.cluster.listener import listener
     from millrace.spark.cluster.metrics import Metrics
     from millrace.spark.cluster.resources import discovery_script
 
@@ -35,11 +36,22 @@ _LAZY = {
     "explain": "api.explain",
     "join": "api.join",
     "knn_join": "api.knn_join",
+    "listener": "cluster.listener",
     "lookup": "api.lookup",
     "splits": "api.splits",
     "window_join": "api.window_join",
 }
-__all__ = ["Metrics", "discovery_script", "explain", "join", "knn_join", "lookup", "splits", "window_join"]
+__all__ = [
+    "Metrics",
+    "discovery_script",
+    "explain",
+    "join",
+    "knn_join",
+    "listener",
+    "lookup",
+    "splits",
+    "window_join",
+]
 
 use_this_python()
 

@@ -86,6 +86,7 @@ SPARK_MAY_IMPORT = frozenset(
             "millrace.ingest.knn_arguments",
         ),
         *(
+            "millrace.join_parts.condition_texts",
             "millrace.join_parts.knn_probe",
             "millrace.join_parts.knn_routes",
             "millrace.join_parts.routes",

@@ -95,7 +95,7 @@ class Matcher:
         self._searched = searched
         self._keys = self._index_class.keys_on(device)
         self._use(plan)
-        self._grouped_sides = [side for side in SIDES if is_grouped(plan, side)]
+        self._grouped_sides = [side for side in SIDES if self._keys and is_grouped(plan, side)]
         self._rows, self._static = rows or {}, static
         defaults = {name: option.default for name, option in self._index_class.options.items()}
         self._options = {**defaults, **(options or {})}
@@ -125,6 +125,11 @@ class Matcher:
             cells = {(side, name): c[rows] for name, c in columns.items()}
             plan = laid_out(plan, side, cells, self._static, self._index_class.numbers_rows)
         self._use(plan)
+
+    @property
+    def checks_pairs(self) -> bool:
+        """Whether candidates are rechecked: then a block has about `STEP_CANDIDATES` of them at most."""
+        return self._checks_pairs
 
     def reason(self) -> str:
         """Which structure the index has chosen, and why. Empty if the user chose it."""
@@ -320,7 +325,7 @@ class Matcher:
             if terms and positions is not None and len(positions):
                 probe_tuple = np.repeat(np.arange(part[side].start, part[side].stop), found.counts)
                 keep = self._true(terms, side, new[side].tuples, windows[other(side)], probe_tuple, positions)
-                positions, own = positions[keep], None
+                positions, own = positions[keep], probe_tuple[keep] + new[side].first
                 counts[side] = np.bincount(probe_tuple[keep] - part[side].start, minlength=len(found.counts))
             partner[side] = positions if want_pairs and positions is not None else _NO_POSITIONS
             own_positions[side] = own

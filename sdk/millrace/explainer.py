@@ -19,11 +19,12 @@ from millrace.host.planner.explanation import Explanation, explain_index, explai
 from millrace.ingest.arguments import GivenWindowArguments, parse_window_arguments
 from millrace.ingest.knn_arguments import GivenKnnArguments, explain_knn, parse_knn_arguments, parse_search
 from millrace.ingest.tables import as_schema, as_table
+from millrace.join_parts.prepared_join import TableArguments
 from millrace.join_parts.reporting import explain_window
 from millrace.knn_stream import KnnJoin, explain_stream
 from millrace.knn_table import knn_join, knn_tables
 from millrace.registry import planned_device
-from millrace.table_join import TableArguments, join
+from millrace.table_join import join
 from millrace.window_join import WindowJoin
 
 

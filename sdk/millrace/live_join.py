@@ -193,6 +193,8 @@ class LiveJoin:
                     self._queue.unreturned = None
                 yield result
             elif self._queue.closed:
+                if self._queue.unreturned is tables:
+                    self._queue.unreturned = None
                 return
 
     def advance(self, side: str, ts: Any, source: int = 0) -> None:

@@ -18,10 +18,13 @@ from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import explain_knn, parse_search
 from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.jobs import described
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import nearest
+from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import KnnHow, read_how
 from millrace.spark.plan.nearest import KnnRequest, KnnStrategy, KnnStrategyName, choose_nearest, no_point
@@ -55,7 +58,8 @@ def knn_join(
     chosen = choose_nearest(request)
     if metrics is not None:
         metrics.start()
-    job = nearest.KnnJob(request.search, device_request, metrics is not None)
+    limits = read_limits(request.frames["r"].sparkSession)
+    job = nearest.KnnJob(request.search, device_request, metrics is not None, limits)
     observed = {side: _observed(request, side, metrics) for side in request.sides}
     rows = (_broadcast if chosen.name == "broadcast" else _partition)(job, request, observed, chosen)
     if metrics is None:
@@ -98,7 +102,8 @@ def knn_request(
     mr.explain("knn_join", *schemas, on=on, k=k, metric=metric, by=by)  # the rules for columns and types
     if device not in ("auto", "cpu"):
         raise DeviceUnavailable(f"device={device!r}: the tasks of ms.knn_join search on cpu; leave device out")
-    return KnnRequest(frames, search, strategy, check_workers(frames["r"].sparkSession).tasks)
+    spark = frames["r"].sparkSession
+    return KnnRequest(frames, search, strategy, check_workers(spark).tasks, read_settings(spark))
 
 
 def _read_how(how: Any) -> str:
@@ -145,9 +150,10 @@ def _broadcast(
     job: nearest.KnnJob, request: KnnRequest, frames: dict[str, DataFrame], chosen: KnnStrategy
 ) -> DataFrame:
     """Save s; the tasks search it with the rows of r, in a self-join with row numbers."""
-    held = frames[request.sides[-1]].toArrow()
-    file = save_table(held)
     session = request.frames["r"].sparkSession
+    with described(session, f"ms.knn_join reads {request.sides[-1]}, which every worker will hold"):
+        held = frames[request.sides[-1]].toArrow()
+    file = save_table(held)
     deliver(session, file)
     if not request.search.self_join:
         return frames["r"].mapInArrow(nearest.broadcast_joiner(job, file), _schema(request, job.report))

@@ -14,24 +14,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
 import millrace as mr
-from millrace.errors import ArgumentError, SchemaError
+from millrace.errors import ArgumentError
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import Fallback
 from millrace.ingest.durations import Span, parse_lateness, parse_window
 from millrace.join_parts.routes import BoundCondition
 from millrace.spark.api.join import read_condition
+from millrace.spark.api.stream_inputs import (
+    Frames,
+    is_chained,
+    pair_time,
+    real_times,
+    refuse_watermarks,
+    side_schema,
+    streaming,
+    time_kinds,
+)
 from millrace.spark.cluster.metrics import watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.workers import check_workers
+from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.shuffle import row_hash
 from millrace.spark.plan import columns as cl
-from millrace.spark.plan.routing import as_double, range_of
+from millrace.spark.plan.routing import Cells, as_double, range_of
 from millrace.spark.plan.strategy import JoinRequest, Strategy, choose
 from millrace.spark.stream.packed_batches import (
     FIRST,
@@ -41,7 +51,7 @@ from millrace.spark.stream.packed_batches import (
     Packing,
     packer,
     shard_keys,
-    unpack,
+    unpacker,
 )
 from millrace.spark.stream.plan import Side, StreamPlan
 from millrace.spark.stream.processor import OUT_TYPE, JoinProcessor
@@ -55,10 +65,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 PARTITIONS = "spark.sql.shuffle.partitions"
-_WATERMARK_KEY = "spark.watermarkDelayMs"
-_TIMES = (ty.TimestampType, ty.TimestampNTZType, ty.DateType, ty.IntegralType)
 _NS_PER_US, _NS_PER_MS = 1000, 1_000_000
-Frames = dict[str, DataFrame]
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,9 @@ class Call:
     keys: tuple[int, ...]
     watermark: str
     lateness_ms: int
+    chained: frozenset[str]
+    """The sides that are pairs of another join."""
+    pair_time: ty.StructField | None
 
     def describe(self) -> dict[str, Any]:
         """Entries for `ms.explain`."""
@@ -95,6 +105,7 @@ def window_join(
     watermark: Watermark = "min",
     splits: Sequence[Any] | None = None,
     shards: int = SHARDS,
+    event_time: str | None = None,
     device: str = "auto",
     fallback: Fallback | None = None,
 ) -> DataFrame:
@@ -103,6 +114,7 @@ def window_join(
     `time`: the time column, or a pair of names. `lateness`: how far below the newest time a row may be. `watermark`:
     `"min"`, the slower side sets it, or `"max"`, the faster side sets it. `splits`: values of r's column at which
     ranges begin; without them every shard sees all rows. `shards`: their number, without splits; a checkpoint fixes it.
+    `event_time`: a name for one more column, the later time of each pair, for stateful operators behind the join.
     Counts are in the query's progress, under a name that begins with `millrace_window_join`.
     """
     call = read_call(
@@ -115,6 +127,7 @@ def window_join(
         watermark=watermark,
         splits=splits,
         shards=shards,
+        event_time=event_time,
         device=device,
         fallback=fallback,
     )
@@ -132,11 +145,12 @@ def read_call(
     watermark: Any = "min",
     splits: Any = None,
     shards: Any = SHARDS,
+    event_time: Any = None,
     device: Any = "auto",
     fallback: Any = None,
 ) -> Call:
     """Check all arguments."""
-    frames = {"r": _streaming(r, "r"), "s": _streaming(s, "s")}
+    frames = {"r": streaming(r, "r"), "s": streaming(s, "s")}
     spark = frames["r"].sparkSession
     choice("watermark", watermark, WATERMARKS)
     spans = parse_window(window)
@@ -146,12 +160,15 @@ def read_call(
         )
     if time is None:
         raise ArgumentError("time is missing: name the time column, such as time='ts', or a pair (r's, s's)")
-    schemas = {side: _schema(frames[side], side) for side in ("r", "s")}
+    schemas = {side: side_schema(frames[side], side) for side in ("r", "s")}
+    text, times = cl.spark_condition(frames, on), real_times(frames, time)
     # The same rules as everywhere: WindowJoin checks the arguments and raises its own errors.
-    mr.WindowJoin(on=on, window=window, time=time, lateness=lateness, schemas=schemas, device="cpu").close()
-    names = dict(zip(("r", "s"), (time, time) if isinstance(time, str) else time, strict=True))
-    integer = _is_integer(frames, names)
-    condition = read_condition(frames, on)
+    mr.WindowJoin(on=text, window=window, time=times, lateness=lateness, schemas=schemas, device="cpu").close()
+    names = dict(zip(("r", "s"), (times, times) if isinstance(times, str) else times, strict=True))
+    kinds = time_kinds(frames, names)
+    integer = isinstance(kinds["r"], ty.IntegralType)
+    chained = frozenset(side for side in ("r", "s") if is_chained(frames[side], side, names[side], watermark))
+    condition = read_condition(frames, text)
     device_request = read_device_request(spark, device, fallback)
     strategy = None if splits is None else choose(JoinRequest(frames, condition, "inner", splits, "auto", 1))
     keys = shard_keys(_shard_count(shards, strategy))
@@ -171,8 +188,24 @@ def read_call(
     }
     after, before = (_ticks(span) for span in (spans.r, spans.s))
     given = tuple(sorted(arguments.items()))
-    plan = StreamPlan(condition.text, sides["r"], sides["s"], after, before, integer, device_request, given)
-    return Call(frames, condition, plan, strategy, keys, watermark, late)
+    limits = read_limits(spark)
+    outputs = [f"{side}_{name}" for side in ("r", "s") for name in frames[side].columns]
+    pair_field = pair_time(event_time, kinds["r"], outputs, late)
+    zoned = isinstance(kinds["r"], ty.TimestampType)
+    plan = StreamPlan(
+        condition.text,
+        sides["r"],
+        sides["s"],
+        after,
+        before,
+        integer,
+        device_request,
+        given,
+        limits,
+        None if pair_field is None else pair_field.name,
+        zoned,
+    )
+    return Call(frames, condition, plan, strategy, keys, watermark, late, chained, pair_field)
 
 
 def build(call: Call) -> DataFrame:
@@ -180,9 +213,9 @@ def build(call: Call) -> DataFrame:
     spark = call.frames["r"].sparkSession
     check_workers(spark)
     _configure(spark, call)
-    packed = _watermarked({side: _packed_batches(call, side) for side in ("r", "s")}, call.watermark, call.lateness_ms)
     joined = (
-        packed.select(*(field.name for field in PACKED_TYPE.fields if field.name != "time"))
+        _watermarked(call)
+        .select(*(field.name for field in PACKED_TYPE.fields if field.name != "time"))
         .groupBy("shard")
         .transformWithStateInPandas(
             statefulProcessor=JoinProcessor(call.plan),
@@ -193,44 +226,17 @@ def build(call: Call) -> DataFrame:
     )
     counted = watched(joined, {name: fn.sum(name) for name in COUNTS}, "window_join", None)
     pairs = counted.where("data IS NOT NULL OR path IS NOT NULL").select("data", "path")
-    return pairs.mapInArrow(unpack, _pairs(call.frames))
+    made = pairs.mapInArrow(unpacker(call.plan.limits), _pairs(call))
+    return refuse_watermarks(made, call.plan.event_time)
 
 
 # Arguments.
 
 
-def _streaming(given: Any, label: str) -> DataFrame:
-    frame = cl.check_frame(given, label)
-    if not frame.isStreaming:
-        raise ArgumentError(f"{label} is a batch frame: ms.window_join is for streams, use ms.join for two tables")
-    for field in frame.schema.fields:
-        if _WATERMARK_KEY in field.metadata:
-            raise ArgumentError(
-                f"{label} already has a watermark on {field.name}, but ms.window_join sets it itself: remove "
-                f"withWatermark, and pass lateness= here"
-            )
-    return frame
-
-
-def _schema(frame: DataFrame, label: str) -> pa.Schema:
-    """A side's columns as its tasks see them: all nullable, and times in UTC regardless of the session's zone."""
-    return pa.schema([field.with_nullable(True) for field in cl.arrow_schema(frame.schema, label)])
-
-
-def _is_integer(frames: Frames, names: dict[str, str]) -> bool:
-    kinds = {side: frames[side].schema[names[side]].dataType for side in ("r", "s")}
-    for side, kind in kinds.items():
-        if not isinstance(kind, _TIMES):
-            raise SchemaError(
-                f"{side}.{names[side]} is {kind.simpleString()}: a time column is a timestamp, a date or an integer"
-            )
-    return isinstance(kinds["r"], ty.IntegralType)
-
-
 def _shard_count(given: Any, strategy: Strategy | None) -> int:
     shards = integer_at_least("shards", given, 1)
     if strategy is not None:
-        assert strategy.cells is not None
+        assert isinstance(strategy.cells, Cells)
         shards = strategy.cells.shards
     if shards > MAX_SHARDS:
         raise ArgumentError(f"{shards} shards: allowed are at most {MAX_SHARDS}")
@@ -274,7 +280,9 @@ def _packed_batches(call: Call, side: str) -> DataFrame:
         assigned = frame.select(shard.alias(SHARD), fn.lit(True).alias(FIRST), *own)
     else:
         assigned = _routed(call, side, frame, own)
-    packing = Packing(side, call.plan.side(side), call.keys, call.strategy is None, call.plan.integer)
+    plan = call.plan
+    late = call.lateness_ms if plan.integer else 0
+    packing = Packing(side, plan.side(side), call.keys, call.strategy is None, plan.integer, plan.limits, late)
     return assigned.mapInArrow(packer(packing), PACKED_TYPE)
 
 
@@ -282,7 +290,7 @@ def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataF
     """Rows with their shards: one for r, all that can have partners for s; rows that cannot match go to shard 0."""
     assert call.strategy is not None
     assert call.strategy.route is not None
-    assert call.strategy.cells is not None
+    assert isinstance(call.strategy.cells, Cells)
     route, cells = call.strategy.route, call.strategy.cells
     unmatchable = cl.unusable(frame.schema, call.condition.keys[side])  # type: ignore[index]
     if side == "r":
@@ -296,21 +304,24 @@ def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataF
     return replicated.select(fn.col(SHARD), (fn.col(at) == 0).alias(FIRST), *own)
 
 
-def _watermarked(packed: Frames, watermark: str, lateness_ms: int) -> DataFrame:
-    """Both sides' packed batches: with one watermark per side, of which Spark takes the lower, or one for both."""
-    delay = f"{lateness_ms} milliseconds"
-    if watermark == "max":
+def _watermarked(call: Call) -> DataFrame:
+    """Both sides' packed batches: with one watermark per side, of which Spark takes the lower, or one for both.
+
+    Pairs of another join have theirs. For integer times the packed times are below the newest by the lateness already.
+    """
+    packed = {side: _packed_batches(call, side) for side in ("r", "s")}
+    delay = f"{0 if call.plan.integer else call.lateness_ms} milliseconds"
+    if call.watermark == "max":
         return packed["r"].union(packed["s"]).withWatermark("time", delay)
-    r, s = (packed[side].withWatermark("time", delay) for side in ("r", "s"))
+    r, s = (packed[side] if side in call.chained else packed[side].withWatermark("time", delay) for side in ("r", "s"))
     return r.union(s)
 
 
-def _pairs(frames: Frames) -> ty.StructType:
+def _pairs(call: Call) -> ty.StructType:
     """The output columns."""
-    return ty.StructType(
-        [
-            ty.StructField(f"{side}_{field.name}", field.dataType, True)
-            for side in ("r", "s")
-            for field in frames[side].schema.fields
-        ]
-    )
+    fields = [
+        ty.StructField(f"{side}_{field.name}", field.dataType, True)
+        for side in ("r", "s")
+        for field in call.frames[side].schema.fields
+    ]
+    return ty.StructType([*fields, *([] if call.pair_time is None else [call.pair_time])])

@@ -21,6 +21,7 @@ from millrace.errors import StateError
 from millrace.ingest.choices import Fallback
 from millrace.registry import check_name
 from millrace.spark.cluster.cards import card_lock
+from millrace.spark.cluster.jobs import log_in_worker
 
 RESOURCES = {"cuda": "gpu", "opencl": "gpu", "fpga": "fpga"}
 """Spark's resource name for a family of devices."""
@@ -30,12 +31,16 @@ SHARED_KINDS = frozenset({"cpu", "null", "rtl", "hls", "opencl-cpu"})
 
 @dataclass(frozen=True)
 class DeviceRequest:
-    """The driver's device request, sent to every task. `slots`: how many tasks may share one card, by resource."""
+    """The driver's device request, sent to every task. `slots`: how many tasks may share one card, by resource.
+
+    `log_level`: the level of the logger `millrace` in tasks; None leaves it as it is.
+    """
 
     device: str
     fallback: Fallback | None
     version: str
     slots: tuple[tuple[str, int], ...] = ()
+    log_level: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ def task_device(request: DeviceRequest) -> TaskDevice:
             f"this worker has millrace {mr.__version__}, the driver has {request.version}: install the same version "
             f"for spark.pyspark.python on every worker"
         )
+    log_in_worker(request.log_level)
     context = TaskContext.get()
     threads = max(1, context.cpus()) if context is not None else 1
     name = _auto_device() if request.device == "auto" else request.device

@@ -20,8 +20,8 @@ from millrace.join_parts.table_probe import TableProbe
 from millrace.spark.cluster.files import SharedFile, map_table
 from millrace.spark.cluster.open_cache import OpenCache
 from millrace.spark.cluster.task import task_device
-from millrace.spark.exec.join_rows import JoinJob, merge_batches, open_probe
-from millrace.spark.exec.probe_task import ProbeTask, bulk_rows
+from millrace.spark.exec.join_rows import JoinJob, open_probe
+from millrace.spark.exec.probe_task import ProbeTask, bulks
 
 MAX_PROBES = 4
 """Probes of held tables that a worker keeps."""
@@ -44,8 +44,8 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
 
     def join_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
         device = task_device(job.device_request)
-        bulks = merge_batches(batches, bulk_rows(device))
-        first = next(bulks, None)
+        rows = bulks(batches, job, device)
+        first = next(rows, None)
         if first is None:
             return
         schema, held = first.schema, map_table(file)
@@ -57,8 +57,8 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
             return new_probe() if device.card else used.enter_context(_probes.use((file, job, device.name), new_probe))
 
         with ExitStack() as used:  # a probe that is not on a card stays open for later tasks
-            task = ProbeTask(job, side, held, device, probe)
-            for bulk in chain([first], bulks):
+            task = ProbeTask(job, job.payload(side, held), device, probe)
+            for bulk in chain([first], rows):
                 yield from task.rows(bulk)
             if job.report:
                 yield task.report(schema)

@@ -27,8 +27,8 @@ from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_FIELDS
 from millrace.spark.cluster.open_cache import OpenCache
 from millrace.spark.cluster.task import DeviceRequest, task_device
 from millrace.spark.exec import shuffle
+from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS, BatchLimits
 from millrace.spark.exec.join_rows import (
-    OUT_ROWS,
     PROBE_ROWS,
     TASK_ARROW,
     merge_batches,
@@ -36,6 +36,7 @@ from millrace.spark.exec.join_rows import (
     output_batches,
     report_row,
 )
+from millrace.spark.exec.row_bytes import RowBytes, cut_gathered
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.nearest import KnnRequest, KnnStrategy, group_key, no_point
 from millrace.spark.plan.routing import Cells
@@ -58,6 +59,7 @@ class KnnJob:
     device_request: DeviceRequest
     report: bool
     """Whether each task adds a row with its counts."""
+    limits: BatchLimits = DEFAULT_LIMITS
 
     def local_search(self) -> SearchArguments:
         """The search on this task's threads; checks the worker's version."""
@@ -91,12 +93,13 @@ def _search(
 ) -> Iterator[pa.RecordBatch]:
     """The output for some rows of r; `own`: the held row that each must not find."""
     counts.asked += r.num_rows
+    sizes = RowBytes.of(r), RowBytes.of(held)
     for found in probe.blocks(r, own):
         counts.pairs += found.pairs
         rows, positions = pa.array(found.queries), pa.array(found.positions, mask=found.missing)
         ranks, distances = (pa.array(one, mask=found.missing) for one in (found.ranks, found.distances))
-        for start in range(0, len(rows), OUT_ROWS):
-            part = [one.slice(start, OUT_ROWS) for one in (ranks, distances, rows, positions)]
+        for cut in cut_gathered(zip(sizes, (rows, positions), strict=True), job.limits):
+            part = [one.slice(*cut) for one in (ranks, distances, rows, positions)]
             leading = pa.table(part[:2], names=["rank", "distance"])
             payload = [named("r", r.take(part[2])), named("s", held.take(part[3]))]
             yield from output_batches([leading, *payload], job.report)
@@ -111,7 +114,7 @@ def broadcast_joiner(job: KnnJob, file: SharedFile) -> Task:
     def join_batches(batches: Batches) -> Iterator[pa.RecordBatch]:
         search = job.local_search()
         counts, schema = None, None
-        for bulk in merge_batches(batches, PROBE_ROWS):
+        for bulk in merge_batches(batches, PROBE_ROWS, job.limits.bulk_bytes):
             held = map_table(file)
             counts, schema = counts or _TaskCounts(held.num_rows), output_schema(bulk.schema, held.schema, job.report)
             with _held_probe(file, search, held, bulk.schema) as probe:
@@ -134,7 +137,7 @@ def self_joiner(job: KnnJob, file: SharedFile) -> Task:
     def join_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
         search, held = job.local_search(), map_table(file)
         counts = _TaskCounts(held.num_rows)
-        for bulk in merge_batches(batches, PROBE_ROWS):
+        for bulk in merge_batches(batches, PROBE_ROWS, job.limits.bulk_bytes):
             own = bulk.column(0).to_numpy()
             with _held_probe(file, search, held, held.schema) as probe:
                 yield from _search(job, probe, held.take(pa.array(own)), held, counts, own)

@@ -1,39 +1,48 @@
-"""One task's search of the held table, bulk by bulk; a card is locked for one bulk at a time.
+"""One task's search of the held table, bulk by bulk.
 
-The operators of one stage run at the same time in separate Python workers, and each feeds the next. An operator that
-keeps a card while it waits for input, or for its output to be read, may wait for a worker that waits for that card: a
-deadlock. So a task reads a bulk first; then it locks the card, opens it, searches, closes it and unlocks it; only then
-does it output rows. On a card the held table is sent again for every bulk, so bulks are larger there. A device that
-needs no lock stays open between bulks.
+A card is locked for one block of pairs at a time (`pair_blocks.py`), so bulks are larger there: the held table is sent
+to the card again for every one. A device that needs no lock stays open between bulks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-from millrace.join_parts.table_probe import Partners, TableProbe
-from millrace.spark.cluster.task import TaskDevice, device_lock
-from millrace.spark.exec.join_rows import PROBE_ROWS, JoinJob, find_partners, gather, out_schema, report_row, tally
+from millrace.join_parts.table_probe import TableProbe
+from millrace.spark.cluster.jobs import log_held
+from millrace.spark.cluster.task import TaskDevice
+from millrace.spark.exec.join_rows import (
+    PROBE_ROWS,
+    JoinJob,
+    SizedTable,
+    gather,
+    merge_batches,
+    out_schema,
+    report_row,
+)
+from millrace.spark.exec.pair_blocks import partner_blocks
+from millrace.spark.plan.hows import other_side
 
 CARD_ROWS = 1 << 19
 """Rows of a bulk on a card."""
 
 
-def bulk_rows(device: TaskDevice) -> int:
-    """About how many rows to search with at once on this device."""
-    return CARD_ROWS if device.card else PROBE_ROWS
+def bulks(batches: Iterable[pa.RecordBatch], job: JoinJob, device: TaskDevice) -> Iterator[pa.Table]:
+    """The rows to search with at once on this device."""
+    return merge_batches(batches, CARD_ROWS if device.card else PROBE_ROWS, job.limits.bulk_bytes)
 
 
 class ProbeTask:
-    """One task and its held table, which is `side`; `open_probe` opens a probe of that table."""
+    """One task and its held table; `open_probe` opens a probe of that table."""
 
     def __init__(
-        self, job: JoinJob, side: str, held: pa.Table, device: TaskDevice, open_probe: Callable[[], TableProbe]
+        self, job: JoinJob, held: SizedTable, device: TaskDevice, open_probe: Callable[[], TableProbe]
     ) -> None:
-        self._job, self._side, self._held = job, side, held
+        self._job, self._held = job, held
+        log_held(device.name, held.table.num_rows, held.side)
         self._device, self._open_probe = device, open_probe
         self._probe: TableProbe | None = None
         self._counts: Counter[str] = Counter()
@@ -41,26 +50,27 @@ class ProbeTask:
 
     def rows(self, bulk: pa.Table) -> Iterator[pa.RecordBatch]:
         """The output rows of a bulk of the probing side."""
-        with device_lock(self._device):
-            found = self._find(bulk)
-        yield from gather(self._job, found, bulk, self._held, self._side)
+        job, side = self._job, other_side(self._held.side)
+        keys, probing = job.keys(side, bulk), job.payload(side, bulk)
+        for found in partner_blocks(keys, self._device, job.limits.pairs, self._opened, self._done, job.pairs):
+            yield from gather(job, found, probing, self._held)
 
-    def _find(self, bulk: pa.Table) -> Partners:
-        probe = self._open_probe() if self._probe is None else self._probe
-        self._probe = probe
-        before = tally(probe.stats)
-        try:
-            return find_partners(self._job, probe, bulk, self._side)
-        finally:
-            self._counts.update({name: value - before[name] for name, value in tally(probe.stats).items()})
-            self._fell_back |= probe.fallback is not None
-            if self._device.card:
-                self.close()
+    def _opened(self) -> TableProbe:
+        if self._probe is None:
+            self._probe = self._open_probe()
+        return self._probe
+
+    def _done(self, probe: TableProbe, counted: Counter[str]) -> None:
+        self._counts.update(counted)
+        self._fell_back |= probe.fallback is not None
+        if self._device.card:
+            self.close()
 
     def report(self, probing: pa.Schema) -> pa.RecordBatch:
         """A row with this task's counts, without those of earlier tasks that used the same probe."""
-        counts = dict(self._counts) | {"tasks": 1, "held": self._held.num_rows, "fallbacks": int(self._fell_back)}
-        return report_row(out_schema(self._job, probing, self._held.schema, self._side), counts)
+        held = self._held.table
+        counts = dict(self._counts) | {"tasks": 1, "held": held.num_rows, "fallbacks": int(self._fell_back)}
+        return report_row(out_schema(self._job, probing, held.schema, self._held.side), counts)
 
     def close(self) -> None:
         """Close the probe, which frees its device."""

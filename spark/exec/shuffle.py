@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,12 +24,14 @@ from pyspark.sql import types as ty
 from millrace.join_parts.routes import BoundCondition, Route
 from millrace.spark.cluster.task import task_device
 from millrace.spark.exec.join_rows import JoinJob, open_probe
-from millrace.spark.exec.probe_task import ProbeTask, bulk_rows
+from millrace.spark.exec.probe_task import ProbeTask, bulks
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import other_side
-from millrace.spark.plan.routing import Cells, as_double, range_of
+from millrace.spark.plan.routing import Blocks, Cells, as_double, range_of
 
 SHARD, SIDE = "__millrace_shard", "__millrace_s"
+BULK_CHUNK = 1 << 17
+"""Rows of the chunks of which a bulk is made."""
 _NOT_HASHED = (ty.MapType, ty.VariantType)
 Batches = Iterable[pa.RecordBatch]
 
@@ -62,7 +65,7 @@ def shuffle_sides(
     frames: dict[str, DataFrame],
     condition: BoundCondition,
     route: Route | None,
-    cells: Cells,
+    cells: Cells | Blocks,
     home: str,
     keep_all: bool,
 ) -> tuple[DataFrame, tuple[SharedColumn, ...]]:
@@ -93,18 +96,24 @@ def row_hash(frame: DataFrame) -> str:
     return f"(xxhash64({', '.join(hashed)}) ^ {partition})" if hashed else partition
 
 
-def _home_shard(frame: DataFrame, route: Route | None, cells: Cells, unmatchable: str, keep_all: bool) -> str:
+def _home_shard(frame: DataFrame, route: Route | None, cells: Cells | Blocks, unmatchable: str, keep_all: bool) -> str:
     anywhere = f"int(pmod({row_hash(frame)}, {cells.shards}))"
     if route is None:
         return anywhere
     key = as_double(route.column, frame.schema[route.column].dataType)
-    shard = cells.home(key, lambda: row_hash(frame))
+    if isinstance(cells, Blocks):
+        second = as_double(cells.second.column, frame.schema[cells.second.column].dataType)
+        shard = cells.home(key, second, lambda: row_hash(frame))
+    else:
+        shard = cells.home(key, lambda: row_hash(frame))
     return f"CASE WHEN {unmatchable} THEN {anywhere} ELSE {shard} END" if keep_all else shard
 
 
-def _guest_shards(frame: DataFrame, route: Route | None, cells: Cells) -> str:
+def _guest_shards(frame: DataFrame, route: Route | None, cells: Cells | Blocks) -> str:
     if route is None:
         return f"sequence(0, {cells.shards - 1})"
+    if isinstance(cells, Blocks):
+        return cells.guests(*(range_of(one.ranges[0], frame.schema) for one in (route, cells.second)))
     return cells.guests([range_of(one, frame.schema) for one in route.ranges])
 
 
@@ -151,11 +160,11 @@ def joiner(job: JoinJob, where: Layout) -> Callable[[Batches], Iterator[pa.Recor
         if sides is None:
             return
         probing, held = sides[job.kept], sides[held_side]
-        task = ProbeTask(job, held_side, held, device, lambda: open_probe(job, held, probing.schema, held_side, device))
-        step = bulk_rows(device)
+        probes = partial(open_probe, job, held, probing.schema, held_side, device)
+        task = ProbeTask(job, job.payload(held_side, held), device, probes)
         try:
-            for start in range(0, probing.num_rows, step):
-                yield from task.rows(probing.slice(start, step))
+            for bulk in bulks(probing.to_batches(max_chunksize=BULK_CHUNK), job, device):
+                yield from task.rows(bulk)
             if job.report:
                 yield task.report(probing.schema)
         finally:
@@ -179,7 +188,11 @@ def split_sides(batches: Batches, where: Layout) -> dict[str, pa.Table] | None:
             parts[1].append(batch.filter(flag))
     if schema is None:
         return None
-    r, s = (pa.Table.from_batches(rows, schema).combine_chunks() for rows in parts)
+    tables = []
+    for rows in parts:  # one side at a time, so that its batches are freed before the next one is copied
+        tables.append(pa.Table.from_batches(rows, schema).combine_chunks())
+        rows.clear()
+    r, s = tables
     return {"r": _own_columns(r, where.r), "s": _own_columns(s, where.s)}
 
 

@@ -6,6 +6,7 @@ microseconds; the zone in their Arrow type is the session's and does not change 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -17,7 +18,13 @@ from pyspark.sql import types as ty
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 
 from millrace.errors import ArgumentError, SchemaError
+from millrace.join_parts.condition_texts import with_names
+from millrace.spark.cluster.jobs import described
 
+RESERVED = "__millrace"
+"""How names of millrace's own columns begin."""
+_BACKTICKS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`((?:[^`]|``)+)`")
+"""Texts in quotes, which stay as they are, and names in backticks."""
 FLOATS = (ty.FloatType, ty.DoubleType)
 FIXED = (ty.NumericType, ty.DatetimeType, ty.BooleanType)
 
@@ -28,18 +35,59 @@ def check_frame(given: Any, label: str) -> DataFrame:
         raise ArgumentError(
             f"{label} is a {type(given).__name__}; allowed is a Spark DataFrame: make one with spark.createDataFrame"
         )
-    duplicates = sorted(name for name, count in Counter(given.columns).items() if count > 1)
+    folded = Counter(given.columns if is_exact(given) else [name.lower() for name in given.columns])
+    duplicates = sorted(name for name, count in folded.items() if count > 1)
     if duplicates:
         raise SchemaError(f"{label} has several columns named {', '.join(duplicates)}: rename them, names must differ")
+    reserved = [name for name in given.columns if name.lower().startswith(RESERVED)]
+    if reserved:
+        raise SchemaError(
+            f"{label} has a column named {reserved[0]}: names that begin with {RESERVED} are used by millrace itself, "
+            f"rename it"
+        )
     return given
+
+
+def is_exact(frame: DataFrame) -> bool:
+    """Whether the session's column names are case-sensitive; by default they are not."""
+    return str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+
+
+def real_name(frame: DataFrame, name: Any) -> Any:
+    """A column's name as the frame has it: by Spark's case rules, and with or without backticks.
+
+    Anything that is no column of the frame comes back as it is.
+    """
+    if not isinstance(name, str) or name in frame.columns:
+        return name
+    if len(name) > 2 and name[0] == name[-1] == "`":
+        return real_name(frame, name[1:-1].replace("``", "`"))
+    if not is_exact(frame):
+        return next((known for known in frame.columns if known.lower() == name.lower()), name)
+    return name
+
+
+def spark_condition(frames: dict[str, DataFrame], on: Any) -> Any:
+    """A condition in the text that the parser takes: backticks become double quotes, and names are the frames'."""
+    if not isinstance(on, str):
+        return on
+    text = _BACKTICKS.sub(lambda found: found[0] if found[1] is None else _double_quoted(found[1]), on)
+    return with_names(text, lambda side, name: str(real_name(frames[side], name)))
+
+
+def _double_quoted(name: str) -> str:
+    """A name that was in backticks, in double quotes."""
+    escaped = name.replace("``", "`").replace('"', '""')
+    return f'"{escaped}"'
 
 
 def check_column(frame: DataFrame, name: Any, label: str) -> ty.StructField:
     """The field of a frame's column, by name."""
     if not isinstance(name, str):
         raise ArgumentError(f"{label} is a {type(name).__name__}; allowed is the name of a column")
+    real = real_name(frame, name)
     for field in frame.schema.fields:
-        if field.name == name:
+        if field.name == real:
             return field
     raise SchemaError(f"{label}: there is no column {name!r}; the columns are {', '.join(frame.columns) or 'none'}")
 
@@ -49,7 +97,7 @@ def check_new(frame: DataFrame, names: Iterable[str]) -> None:
 
     The session decides whether names are case-sensitive; by default they are not.
     """
-    exact = str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    exact = is_exact(frame)
     taken = {name if exact else name.lower(): name for name in frame.columns}
     for name in names:
         known = name if exact else name.lower()
@@ -123,7 +171,8 @@ def measured_bytes(frame: DataFrame) -> int:
     size = fn.lit(0)
     for field in frame.schema.fields:
         size = size + (fn.lit(8) if isinstance(field.dataType, FIXED) else _length(field))
-    row = frame.select(fn.sum(size.cast("bigint"))).first()
+    with described(frame.sparkSession, "size of rows of variable length"):
+        row = frame.select(fn.sum(size.cast("bigint"))).first()
     return int(row[0] or 0) if row is not None else 0
 
 

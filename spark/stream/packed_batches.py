@@ -1,9 +1,9 @@
 """Packed batches: many rows of a stream travel to their shard as one row that holds Arrow's bytes.
 
 Spark passes rows to a stateful Python operator one at a time, through pandas. That costs more than the join and turns
-integers with nulls into floats. A packed batch pays this cost once for 2**17 rows and uses Arrow's own bytes, which a
-shard stores as they are (`EncodedRows`). One `mapInArrow` packs rows before the shuffle, another unpacks pairs after
-the join.
+integers with nulls into floats. A packed batch pays this cost once for 2**17 rows, or fewer if they are wide, and uses
+Arrow's own bytes, which a shard stores as they are (`EncodedRows`). One `mapInArrow` packs rows before the shuffle,
+another unpacks pairs after the join.
 
 *Routed* rows go only to the shards that routing found for them (`routing.py`), and are kept there. *Broadcast* rows go
 to every shard: a packed batch has a part for each shard, which keeps that one and searches with all. Parts depend only
@@ -20,15 +20,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as ty
 
-from millrace.spark.exec.join_rows import OUT_ROWS, merge_batches
+from millrace.spark.exec.batch_bytes import BatchLimits
+from millrace.spark.exec.join_rows import merge_batches
+from millrace.spark.exec.row_bytes import cut_rows
 from millrace.spark.stream.gc_freeze import freeze_loaded_objects
 from millrace.spark.stream.pair_files import read_and_remove
-from millrace.spark.stream.plan import US_PER_MS, Longs, Side, StreamPlan
+from millrace.spark.stream.plan import US_PER_MS, Longs, Side, StreamPlan, watermark_ms
 from millrace.spark.stream.state import decode_rows, unpack_rows
 from millrace.spark.stream.task import ShardInput
 
 PACK_ROWS = 1 << 17
-"""About how many rows are packed at once."""
+"""About how many rows are packed at once, if they are not wide."""
 SHARD, FIRST = "__millrace_shard", "__millrace_first"
 """The columns before a side's own: a row's shard (by number), and whether that shard counts the row."""
 _MAX_US = 2**62
@@ -64,6 +66,9 @@ class Packing:
     keys: tuple[int, ...]
     broadcast: bool
     integer: bool
+    limits: BatchLimits
+    lateness: int = 0
+    """Ticks by which packed times are below the newest, for integer times; Spark subtracts it from others."""
 
 
 def packer(packing: Packing) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -71,14 +76,14 @@ def packer(packing: Packing) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 
     def pack(batches: Batches) -> Iterator[pa.RecordBatch]:
         freeze_loaded_objects()
-        for bulk in merge_batches(batches, PACK_ROWS):
-            yield _packed_batches(packing, bulk)
+        for bulk in merge_batches(batches, PACK_ROWS, packing.limits.bytes):
+            yield from _packed_batches(packing, bulk)
 
     return pack
 
 
-def _packed_batches(packing: Packing, bulk: pa.Table) -> pa.RecordBatch:
-    """The rows ordered by shard, one packed batch for each shard, even without rows."""
+def _packed_batches(packing: Packing, bulk: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rows ordered by shard, one packed batch for each shard, even without rows; several in one Arrow batch."""
     shard, first = (bulk.column(name).to_numpy() for name in (SHARD, FIRST))
     order = np.argsort(shard.astype(np.int16) * 2 + ~first, kind="stable")
     rows = bulk.select(packing.side.schema.names).cast(packing.side.schema).take(pa.array(order)).combine_chunks()
@@ -87,15 +92,31 @@ def _packed_batches(packing: Packing, bulk: pa.Table) -> pa.RecordBatch:
     starts = np.cumsum(sizes) - sizes
     (batch,) = rows.to_batches()
     parts = [memoryview(batch.slice(start, size).serialize()) for start, size in zip(starts, sizes, strict=True)]
-    columns = [
-        pa.array(packing.keys, pa.int32()),
-        pa.array([packing.name == "s"] * shards),
-        pa.array([_newest(packing, rows)] * shards, PACKED_SCHEMA.field("time").type),
-        pa.array([b"".join(parts)] * shards if packing.broadcast else parts, pa.binary()),
-        pa.array(range(shards) if packing.broadcast else [0] * shards, pa.int32()),
-        pa.array(np.bincount(shard[first], minlength=shards), pa.int32()),
-    ]
-    return pa.record_batch(columns, schema=PACKED_SCHEMA)
+    data = [b"".join(parts)] * shards if packing.broadcast else parts
+    counted = np.bincount(shard[first], minlength=shards)
+    newest = _newest(packing, rows)
+    for start, stop in _groups([len(one) for one in data], packing.limits.bytes):
+        own = range(start, stop) if packing.broadcast else [0] * (stop - start)
+        columns = [
+            pa.array(packing.keys[start:stop], pa.int32()),
+            pa.array([packing.name == "s"] * (stop - start)),
+            pa.array([newest] * (stop - start), PACKED_SCHEMA.field("time").type),
+            pa.array(data[start:stop], pa.binary()),
+            pa.array(own, pa.int32()),
+            pa.array(counted[start:stop], pa.int32()),
+        ]
+        yield pa.record_batch(columns, schema=PACKED_SCHEMA)
+
+
+def _groups(sizes: list[int], max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Consecutive packed batches that are at most `max_bytes` together, or one of them."""
+    start, total = 0, 0
+    for number, size in enumerate(sizes):
+        if number > start and total + size > max_bytes:
+            yield start, number
+            start, total = number, 0
+        total += size
+    yield start, len(sizes)
 
 
 def _newest(packing: Packing, rows: pa.Table) -> int:
@@ -103,23 +124,30 @@ def _newest(packing: Packing, rows: pa.Table) -> int:
     times, known = packing.side.times(rows)
     if not known.any():
         return 0
-    newest = int(times[known].max()) * (US_PER_MS if packing.integer else 1)
+    newest = int(times[known].max())
+    if packing.integer:
+        return max(0, watermark_ms(newest - packing.lateness)) * US_PER_MS
     return max(-_MAX_US, min(newest, _MAX_US))
 
 
-def unpack_input(plan: StreamPlan, of_s: bool, data: bytes, own: int, counted: int) -> ShardInput:
+def unpack_input(plan: StreamPlan, of_s: bool, data: bytes | pa.Buffer, own: int, counted: int) -> ShardInput:
     """Unpack a packed batch in its shard."""
     side = "s" if of_s else "r"
     return ShardInput(side, decode_rows(data, plan.side(side).schema), own, counted)
 
 
-def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Unpack pairs from the packed batches of the shards, or from the files that they name."""
-    freeze_loaded_objects()
-    for batch in batches:
-        for packed, path in zip(batch.column("data"), batch.column("path"), strict=True):
-            data = packed.as_buffer() if packed.is_valid else read_and_remove(path.as_py())
-            yield from unpack_rows(data).to_batches(max_chunksize=OUT_ROWS)
+def unpacker(limits: BatchLimits) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """The function that unpacks pairs from the packed batches of the shards, or from the files that they name."""
+
+    def unpack(batches: Batches) -> Iterator[pa.RecordBatch]:
+        freeze_loaded_objects()
+        for batch in batches:
+            for packed, path in zip(batch.column("data"), batch.column("path"), strict=True):
+                data = packed.as_buffer() if packed.is_valid else read_and_remove(path.as_py())
+                for rows in unpack_rows(data).to_batches():
+                    yield from (rows.slice(*cut) for cut in cut_rows(rows, limits))
+
+    return unpack
 
 
 # The partition that Spark's hash partitioning gives a key.

@@ -1,8 +1,10 @@
 """The definition of a streaming window join for its tasks: made once on the driver, sent to every task.
 
-Times are counted in *ticks*: microseconds for timestamps and dates, or the values of an integer time column, which
-Spark's watermark treats as milliseconds. A pair is within the window if `-after <= r.ts - s.ts <= before`. Spark's
-watermark is in milliseconds; a row is late if its time is below it, and a watermark of 0 means that there is none.
+Times are counted in *ticks*: microseconds for timestamps and dates, or the values of an integer time column. A pair is
+within the window if `-after <= r.ts - s.ts <= before`. Spark's watermark is in milliseconds; a row is late if its time
+is below it, and a watermark of 0 means that there is none. An integer up to 2**52 is that many milliseconds there.
+Spark's timestamps end near 2**53 milliseconds, so beyond it 2048 ticks are one millisecond: nanoseconds since 1970
+work, and their watermark moves in steps of 2 microseconds. Lateness is subtracted in ticks (`packed_batches.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +18,26 @@ import pyarrow as pa
 
 from millrace.ingest.columns import usable
 from millrace.spark.cluster.task import DeviceRequest
+from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS, BatchLimits
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 SIDES = ("r", "s")
 US_PER_MS, US_PER_DAY = 1000, 86_400_000_000
 MIN_TICK, MAX_TICK = -(2**63), 2**63 - 1
+
+
+_EXACT_MS, _STEP = 1 << 52, 1 << 11
+
+
+def watermark_ms(tick: int) -> int:
+    """An integer time as Spark's watermark has it."""
+    return tick if tick <= _EXACT_MS else _EXACT_MS + (tick - _EXACT_MS) // _STEP
+
+
+def first_tick(watermark: int) -> int:
+    """The first integer time that a watermark does not make late."""
+    return watermark if watermark <= _EXACT_MS else _EXACT_MS + (watermark - _EXACT_MS) * _STEP
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,10 @@ class StreamPlan:
     integer: bool
     device_request: DeviceRequest
     arguments: tuple[tuple[str, str], ...]
+    limits: BatchLimits = DEFAULT_LIMITS
+    event_time: str | None = None
+    """The output column for the later time of a pair, and whether it has a time zone."""
+    zoned: bool = True
     empty: bool = False
     """Keep state as usual but match nothing: the baseline of the bench."""
 
@@ -74,11 +94,11 @@ class StreamPlan:
         """A key that separates the caches of different joins."""
         return hashlib.sha256(repr((self.on, self.arguments)).encode()).hexdigest()[:16]
 
-    def ticks(self, watermark_ms: int) -> int | None:
-        """Spark's watermark in ticks; None if there is none yet."""
-        if watermark_ms <= 0:
+    def ticks(self, watermark: int) -> int | None:
+        """Spark's watermark, in milliseconds, in ticks; None if there is none yet."""
+        if watermark <= 0:
             return None
-        return watermark_ms if self.integer else watermark_ms * US_PER_MS
+        return first_tick(watermark) if self.integer else watermark * US_PER_MS
 
     def retention(self, side: str) -> int:
         """How much later than a row of this side its partners may be."""
@@ -91,7 +111,12 @@ class StreamPlan:
     def expiry(self, side: str, newest: int) -> int:
         """The first watermark, in milliseconds, at which these rows are dead."""
         last = newest + self.retention(side)
-        return (last if self.integer else last // US_PER_MS) + 1
+        return (watermark_ms(last) if self.integer else last // US_PER_MS) + 1
+
+    def pair_times(self, own: Longs, partners: Longs) -> pa.Array:
+        """The later time of each pair, as a column for Spark."""
+        later = pa.array(np.maximum(own, partners))
+        return later.cast(pa.timestamp("us", "UTC" if self.zoned else None))
 
     def within_window(self, r: Longs, s: Longs) -> Flags:
         """Which pairs of times are within the window; ends beyond 64 bits are clamped."""

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from millrace.spark.cluster.task import task_device
 from millrace.spark.stream.gc_freeze import freeze_loaded_objects
+from millrace.spark.stream.input_spool import InputSpool
 from millrace.spark.stream.packed_batches import unpack_input
 from millrace.spark.stream.pair_files import PairOutput, Writer, remove_leftovers
 from millrace.spark.stream.plan import StreamPlan
@@ -101,10 +102,10 @@ class JoinProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Join a shard's packed batches of a micro-batch."""
         batch = self._shard_batch(timerValues)
-        inputs = [one for frame in rows for one in _inputs(self._plan, frame)]
         output = PairOutput(self._writer)
-        for table in batch.join(inputs):
-            yield _output_row(output.add(table))
+        with InputSpool(self._plan.limits.bytes) as spool:
+            for table in batch.join(_inputs(self._plan, rows, spool)):
+                yield _output_row(output.add(table))
         yield _output_row(batch.counts())
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
@@ -120,9 +121,12 @@ class JoinProcessor(StatefulProcessor):
         return ShardBatch(self._plan, self._store, device, timers.getCurrentWatermarkInMs())
 
 
-def _inputs(plan: StreamPlan, frame: pd.DataFrame) -> Iterator[ShardInput]:
-    for row in frame.itertuples(index=False):
-        yield unpack_input(plan, bool(row.of_s), bytes(row.data), int(row.own), int(row.counted))
+def _inputs(plan: StreamPlan, frames: Iterator[pd.DataFrame], spool: InputSpool) -> Iterator[ShardInput]:
+    """The packed batches of a shard; those of r wait for those of s (`ShardBatch.join`), on disk if they are many."""
+    for frame in frames:
+        for row in frame.itertuples(index=False):
+            data = bytes(row.data) if row.of_s else spool.keep(bytes(row.data))
+            yield unpack_input(plan, bool(row.of_s), data, int(row.own), int(row.counted))
 
 
 def _output_row(values: Mapping[str, object]) -> pd.DataFrame:

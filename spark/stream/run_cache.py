@@ -4,7 +4,7 @@ It is only a cache: a shard's manifest, which Spark's state store delivers with 
 run's name identifies its content, so an entry is valid for every batch. A task that runs again on a worker whose cache
 is newer, older or empty takes the runs of the manifest from here, from another worker's file (`run_files.py`), or from
 the store. After each batch the shard's entries are pruned to its manifest; entries of shards that this worker no longer
-sees are evicted when the cache exceeds `MAX_BYTES`. A forked process starts with an empty cache.
+sees are evicted when the cache exceeds its limits. A forked process starts with an empty cache.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import pyarrow as pa
 
 from millrace.join_parts.table_probe import TableProbe
 from millrace.spark.cluster.task import TaskDevice
+from millrace.spark.exec.row_bytes import RowBytes
 from millrace.spark.plan.hows import other_side
 from millrace.spark.stream import run_files
 from millrace.spark.stream.plan import Flags, Longs, StreamPlan
 from millrace.spark.stream.state import Manifest, StoredRun, unpack_rows
 
 MAX_BYTES = 1 << 30
-"""Maximum bytes of cached rows; the probes take about as much again."""
+"""Maximum bytes of cached rows, most of them in mapped files; the probes have the keys in memory."""
+MAX_PRIVATE_BYTES = 1 << 27
+"""Maximum bytes of cached rows in this worker's own memory."""
 
 
 class HeldRun:
@@ -40,13 +43,24 @@ class HeldRun:
         """Rows as stored: each has a time and its keys. `temporary`: used for one search, not cached."""
         self.run, self.table, self.temporary = run, table, temporary
         self.times: Longs = plan.side(run.side).times(table)[0] if times is None else times
+        self.private = 0
         self._plan = plan
+        self._sizes: RowBytes | None = None
         self._probe: tuple[str, TableProbe] | None = None
 
     def combined(self) -> HeldRun:
         """This run, with its rows in one chunk each column: a stored run has a chunk for each part that arrived."""
-        self.table = self.table.combine_chunks()
+        if any(column.num_chunks > 1 for column in self.table.columns):
+            self.table = self.table.combine_chunks()
+            self.private = self.table.nbytes
         return self
+
+    @property
+    def sizes(self) -> RowBytes:
+        """The bytes of each row."""
+        if self._sizes is None:
+            self._sizes = RowBytes.of(self.table)
+        return self._sizes
 
     def probe(self, device: TaskDevice) -> TableProbe:
         """The probe on a device; made on first use."""
@@ -95,7 +109,9 @@ def get_run(plan: StreamPlan, owner: str, run: StoredRun, read: Callable[[], byt
     """A run from this cache, from another worker's file, or from `read`."""
     kept, key = _entries(), (plan.token, owner, run.name)
     if key not in kept:
-        kept[key] = HeldRun(plan, run, unpack_rows(_read_shared(plan, owner, run.name, read)))
+        data = _read_shared(plan, owner, run.name, read)
+        kept[key] = HeldRun(plan, run, unpack_rows(data))
+        kept[key].private = len(data) if isinstance(data, bytes) else 0
     kept.move_to_end(key)
     return kept[key]
 
@@ -106,8 +122,10 @@ def _read_shared(plan: StreamPlan, owner: str, name: str, read: Callable[[], byt
     folder = _folder(plan, owner)
     found = run_files.fetch(folder, name)
     if found is None:
-        found = read()
-        run_files.publish(folder, name, found)
+        data = read()
+        run_files.publish(folder, name, data)
+        found = run_files.fetch(folder, name)  # mapped: not in this worker's own memory
+        return data if found is None else found
     return found
 
 
@@ -116,14 +134,16 @@ def _folder(plan: StreamPlan, owner: str) -> str:
 
 
 def prune(plan: StreamPlan, manifest: Manifest) -> None:
-    """Remove a shard's runs that its manifest does not name, then the least recently used beyond `MAX_BYTES`."""
+    """Remove a shard's runs that its manifest does not name, then the least recently used beyond the limits."""
     kept, names = _entries(), manifest.names()
     for key in [key for key in kept if key[:2] == (plan.token, manifest.owner) and key[2] not in names]:
         kept.pop(key).close()
     total = sum(one.table.nbytes for one in kept.values())
-    while total > MAX_BYTES and kept:
+    private = sum(one.private for one in kept.values())
+    while kept and (total > MAX_BYTES or private > MAX_PRIVATE_BYTES):
         _, oldest = kept.popitem(last=False)
         total -= oldest.table.nbytes
+        private -= oldest.private
         oldest.close()
     run_files.prune(_folder(plan, manifest.owner), names)
 

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.errors import StateError
+from millrace.join_parts.condition_texts import same_meaning
 from millrace.spark.stream.plan import Flags
 from millrace.state.manifest import check_same, seal, unseal
 
@@ -36,7 +37,10 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run in the manifest: its name, side, number of rows, time span, and how often it was merged."""
+    """A run in the manifest: its name, side, number of rows, time span, how often it was merged, and its bytes.
+
+    Manifests of earlier versions do not say the bytes: they count as 0.
+    """
 
     name: str
     side: str
@@ -44,6 +48,7 @@ class StoredRun:
     low: int
     high: int
     level: int = 0
+    size: int = 0
 
     @property
     def span(self) -> tuple[int, int]:
@@ -74,7 +79,7 @@ class Manifest:
     ) -> tuple[Manifest, StoredRun]:
         """A manifest with one more run, whose content is `data`; and that run."""
         name = f"{self.number}-{hashlib.sha256(data).hexdigest()[:32]}"
-        run = StoredRun(name, side, rows, *span, level)
+        run = StoredRun(name, side, rows, *span, level, len(data))
         return replace(self, runs=(*self.runs, run), number=self.number + 1), run
 
     def without(self, gone: tuple[StoredRun, ...]) -> Manifest:
@@ -92,7 +97,11 @@ def read_manifest(stored: bytes | None, arguments: dict[str, str]) -> Manifest:
         return Manifest(arguments)
     try:
         content = unseal(KIND, FORMAT, stored)
-        check_same(content["arguments"], arguments)
+        before = content["arguments"]
+        texts = before.get("on", ""), arguments.get("on", "")
+        if texts[0] != texts[1] and same_meaning(*texts):
+            before = {**before, "on": texts[1]}
+        check_same(before, arguments)
     except StateError as error:
         raise StateError(
             f"cannot continue from this checkpoint: {error}. Call ms.window_join as before, or start with a new "
@@ -163,8 +172,8 @@ def unpack_rows(data: Any) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
 
 
-def to_merge(runs: tuple[StoredRun, ...], window: int) -> Iterator[tuple[StoredRun, ...]]:
-    """Groups of a side's runs to merge into one run each; a run is in at most one group."""
+def to_merge(runs: tuple[StoredRun, ...], window: int, max_bytes: int) -> Iterator[tuple[StoredRun, ...]]:
+    """Groups of a side's runs to merge into one run each, of at most `max_bytes`; a run is in at most one group."""
     levels: dict[int, list[StoredRun]] = {}
     for run in sorted(runs, key=lambda one: one.low):
         levels.setdefault(run.level, []).append(run)
@@ -175,7 +184,8 @@ def to_merge(runs: tuple[StoredRun, ...], window: int) -> Iterator[tuple[StoredR
             if len(waiting) < MERGED:
                 continue
             span = max(one.high for one in waiting) - waiting[0].low
-            if span * WINDOW_PARTS <= window and sum(one.rows for one in waiting) <= MAX_ROWS:
+            fits = sum(one.rows for one in waiting) <= MAX_ROWS and sum(one.size for one in waiting) <= max_bytes
+            if span * WINDOW_PARTS <= window and fits:
                 yield tuple(waiting)
                 waiting = []
             else:

@@ -3,8 +3,9 @@
 PanJoin's worker (III-A, V-C) on Spark: new rows of r search the runs of s, including those of this batch; new rows of s
 search the older runs of r. So every pair is found once, by its later row. If rows are broadcast, a shard searches with
 all of them and stores its own part. Rows arrive encoded, and are stored in these bytes unless some of them are dropped.
-A batch that spans several windows is cut by time, once, so that rows search only runs that they can match; the pairs
-found are then filtered by the window.
+Rows of s are processed as they arrive, those of r after them, in bulks of bounded size: usually each side has one. A
+bulk that spans several windows is cut by time, so that rows search only runs that they can match; the pairs found are
+then filtered by the window.
 
 This module does not use Spark: the state store is a `Store`, the batch's rows are `ShardInput`s.
 """
@@ -19,8 +20,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from millrace.spark.cluster.task import TaskDevice, device_lock
-from millrace.spark.exec.join_rows import OUT_ROWS, tally
+from millrace.join_parts.table_probe import Partners, TableProbe
+from millrace.spark.cluster.task import TaskDevice
+from millrace.spark.exec.batch_bytes import OUT_ROWS, BatchLimits
+from millrace.spark.exec.pair_blocks import partner_blocks
+from millrace.spark.exec.row_bytes import RowBytes, cut_gathered, cut_rows
+from millrace.spark.plan.hows import other_side
 from millrace.spark.stream import run_cache
 from millrace.spark.stream.plan import SIDES, Flags, Longs, StreamPlan
 from millrace.spark.stream.run_cache import HeldRun
@@ -120,17 +125,16 @@ class ShardBatch:
 
     def join(self, inputs: Iterable[ShardInput]) -> Iterator[pa.Table]:
         """The pairs of the new rows; the state is updated when the iterator is exhausted."""
-        given = list(inputs)
-        new = {side: self._usable_rows(side, [one for one in given if one.side == side]) for side in SIDES}
         self._drop_dead()
-        old = {side: self._runs(side) for side in SIDES}
-        for side in SIDES:
-            for part in new[side]:
+        for bulk in self._bulks(inputs):
+            side = bulk[0].side
+            parts = self._usable_rows(side, bulk)
+            if not self._plan.empty:
+                yield from self._pairs(side, parts, self._runs(other_side(side)))
+            for part in parts:
                 self._store_rows(side, part)
-        fresh = [run for run in self._runs("s") if run not in old["s"]]
-        if not self._plan.empty:
-            yield from self._pairs("r", new["r"], [*old["s"], *fresh])
-            yield from self._pairs("s", new["s"], old["r"])
+            if 2 * _size(bulk) > self._plan.limits.bytes:
+                pa.default_memory_pool().release_unused()  # Arrow's allocator keeps freed memory otherwise
         self._commit()
 
     def expire(self) -> None:
@@ -144,6 +148,17 @@ class ShardBatch:
         return {**dict.fromkeys(COUNTS, 0), **self._counts, **held, "runs": len(self._manifest.runs)}
 
     # New rows.
+
+    def _bulks(self, inputs: Iterable[ShardInput]) -> Iterator[list[ShardInput]]:
+        """Inputs of one side to process at once: those of s first, so that new rows of r find them in the runs."""
+        bulk: list[ShardInput] = []
+        for one in _s_first(inputs):
+            if bulk and (bulk[0].side != one.side or _size(bulk) + _size([one]) > self._plan.limits.bytes):
+                yield bulk
+                bulk = []
+            bulk.append(one)
+        if bulk:
+            yield bulk
 
     def _usable_rows(self, side: str, inputs: list[ShardInput]) -> list[NewRows]:
         """The rows of a side that have a time and keys and are not late, cut by time."""
@@ -181,7 +196,8 @@ class ShardBatch:
         """Store this shard's own rows as a run, or as several if they are many."""
         if not rows.own.any():
             return
-        if np.count_nonzero(rows.own) > MAX_ROWS:
+        size = sum(part.message.size for part in rows.encoded)
+        if np.count_nonzero(rows.own) > MAX_ROWS or size > self._plan.limits.run_bytes:
             self._add(side, rows.table.filter(pa.array(rows.own)), rows.span, 0)
             return
         times = rows.times[rows.own]
@@ -189,8 +205,8 @@ class ShardBatch:
         self._add_run(side, run_bytes(self._plan.side(side).schema, rows.encoded), len(times), span, 0)
 
     def _add(self, side: str, table: pa.Table, span: tuple[int, int], level: int) -> None:
-        for start in range(0, table.num_rows, MAX_ROWS):
-            part = table.slice(start, MAX_ROWS)
+        for cut in cut_rows(table, BatchLimits(self._plan.limits.run_bytes, MAX_ROWS)):
+            part = table.slice(*cut)
             self._add_run(side, pack_rows(part), part.num_rows, span, level)
 
     def _add_run(self, side: str, data: bytes, rows: int, span: tuple[int, int], level: int) -> None:
@@ -228,7 +244,7 @@ class ShardBatch:
         """Merge small runs and store the manifest."""
         window = self._plan.after + self._plan.before
         for side in SIDES:
-            while groups := list(to_merge(self._manifest.of(side), window)):
+            while groups := list(to_merge(self._manifest.of(side), window, self._plan.limits.run_bytes)):
                 for group in groups:
                     self._merge(side, group)
         ends = [self._plan.expiry(run.side, run.high) for run in self._manifest.runs]
@@ -256,48 +272,64 @@ class ShardBatch:
     # Pairs.
 
     def _pairs(self, side: str, parts: list[NewRows], runs: list[StoredRun]) -> Iterator[pa.Table]:
-        """The pairs of a side's new rows with the other side's runs, in tables of about `OUT_ROWS`."""
+        """The pairs of a side's new rows with the other side's runs, in tables of bounded rows and bytes."""
+        limits = BatchLimits(self._plan.limits.bytes, OUT_ROWS)
         waiting: list[pa.Table] = []
         for part in parts:
             near = [run for run in runs if self._plan.may_match(*_in_order(side, part.span, run.span))]
+            sizes = RowBytes.of(part.table)
             for held, own, partners in self._probe_runs(side, part, self._to_probe(near)):
-                for start in range(0, len(own), OUT_ROWS):
-                    stop = start + OUT_ROWS
-                    waiting.append(_pair_table(side, part.table, own[start:stop], held.table, partners[start:stop]))
-                    if sum(table.num_rows for table in waiting) >= OUT_ROWS:
+                for cut in cut_gathered([(sizes, own), (held.sizes, partners)], limits):
+                    table = self._pair_table(side, part, own.slice(*cut), held, partners.slice(*cut))
+                    if waiting and not _fit([*waiting, table], limits):
                         yield pa.concat_tables(waiting).combine_chunks()
                         waiting = []
+                    waiting.append(table)
         if waiting:
             yield pa.concat_tables(waiting).combine_chunks()
+
+    def _pair_table(self, side: str, new: NewRows, rows: pa.Array, held: HeldRun, partners: pa.Array) -> pa.Table:
+        """Pairs with the columns of both sides, and their later time if it is wanted."""
+        mine, theirs = new.table.take(rows), held.table.take(partners)
+        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for name, table in zip(SIDES, _in_order(side, mine, theirs), strict=True):
+            columns |= {f"{name}_{column}": table.column(column) for column in table.column_names}
+        if self._plan.event_time is not None:
+            times = new.times[rows.to_numpy()], held.times[partners.to_numpy()]
+            columns[self._plan.event_time] = self._plan.pair_times(*times)
+        return pa.table(columns)
 
     def _to_probe(self, near: list[StoredRun]) -> list[HeldRun]:
         """The runs to search: each with its cached probe, or all combined into one if they have few rows."""
         held = [self._held(run) for run in near]
-        rows = sum(run.rows for run in near)
-        if len(held) <= 1 or rows > COMBINED_ROWS:
+        rows, size = sum(run.rows for run in near), sum(one.table.nbytes for one in held)
+        if len(held) <= 1 or rows > COMBINED_ROWS or size > self._plan.limits.bytes:
             return [one.combined() for one in held]
         span = min(run.low for run in near), max(run.high for run in near)
         table = pa.concat_tables([one.table for one in held]).combine_chunks()
         times = np.concatenate([one.times for one in held])
         return [HeldRun(self._plan, StoredRun("", near[0].side, rows, *span), table, times, temporary=True)]
 
-    def _probe_runs(self, side: str, rows: NewRows, near: list[HeldRun]) -> list[tuple[HeldRun, Longs, Longs]]:
-        """Row numbers of pairs, for each run; a card stays locked while all runs are searched."""
+    def _probe_runs(
+        self, side: str, rows: NewRows, near: list[HeldRun]
+    ) -> Iterator[tuple[HeldRun, pa.Array, pa.Array]]:
+        """Row numbers of pairs, in blocks of bounded size; none is empty."""
         probing = rows.table.select(list(self._plan.side(side).used))
-        results = []
-        with device_lock(self._device):
-            for held in near:
-                probe = held.probe(self._device)
-                before = Counter(tally(probe.stats))
-                found = probe.find_partners(probing)
-                after = Counter(tally(probe.stats))
-                after.subtract(before)
-                for name in ("asked", "device_rows", "device_cycles", "device_ns", "fallbacks"):
-                    self._counts[name] += after[name]
-                if self._device.card or held.temporary:
-                    held.close()
-                results.append((held, *self._within(side, rows, held, found.rows, found.partners)))
-        return results
+        for held in near:
+            for found in self._search(probing, held):
+                own, partners = self._within(side, rows, held, found.rows, found.partners)
+                if len(own):
+                    yield held, pa.array(own), pa.array(partners)
+
+    def _search(self, probing: pa.Table, held: HeldRun) -> Iterator[Partners]:
+        def done(_: TableProbe, counted: Counter[str]) -> None:
+            for name in ("asked", "device_rows", "device_cycles", "device_ns", "fallbacks"):
+                self._counts[name] += counted[name]
+            if self._device.card or held.temporary:
+                held.close()
+
+        device = self._device
+        return partner_blocks(probing, device, self._plan.limits.pairs, lambda: held.probe(device), done)
 
     def _within(self, side: str, rows: NewRows, held: HeldRun, own: Longs, partners: Longs) -> tuple[Longs, Longs]:
         """The pairs that are within the window."""
@@ -308,15 +340,27 @@ class ShardBatch:
         return own, partners
 
 
+def _s_first(inputs: Iterable[ShardInput]) -> Iterator[ShardInput]:
+    """The inputs of s as they come, then those of r."""
+    waiting = []
+    for one in inputs:
+        if one.side == "s":
+            yield one
+        else:
+            waiting.append(one)
+    yield from waiting
+
+
+def _size(inputs: Iterable[ShardInput]) -> int:
+    return sum(part.message.size for one in inputs for part in one.parts)
+
+
+def _fit(tables: list[pa.Table], limits: BatchLimits) -> bool:
+    """Whether tables of pairs may become one."""
+    rows, size = sum(one.num_rows for one in tables), sum(one.nbytes for one in tables)
+    return bool(rows <= limits.rows and size <= limits.bytes)
+
+
 def _in_order(side: str, own: T, other: T) -> tuple[T, T]:
     """r's value, then s's; `own` is the value of `side`."""
     return (own, other) if side == "r" else (other, own)
-
-
-def _pair_table(side: str, own: pa.Table, rows: Longs, other: pa.Table, partners: Longs) -> pa.Table:
-    """Pairs with the columns of both sides."""
-    mine, theirs = own.take(pa.array(rows)), other.take(pa.array(partners))
-    columns: dict[str, pa.ChunkedArray] = {}
-    for name, table in zip(SIDES, _in_order(side, mine, theirs), strict=True):
-        columns |= {f"{name}_{column}": table.column(column) for column in table.column_names}
-    return pa.table(columns)

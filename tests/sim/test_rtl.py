@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,11 @@ import millrace as mr
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Device
 from millrace.host.join.panjoin.run_engine import RunEngine
+from millrace.hw.command_queue import Command
 from millrace.registry import join_pairs
 from millrace.sim import build, rtl
 from millrace.sim.build import Config
-from millrace.sim.model import IDEAL_LATENCY, TIMINGS, Timing
+from millrace.sim.model import IDEAL_LATENCY, IDLE_CYCLES, TIMINGS, Timing
 from tests.sim.devices import U32, check_band, check_memory, check_run_engine, send
 
 
@@ -163,7 +164,7 @@ def test_a_stalled_device_goes_on_after_a_reset(device: rtl.RtlDevice) -> None:
     for launch in (first, second):  # both were in flight
         with pytest.raises(mr.DeviceFault, match=r"nothing moved for 8 cycles; the engine was reset"):
             device.wait(launch)
-    model._idle = rtl.IDLE_CYCLES
+    model._idle = IDLE_CYCLES
     before = engine.counters()
     device.wait(device.launch("bisort_indexer", [words, other], (100, 8)))
     assert device.read(other, 0, 13).tolist() == list(range(0, 100, 8))
@@ -193,7 +194,12 @@ def test_several_commands_are_in_flight(device: rtl.RtlDevice, monkeypatch: pyte
     engine = device.engine(words.dtype)
     rooms: list[int] = []
     finish = engine.finish
-    monkeypatch.setattr(engine, "finish", lambda begun: rooms.append(engine.commands.room) or finish(begun))
+
+    def noted(begun: Sequence[Command]) -> int:
+        rooms.append(engine.commands.room)
+        return finish(begun)
+
+    monkeypatch.setattr(engine, "finish", noted)
     launches = [device.launch("bisort_indexer", [words, index], (4000, 8)) for index in indexes]
     for launch in launches:
         device.wait(launch)

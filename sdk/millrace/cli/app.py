@@ -68,6 +68,14 @@ def demo(
 
 
 @app.command()
+def warm(json: Json = False) -> None:
+    """Compile the kernels of all operators, so that no first call has to; they are kept on disk."""
+    from millrace.cli.warm import run_warm
+
+    run_warm(json)
+
+
+@app.command()
 def calibrate(json: Json = False) -> None:
     """Compile the kernels; measure, once per machine, which index and device "auto" should choose."""
     from millrace.cli.calibrate import run_calibration

@@ -3,13 +3,15 @@
 `mr.join` probes once, with the entire other table. A caller with one table and a stream of batches of the other (such
 as a Spark task) keeps a `TableProbe` and probes it with every batch. The first batch sorts the held side and sends it
 to the device. Results are row numbers: the caller gathers the payload. A `TableProbe` belongs to the process that
-created it and serves one thread at a time. Limit: the held table has fewer than 2**31 rows.
+created it and serves one thread at a time. `bounded_blocks` finds the pairs in parts of bounded size. Limit: the held
+table has fewer than 2**31 rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from millrace.host.base.words import count_true
 from millrace.host.data.tuples import Tuples
 from millrace.host.data.window import Window
 from millrace.host.join.matcher import Matcher, PairBlock
+from millrace.host.join.pair_memory import TooManyPairs, at_most
 from millrace.host.join.registry import load_index
 from millrace.host.planner.selectivity import table_index, table_plan
 from millrace.host.stream.intake import Reading
@@ -41,6 +44,14 @@ class Partners:
     partners: Positions
     first: int = 0
 
+    def moved(self, rows: int) -> Partners:
+        """The same, for a batch that has `rows` more rows in front."""
+        return replace(self, rows=self.rows + rows, first=self.first + rows) if rows else self
+
+
+MIN_TRIED_ROWS = 1 << 10
+"""With fewer rows, pairs are always counted before they are made: an index does not check a step of few rows."""
+
 
 class TableProbe:
     """A held table against which batches of the other side are matched.
@@ -62,7 +73,8 @@ class TableProbe:
         self._count_null_keys(side, held)
         self._held = held.tuples
         self._window = _window(self._held)
-        self._probing_rows, self._pairs = 0, 0
+        self._probing_rows, self._asked, self._pairs = 0, 0, 0
+        self._crowded = False
         self._opened = opened or engine.open()
         self._matcher: Matcher | None = None
 
@@ -94,9 +106,49 @@ class TableProbe:
 
     def find_partners(self, batch: Any, want_pairs: bool = True) -> Partners:
         """The partners of a batch's rows in the held table; without `want_pairs` only their number per row."""
-        found = list(self.blocks(batch, want_pairs))
-        counts, rows, partners = (_joined([getattr(f, name) for f in found]) for name in ("counts", "rows", "partners"))
-        return Partners(counts, rows, partners)
+        return _combined(list(self.blocks(batch, want_pairs)))
+
+    def bounded_blocks(self, batch: Any, max_pairs: int) -> Iterator[Partners]:
+        """The same in parts of at most `max_pairs` pairs, or of one row.
+
+        Pairs are made at once as long as no batch has more; later they are counted first. Where candidates are
+        rechecked, the matcher's own limit (`STEP_CANDIDATES`) holds instead.
+        """
+        probing = other(self._side)
+        self._bound.sweep(self._side, self._held)
+        reading = self._bound.read(probing, as_table(batch, probing))
+        rows = len(reading.tuples)
+        if self._matcher_for(reading.tuples).checks_pairs or rows * len(self._held) <= max_pairs:
+            yield from self.blocks_of(reading)
+            return
+        found = None if self._crowded or rows < MIN_TRIED_ROWS else self._try(reading, max_pairs)
+        if found is not None:
+            yield found
+            return
+        for start, stop in pairwise(self._piece_ends(reading, max_pairs)):
+            yield _combined(list(self.blocks_of(_part(reading, start, stop)))).moved(start)
+
+    def _try(self, reading: Reading, max_pairs: int) -> Partners | None:
+        """All pairs, or None if there are more: then nothing was counted."""
+        before = self._asked, self._pairs, dict(self._null_keys)
+        try:
+            with at_most(max_pairs):
+                return _combined(list(self.blocks_of(reading)))
+        except TooManyPairs:
+            self._crowded = True
+            self._asked, self._pairs, self._null_keys = before
+            return None
+
+    def _piece_ends(self, reading: Reading, max_pairs: int) -> list[int]:
+        """Where to cut rows so that each piece has at most `max_pairs` pairs, or one row; counts all pairs first."""
+        before = self._asked, self._pairs, dict(self._null_keys)
+        counts = _joined([block.counts for block in self.blocks_of(reading, want_pairs=False)])
+        self._asked, self._pairs, self._null_keys = before  # only the search that makes the pairs is in `stats`
+        total, ends = np.cumsum(counts), [0]
+        while ends[-1] < len(counts):
+            done = int(total[ends[-1] - 1]) if ends[-1] else 0
+            ends.append(max(ends[-1] + 1, int(np.searchsorted(total, done + max_pairs, "right"))))
+        return ends
 
     def blocks(self, batch: Any, want_pairs: bool = True) -> Iterator[Partners]:
         """The same, one block of rows at a time, so that the caller processes it while it is in the cache."""
@@ -112,7 +164,7 @@ class TableProbe:
         matcher = self._matcher_for(tuples)
         taken = TakenTuples({probing: tuples, self._side: self._held.slice(0, 0)}, _order(probing, len(tuples)))
         new = WindowBounds(True, {probing: 1, self._side: max(len(self._held), 1)}).new_tuples(windows, taken)
-        base, pairs, complete = self._probing_rows, 0, False
+        base, complete = self._probing_rows, False
 
         def keep(n: int) -> tuple[int, int]:
             return (base + n, 0) if probing == "r" else (0, base + n)
@@ -123,7 +175,8 @@ class TableProbe:
             for found in matcher.match(windows, new, taken.order, keep, want_pairs=want_pairs):
                 counts, partners = found.counts[probing], found.partner[probing]
                 rows = _rows(found, probing, base) if want_pairs else counts[:0]
-                pairs += len(partners) if want_pairs else int(counts.sum())
+                self._asked += len(counts)
+                self._pairs += len(partners) if want_pairs else int(counts.sum())
                 yield Partners(counts, rows, partners if want_pairs else counts[:0], found.first[probing])
             complete = True
         finally:
@@ -131,7 +184,6 @@ class TableProbe:
             if not complete:  # the index may hold some of these rows already
                 matcher.discard_index()
         self._probing_rows += len(tuples)
-        self._pairs += pairs
 
     def _matcher_for(self, tuples: Tuples) -> Matcher:
         """The matcher; created with the first probing rows, from which it estimates which comparison is selective."""
@@ -166,7 +218,7 @@ class TableProbe:
         device = self._opened.device if self._matcher is None else self._matcher.device
         return {
             "held": len(self._held),
-            "asked": self._probing_rows,
+            "asked": self._asked,
             "pairs": self._pairs,
             "null_keys": dict(self._null_keys),
             "device": device.name,
@@ -203,6 +255,17 @@ def _rows(found: PairBlock, probing: Side, base: int) -> Positions:
     if own_positions is None:
         return found.tuple_numbers(probing)
     return own_positions - base if base else own_positions
+
+
+def _part(reading: Reading, start: int, stop: int) -> Reading:
+    """Some of the rows that were read."""
+    return Reading(reading.tuples.slice(start, stop), reading.known_keys[start:stop], reading.known_time[start:stop])
+
+
+def _combined(blocks: list[Partners]) -> Partners:
+    """Consecutive blocks, from the first row on, as one."""
+    counts, rows, partners = (_joined([getattr(f, name) for f in blocks]) for name in ("counts", "rows", "partners"))
+    return Partners(counts, rows, partners)
 
 
 def _joined(parts: list[Positions]) -> Positions:

@@ -318,3 +318,19 @@ def test_explain_describes_shards(spark: SparkSession) -> None:
     assert "splits of r.x were given" in str(
         ms.explain("window_join", ticking(spark), ticking(spark), splits=[5], **given)
     )
+
+
+def test_integer_nanoseconds_are_late_and_expire(spark: SparkSession, tmp_path: Path) -> None:
+    streams = sc.draw(8, "long", batches=4, rows=60)
+    wanted, start, unit = streams.wanted(), 1_731_900_000_000_000_000, 1_000_000
+    for side in (streams.r, streams.s):
+        for number, table in enumerate(side):
+            times = [None if t is None else start + t * unit for t in table["ts"].to_pylist()]
+            side[number] = table.set_column(1, "ts", pa.array(times, pa.int64()))
+    sc.write(streams, tmp_path)
+    more = {"window": str(15_000 * unit), "lateness": str(10_000 * unit), "shards": 2}
+    query = sc.run(joined(spark, streams, tmp_path, **more), tmp_path)
+    sc.same(sc.found(tmp_path), wanted)
+    counts = sc.counts(query)
+    assert sum(one["r_late"] + one["s_late"] for one in counts) == sum(streams.late) > 0
+    assert sum(one["r_expired"] + one["s_expired"] for one in counts) > 0

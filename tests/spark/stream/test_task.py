@@ -15,9 +15,10 @@ import pytest
 import millrace as mr
 from millrace.join_parts.bound_tables import BoundTables
 from millrace.spark.cluster.task import DeviceRequest, TaskDevice
+from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS
 from millrace.spark.stream import run_cache, run_files, state, task
 from millrace.spark.stream.packed_batches import FIRST, SHARD, Packing, _murmur, packer, shard_keys, unpack_input
-from millrace.spark.stream.plan import Side, StreamPlan
+from millrace.spark.stream.plan import Side, StreamPlan, first_tick, watermark_ms
 from millrace.spark.stream.state import EncodedRows, Manifest, StoredRun, read_manifest, to_merge
 from millrace.spark.stream.task import ShardBatch, ShardInput
 from millrace.state.manifest import unseal
@@ -226,7 +227,7 @@ def test_packed_batches_hold_the_rows_of_each_shard() -> None:
         1, FIRST, pa.array([i % 4 > 0 for i in range(90)])
     )
     for broadcast in (False, True):
-        packing = Packing("s", plan().s, (5, 6, 7), broadcast, True)
+        packing = Packing("s", plan().s, (5, 6, 7), broadcast, True, DEFAULT_LIMITS)
         (packed,) = packer(packing)([bulk.to_batches()[0]])
         inputs = [
             unpack_input(plan(), row["of_s"], row["data"], row["own"], row["counted"]) for row in packed.to_pylist()
@@ -355,10 +356,10 @@ def test_manifests_come_back_as_they_were() -> None:
 
 def test_runs_are_merged_by_level_and_span() -> None:
     runs = tuple(StoredRun(f"{i}-x", "r", 10, i * 10, i * 10 + 9) for i in range(9))
-    assert [len(group) for group in to_merge(runs, 1000)] == [4, 4]
-    assert list(to_merge(runs, 100)) == []
+    assert [len(group) for group in to_merge(runs, 1000, 1000)] == [4, 4]
+    assert list(to_merge(runs, 100, 1000)) == []
     mixed = (*runs[:3], StoredRun("9-x", "r", 10, 90, 99, level=1))
-    assert list(to_merge(mixed, 10_000)) == []
+    assert list(to_merge(mixed, 10_000, 1000)) == []
 
 
 def test_times_near_the_ends_of_64_bits() -> None:
@@ -403,3 +404,23 @@ def test_run_files_are_limited_in_size(tmp_path: Path, monkeypatch: pytest.Monke
     assert 1 <= len(sizes) <= 3
     assert sum(sizes) <= 3000
     assert run_files.fetch("nobody", "nothing") is None
+
+
+def test_integer_times_of_any_size_fit_sparks_watermark() -> None:
+    ticks = [0, 1, 5000, 2**52 - 1, 2**52, 2**52 + 1, 2**52 + 4096, 1_731_900_000_123_456_789, 2**63 - 1]
+    seen = [watermark_ms(tick) for tick in ticks]
+    assert seen == sorted(seen)
+    assert seen[:5] == ticks[:5]
+    assert max(seen) * 1000 < 2**63
+    for tick in ticks:
+        assert tick - 2048 < first_tick(watermark_ms(tick)) <= tick
+        assert first_tick(watermark_ms(tick) + 1) > tick
+
+
+def test_a_checkpoint_continues_with_the_same_condition_in_other_words() -> None:
+    stored = Manifest({"on": "abs(r.x - s.x) <= 5", "window": "1"}).pack()
+    assert read_manifest(stored, {"on": "ABS( r.x-s.x ) <= 5", "window": "1"}).runs == ()
+    with pytest.raises(mr.StateError, match="on was"):
+        read_manifest(stored, {"on": "abs(r.x - s.x) <= 6", "window": "1"})
+    with pytest.raises(mr.StateError, match="window was"):
+        read_manifest(stored, {"on": "ABS(r.x - s.x) <= 5", "window": "2"})

@@ -14,8 +14,9 @@ from typing import IO
 import pyarrow as pa
 import pytest
 
+from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS
 from millrace.spark.stream import gc_freeze, pair_files
-from millrace.spark.stream.packed_batches import unpack
+from millrace.spark.stream.packed_batches import unpacker
 from millrace.spark.stream.state import unpack_rows
 
 PAIRS = pa.table({"r_id": pa.array([1, None, 3]), "s_id": ["a", "b", None]})
@@ -37,7 +38,7 @@ def test_pairs_are_written_to_files_up_to_a_limit(tmp_path: Path, monkeypatch: p
     outputs = [output.add(PAIRS) for _ in range(3)]
     assert [list(one) for one in outputs] == [["path"], ["path"], ["data"]]
     assert len(list(tmp_path.iterdir())) == 2
-    assert pa.Table.from_batches(unpack([spark_batch(*outputs)])) == pa.concat_tables([PAIRS] * 3)
+    assert pa.Table.from_batches(unpacker(DEFAULT_LIMITS)([spark_batch(*outputs)])) == pa.concat_tables([PAIRS] * 3)
     assert not list(tmp_path.iterdir()), "each file is removed when it is opened"
 
 

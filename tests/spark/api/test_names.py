@@ -1,0 +1,55 @@
+"""Column names as Spark has them: letters' case, backticks, and names like millrace's own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
+import millrace as mr
+from millrace import spark as ms
+from millrace.spark.plan.columns import spark_condition
+from tests.spark.sessions import GROUP
+
+pytestmark = GROUP
+EXACT = "spark.sql.caseSensitive"
+
+
+def test_case_and_backticks_in_conditions(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(pa.table({"Id": [1, 2, 3], "my col": [1, 5, 9], "b`t": [1, 2, 3]}))
+    for on in ("r.id = s.ID", "r.`my col` = s.`MY COL`", 'r."my col" = s.`my col` AND r.`b``t` = s.iD'):
+        pairs = ms.join(frame, frame, on=on, strategy="broadcast", device="cpu")
+        assert pairs.columns == ["r_Id", "r_my col", "r_b`t", "s_Id", "s_my col", "s_b`t"]
+        assert pairs.count() == 3
+    text = spark_condition({"r": frame, "s": frame}, "r.id = s.id AND r.name = 'a `quoted` \"text\"'")
+    assert text == 'r."Id" = s."Id" AND r.name = \'a `quoted` "text"\''
+
+
+def test_case_and_backticks_in_other_arguments(spark: SparkSession) -> None:
+    index = mr.OrderedIndex([1, 2], [10, 20])
+    frame = spark.createDataFrame(pa.table({"Key": [1, 3]}))
+    assert sorted(ms.lookup(frame, index, key="`kEY`").toArrow()["value"].to_pylist(), key=str) == [10, None]
+    stream = spark.readStream.format("rate").load()
+    call = ms.explain("window_join", stream, stream, "r.VALUE = s.`value`", window="1 second", time="TimeStamp")
+    assert "timestamp, timestamp" in str(call)
+
+
+def test_case_sensitive_sessions(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(pa.table({"a": [1], "b": [2]}))
+    spark.conf.set(EXACT, "true")
+    try:
+        two = frame.withColumnRenamed("b", "A")
+        assert ms.join(two, two, on="r.a = s.a", strategy="broadcast", device="cpu").count() == 1
+        with pytest.raises(mr.SchemaError, match="s has no such column"):
+            ms.join(two, frame, on="r.a = s.A", device="cpu")
+    finally:
+        spark.conf.unset(EXACT)
+    with pytest.raises(mr.SchemaError, match="several columns named a"):
+        ms.join(two, frame, on="r.a = s.a", device="cpu")
+
+
+def test_a_column_named_like_our_own_is_refused(spark: SparkSession) -> None:
+    frame = spark.range(3).withColumn("__Millrace_shard", fn.lit(1))
+    with pytest.raises(mr.SchemaError, match=r"r has a column named __Millrace_shard.*rename it"):
+        ms.join(frame, spark.range(3), on="r.id = s.id", device="cpu")

@@ -34,8 +34,8 @@ check: setup ## lint, format and types
 pytest: setup pynqenv ## the tests alone
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-hw: setup ## the hardware alone: benches, coverage, proofs, synthesis, HLS
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HW) $(ARGS)
+hw: setup pynqenv ## the hardware alone: benches, coverage, HLS, and, changed or not, proofs, synthesis, bitstream
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --all-hardware $(HW) $(BOARDS)/test_deploy_document.py $(ARGS)
 
 boards: setup pynqenv ## boards: images, deploys, joins on simulated and loopback boards
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(BOARDS) $(ARGS)

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from tests import hardware_checks
 from tests.conformance import injection
 
 SLOWEST = 10
@@ -74,12 +75,17 @@ def fault_lines(reports: Iterable[object]) -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--inject-faults`."""
+    """Adds `--inject-faults` and `--all-hardware`."""
     parser.addoption(
         "--inject-faults",
         type=int,
         metavar="SEED",
         help="arm a fault point in each conformance case, drawn with this seed",
+    )
+    parser.addoption(
+        "--all-hardware",
+        action="store_true",
+        help="run long checks of the hardware though nothing changed, and record those that passed",
     )
 
 
@@ -96,8 +102,13 @@ def record_faults(record_property: Callable[[str, object], None]) -> Iterator[No
         record_property(injection.PROPERTY, found)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the tests that share a Spark session first: one worker runs them all, and they are the longest group."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Runs the tests that share a Spark session first: one worker runs them all, and they are the longest group.
+
+    Long checks of the hardware are skipped if they passed with the same sources, except in the long suite.
+    """
+    if not config.getoption("--all-hardware") and config.getoption("markexpr") != "long":
+        hardware_checks.mark_unchanged(items)
     items.sort(key=lambda item: all("spark" not in mark.args for mark in item.iter_markers("xdist_group")))
 
 
@@ -110,6 +121,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     seconds = seconds_by_test(report for kind in terminalreporter.stats.values() for report in kind)
     if not seconds:
         return
+    if terminalreporter.config.getoption("--all-hardware"):
+        reports = (
+            one for kind in terminalreporter.stats.values() for one in kind if isinstance(one, pytest.TestReport)
+        )
+        for name in hardware_checks.record_passed((one.nodeid, one.outcome) for one in reports):
+            terminalreporter.write_line(f"hw/checked.json: {name} passed with these sources")
     terminalreporter.section("time")
     for line in timing_lines(seconds):
         terminalreporter.write_line(line)

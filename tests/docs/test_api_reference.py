@@ -36,7 +36,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any], Any]]:
         value = getattr(mr, name)
         if name.startswith("__") or is_returned(value) or not callable(value):
             continue
-        yield f"mr.{name}", value.__init__ if isinstance(value, type) else value, value
+        yield f"mr.{name}", vars(value)["__init__"] if isinstance(value, type) else value, value
         for method, found in inspect.getmembers(value) if isinstance(value, type) else ():
             if not method.startswith("_") and callable(found):
                 yield f"mr.{name}.{method}", found, found

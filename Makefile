@@ -12,7 +12,7 @@ HW := $(wildcard tests/hw tests/hls tests/formal)
 # Those of boards, which need pynq's environment too.
 BOARDS := $(wildcard tests/boards)
 
-.PHONY: help setup demo test check pytest hw boards others bench plots layers lock pynq pynqenv clean
+.PHONY: help setup demo test check pytest hw boards others bench plots pictures docs dist audit layers lock pynq pynqenv clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -54,6 +54,18 @@ plots: setup ## draw docs/images/panjoin-*.svg, inequality-*.svg, spo-*.svg, liv
 	@$(BIN)/python examples/inequality_taxi_fares.py docs/images/spo-taxi-fares.svg
 	@$(BIN)/python tools/plot_live.py $(ARGS)
 	@$(BIN)/python tools/plot_scalejoin.py $(ARGS)
+
+pictures: setup ## draw docs/images/rooms.svg, batch.svg, subwindows.svg and fpga-engine.svg
+	@$(BIN)/python -m tools.draw_pictures
+
+docs: setup ## build the site in build/site: warnings are errors, links are checked, pages are opened in Chromium
+	@$(BIN)/python -m tools.site $(ARGS)
+
+dist: setup ## build wheel and sdist in dist/, check them, and try them in empty environments
+	@$(BIN)/python -m tools.dist $(ARGS)
+
+audit: ## ask the advisory database about every pinned package
+	@bash tools/audit.sh
 
 layers: setup ## draw docs/images/layers.svg from the imports
 	@$(BIN)/python tools/draw_layers.py

@@ -8,7 +8,7 @@ CuPy's pool. Tree searches vote by ballots (`kernels/line_search.h`). Code that 
 
 Limits: `threads` has no effect. Requires compute capability 7.5 or later, the oldest that CUDA 13 supports (with CUDA
 12 too). Without a driver CuPy is not imported. This code has not run on a real card yet: tests compile the kernels for
-three GPU generations and run this file and the kernels on a stand-in for CuPy (`docs/gpu.md`).
+three GPU generations and run this file and the kernels on a stand-in for CuPy (`docs/internals/gpu.md`).
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class Runtime(api.Runtime):
 
     family = "cuda"
 
-    def __init__(self, cupy: Any, barrier: bool = False) -> None:
-        """`barrier`: teams vote through shared memory, as on OpenCL; used by tests."""
+    def __init__(self, cupy: Any, votes: str = "") -> None:
+        """`votes`: how teams vote, if not by ballots (`driver.defines`); used by tests."""
         super().__init__()
-        self.cupy, self._barrier = cupy, barrier
+        self.cupy, self._votes = cupy, votes
         cuda = cupy.cuda
         self.memory_errors = (cuda.memory.OutOfMemoryError,)
         self.errors = (
@@ -160,7 +160,7 @@ class Runtime(api.Runtime):
 
     def _build(self, number: int, unit: driver.Unit, word_bits: int) -> Any:
         """Compile for the current card; CuPy caches the result on disk."""
-        wanted = driver.defines(unit, word_bits, barrier=self._barrier)
+        wanted = driver.defines(unit, word_bits, votes=self._votes)
         options = ("-std=c++17", *(f"-D{name}={value}" for name, value in wanted.items()))
         module = self.cupy.RawModule(code=driver.source(unit.name), options=options)
         return module.get_function(unit.name)

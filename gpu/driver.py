@@ -20,6 +20,8 @@ from millrace.host.device.units import LINE_BITS
 KERNELS = Path(__file__).parent / "kernels"
 GROUP = 128
 """Work items per group, unless the device allows fewer; a power of two."""
+BARRIER, SUBGROUP = "BARRIER_SEARCH", "SUBGROUP_SEARCH"
+"""How a team votes: through shared memory, or by the ballot of an OpenCL subgroup."""
 _INCLUDE = re.compile(r'^#include "(\w+\.h)"\n', re.MULTILINE)
 
 
@@ -92,7 +94,11 @@ def group_of(limit: int) -> int:
     return 1 << (min(GROUP, limit).bit_length() - 1)
 
 
-def defines(unit: Unit, word_bits: int, group: int = GROUP, barrier: bool = False) -> dict[str, int]:
-    """The macros that a unit's source needs; `barrier`: teams vote without ballots (always so on OpenCL)."""
+def defines(unit: Unit, word_bits: int, group: int = GROUP, votes: str = "") -> dict[str, int]:
+    """The macros that a unit's source needs.
+
+    `votes`: how the items of a team vote: "" is the language's own way (CUDA: ballots, OpenCL: barriers), `BARRIER` and
+    `SUBGROUP` are explicit (see `kernels/line_search.h`).
+    """
     wanted = {"WORD_BITS": word_bits, "GROUP": group, "ITEMS": unit.items}
-    return wanted | ({"BARRIER_SEARCH": 1} if barrier and unit.teams else {})
+    return wanted | ({votes: 1} if votes and unit.teams else {})

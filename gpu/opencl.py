@@ -1,8 +1,9 @@
 """The `opencl` devices: every GPU, CPU or accelerator that an OpenCL driver on this machine offers, through pyopencl.
 
 Devices are named `opencl:0`, `opencl:1`, …, GPUs first; `opencl` opens the first usable one. Units are the kernels in
-`gpu/kernels` as OpenCL C 1.2, built once per process, device and word width. Code that is not specific to OpenCL is in
-`gpu/device.py`: commands of one opened device or lane run in order; there are no devices after a fork.
+`gpu/kernels` as OpenCL C 1.2, built once per process, device and word width. Units whose items vote use subgroups on
+devices that have their ballots (`cl_khr_subgroup_ballot`), and otherwise barriers. Code that is not specific to OpenCL
+is in `gpu/device.py`: commands of one opened device or lane run in order; there are no devices after a fork.
 
 Limit: `threads` has no effect; the driver decides how many cores it uses.
 """
@@ -14,6 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -28,8 +30,11 @@ from millrace.host.base.errors import DeviceFault, DeviceUnavailable
 from millrace.host.base.install import install_command
 from millrace.host.base.types import Array
 from millrace.host.device.contract import DeviceInfo
+from millrace.host.device.units import LINE_BITS
 
 INSTALL = install_command("opencl")
+MAX_SUBGROUP = 128
+"""The votes of a ballot: four numbers of 32 bits."""
 
 
 class OpenclDevice(GpuDevice):
@@ -138,17 +143,45 @@ class Runtime(api.Runtime):
     def _build(self, number: int, unit: driver.Unit, word_bits: int) -> Kernel:
         context, device = self._context(number), self.devices[number]
         group = driver.group_of(device.max_work_group_size)
-        options = [f"-D{name}={value}" for name, value in driver.defines(unit, word_bits, group).items()]
+        kernel = None
+        if unit.teams and (standard := _subgroup_standard(device)):
+            with suppress(self.cl.Error):  # a driver that has the extension by name only
+                built = self._compile(
+                    context, device, unit, [standard, *_defined(unit, word_bits, group, driver.SUBGROUP)]
+                )
+                kernel = built if self._votes_fit(built, device, group, LINE_BITS // word_bits) else None
+        if kernel is None:
+            kernel = self._compile(context, device, unit, ["-cl-std=CL1.2", *_defined(unit, word_bits, group)])
+        return Kernel(kernel, self.cl.enqueue_nd_range_kernel, group, threading.Lock())
+
+    def _compile(self, context: Any, device: Any, unit: driver.Unit, options: list[str]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self.cl.CompilerWarning)  # some drivers warn without a problem
             program = self.cl.Program(context, driver.source(unit.name))
             # Without pyopencl's cache: drivers have their own, and its folder may be read-only.
-            program.build(["-cl-std=CL1.2", *options], devices=[device], cache_dir=False)
-        kernel = self.cl.Kernel(program, unit.name)
-        return Kernel(kernel, self.cl.enqueue_nd_range_kernel, group, threading.Lock())
+            program.build(options, devices=[device], cache_dir=False)
+        return self.cl.Kernel(program, unit.name)
+
+    def _votes_fit(self, kernel: Any, device: Any, group: int, team: int) -> bool:
+        """Whether the subgroups of a kernel are full, and teams do not cross them."""
+        wanted = self.cl.kernel_sub_group_info.MAX_SUB_GROUP_SIZE_FOR_NDRANGE
+        size = int(kernel.get_sub_group_info(device, wanted, [group]))
+        return team <= size <= MAX_SUBGROUP and size & (size - 1) == 0 and group % size == 0
 
 
 runtime = api.Started("OpenCL", Runtime)
+
+
+def _defined(unit: driver.Unit, word_bits: int, group: int, votes: str = "") -> list[str]:
+    return [f"-D{name}={value}" for name, value in driver.defines(unit, word_bits, group, votes).items()]
+
+
+def _subgroup_standard(device: Any) -> str | None:
+    """The language option with which a device compiles subgroup ballots; None if it has none."""
+    if "cl_khr_subgroup_ballot" not in device.extensions.split():
+        return None
+    version = device.version.split()[1]  # "OpenCL 3.0 …"
+    return "-cl-std=CL3.0" if version.startswith("3") else "-cl-std=CL2.0"
 
 
 def _load() -> Any:

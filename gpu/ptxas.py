@@ -1,8 +1,8 @@
 """Resource usage of the compiled CUDA kernels: registers, spills, memory and instructions per kernel, width and card.
 
-`python -m millrace.gpu.ptxas` prints the table, `--write` puts it into docs/gpu.md. NVRTC compiles to machine code
-without a card; its ptxas reports spills, and cuobjdump reports registers and memory. Instructions are counted in the
-machine code, because disassembling takes ten times as long as compiling. The tools are part of
+`python -m millrace.gpu.ptxas` prints the table, `--write` puts it into docs/internals/gpu.md. NVRTC compiles to
+machine code without a card; its ptxas reports spills, and cuobjdump reports registers and memory. Instructions are
+counted in the machine code, because disassembling takes ten times as long as compiling. The tools are part of
 the extra `dev`. Limit: the numbers belong to one compiler version, which the table names.
 """
 
@@ -24,7 +24,7 @@ from millrace.host.base.install import install_command
 
 CARDS = ("sm_80", "sm_90", "sm_100")
 """Ampere, Hopper, Blackwell."""
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "internals" / "gpu.md"
 BEGIN, END = "<!-- ptxas: begin -->\n", "<!-- ptxas: end -->\n"
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USAGE = re.compile(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
@@ -102,7 +102,7 @@ def _dump(code: bytes, what: str) -> str:
 @cache
 def measure(unit: str, word_bits: int, barrier: bool, card: str) -> Needs:
     """The resources of a unit; `barrier`: its teams vote through shared memory."""
-    defined = driver.defines(driver.UNITS[unit], word_bits, barrier=barrier)
+    defined = driver.defines(driver.UNITS[unit], word_bits, votes=driver.BARRIER if barrier else "")
     return needs_of(*compile_text(driver.source(unit), unit, card, defined))
 
 

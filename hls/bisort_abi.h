@@ -8,7 +8,7 @@
 
 namespace bisort_abi {
 constexpr std::uint32_t MAGIC_VALUE = 0x4D524253;  // what MAGIC reads
-constexpr std::uint32_t VERSION_VALUE = 0x00020000;  // what VERSION reads
+constexpr std::uint32_t VERSION_VALUE = 0x00020001;  // what VERSION reads
 constexpr std::uint32_t ADDRESS_BITS = 0x0000000C;  // of the AXI4-Lite port
 constexpr std::uint32_t MAX_LENGTH = 0x80000000;  // the most elements of an array
 constexpr std::uint32_t MIN_STEP_LOG2 = 0x00000003;  // a partition has at least 2**this words
@@ -18,6 +18,7 @@ constexpr std::uint32_t OP_PROBE = 0x00000003;  // look ascending bounds up in a
 constexpr std::uint32_t FLAG_INDEX = 0x00000000;  // bit; MERGE: write the index of the merged run too
 constexpr std::uint32_t FLAG_BAND = 0x00000001;  // bit; PROBE: B_WORDS are keys; bounds are key - BELOW and key + ABOVE, held within LEAST and MOST
 constexpr std::uint32_t FLAG_KEEP = 0x00000002;  // bit; PROBE: memory at INDEX is unchanged since the last load; if it is on the chip, do not load it again
+constexpr std::uint32_t FLAG_HOLD = 0x00000003;  // bit; the next command begins only when this one's result is dropped: until then checksums stay
 constexpr std::uint32_t ERR_OK = 0x00000000;  // no error
 constexpr std::uint32_t ERR_UNKNOWN_OPCODE = 0x00000001;  // no such opcode
 constexpr std::uint32_t ERR_ZERO_LENGTH = 0x00000002;  // nothing to merge, to sample, to probe with, or to probe in
@@ -41,6 +42,7 @@ constexpr std::uint32_t REG_ERROR = 0x00000028;  // 32 bits, rw
 constexpr std::uint32_t REG_IRQ_ENABLE = 0x0000002C;  // 32 bits, rw
 constexpr std::uint32_t REG_RESULT = 0x00000030;  // 32 bits, rw
 constexpr std::uint32_t REG_RESULT_CYCLES = 0x00000034;  // 32 bits, ro
+constexpr std::uint32_t REG_RESET = 0x00000038;  // 32 bits, wo
 constexpr std::uint32_t REG_CYCLES = 0x00000040;  // 64 bits, ro
 constexpr std::uint32_t REG_COMMANDS = 0x00000048;  // 32 bits, ro
 constexpr std::uint32_t REG_INDEX_ROWS = 0x0000004C;  // 32 bits, ro

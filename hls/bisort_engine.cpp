@@ -2,8 +2,12 @@
 //
 // Equivalent to hw/rtl/bisort_engine.sv with one cluster and one pair. The parameters have the layout of the registers. Checks, their order
 // and their codes are those of hw/rtl/bisort_sequencer.sv, so a bad command starts nothing. Each opcode is a dataflow region. Each array
-// has its own memory port (512 bits, addresses from 0); the board's interconnect decides which arrays share a memory.
+// has its own memory port of 512 bits; the board's interconnect decides which arrays share a memory.
 // For more mergers and probers, instantiate more compute units of this kernel. Not included: CRCs and cycle counters.
+//
+// As a kernel, every argument is a buffer, as XRT passes them (`xrt::run::set_arg`): the command is read from one and the result written to
+// another. The pointers in a command are byte offsets into the buffer of their port. A PROBE reads the run's words through a_words and
+// a_ids, so both are the buffer of its words.
 
 #include "bisort_engine.h"
 
@@ -65,10 +69,12 @@ bool off(ap_uint<64> address, int bytes) {
     return (address & (bytes - 1)) != 0;
 }
 
-ap_uint<33> samples_of(const job_t& job) {
-    const ap_uint<33> step = ap_uint<33>(1) << (job.step_log2 & 31);
-    const ap_uint<34> rounded = job.a_count + step - 1;
-    return rounded >> (job.step_log2 & 31);
+// Samples of an index over `size` words.
+ap_uint<33> samples_of(ap_uint<32> size, ap_uint<5> step_log2) {
+#pragma HLS INLINE
+    const ap_uint<33> step = ap_uint<33>(1) << step_log2;
+    const ap_uint<34> rounded = size + step - 1;
+    return rounded >> step_log2;
 }
 
 // Reports the first error.
@@ -89,7 +95,7 @@ ap_uint<8> check(ap_uint<8> opcode, const job_t& job) {
     if (over) return ERR_OVER_LIMIT;
     if (word_off || id_off) return ERR_UNALIGNED;
     if (uses_index && (job.step_log2 < MIN_STEP_LOG2 || job.step_log2 > 31)) return ERR_BAD_STEP;
-    if (probes && samples_of(job) > 1 << INDEX_LOG2) return ERR_INDEX_TOO_LARGE;
+    if (probes && samples_of(job.a_count, job.step_log2) > 1 << INDEX_LOG2) return ERR_INDEX_TOO_LARGE;
     if (slice_off) return ERR_BAD_SLICE;
     return ERR_OK;
 }
@@ -103,6 +109,10 @@ join:
         const words_t keys = words.read();
         const rows_t rows = ids.read();
         tuples_t beat;
+#pragma HLS ARRAY_PARTITION variable=keys.lane complete
+#pragma HLS ARRAY_PARTITION variable=rows.lane complete
+#pragma HLS ARRAY_PARTITION variable=beat.key complete
+#pragma HLS ARRAY_PARTITION variable=beat.id complete
         for (int i = 0; i < W; i++) {
 #pragma HLS UNROLL
             beat.key[i] = keys.lane[i];
@@ -122,6 +132,9 @@ widen:
 #pragma HLS PIPELINE II=1
         const words_t keys = words.read();
         tuples_t beat = tuples_t();
+#pragma HLS ARRAY_PARTITION variable=keys.lane complete
+#pragma HLS ARRAY_PARTITION variable=beat.key complete
+#pragma HLS ARRAY_PARTITION variable=beat.id complete
         for (int i = 0; i < W; i++) {
 #pragma HLS UNROLL
             beat.key[i] = keys.lane[i];
@@ -141,6 +154,10 @@ split:
         const tuples_t beat = in.read();
         words_t keys;
         rows_t rows;
+#pragma HLS ARRAY_PARTITION variable=beat.key complete
+#pragma HLS ARRAY_PARTITION variable=beat.id complete
+#pragma HLS ARRAY_PARTITION variable=keys.lane complete
+#pragma HLS ARRAY_PARTITION variable=rows.lane complete
         for (int i = 0; i < W; i++) {
 #pragma HLS UNROLL
             keys.lane[i] = beat.key[i];
@@ -169,6 +186,7 @@ copy:
     while (!last) {
 #pragma HLS PIPELINE II=1
         const words_t beat = in.read();
+#pragma HLS ARRAY_PARTITION variable=beat.lane complete
         last = beat.last;
         one.write(beat);
         other.write(beat);
@@ -187,6 +205,8 @@ void merge(
     hls::stream<sample_t, NEAR> samples;
     hls::stream<chunk_t, NEAR> word_chunks, id_chunks, index_chunks;
     const ap_uint<5> step_log2 = job.step_log2;
+    const ap_uint<32> size = job.a_count + job.b_count;
+    const ap_uint<32> samples_to_write = job.with_index ? ap_uint<32>(samples_of(size, step_log2)) : ap_uint<32>(0);
     DATAFLOW_BEGINS
     PROCESS(load<word_t>(a_words_port, job.a_words, job.a_count, aw_transfers, aw_beats));
     PROCESS(load<row_t>(a_ids_port, job.a_ids, job.a_count, ai_transfers, ai_beats));
@@ -204,9 +224,9 @@ void merge(
     PROCESS(pack<word_t, W>(true, job.out_words, out_words, word_chunks));
     PROCESS(pack<row_t, W>(true, job.out_ids, out_ids, id_chunks));
     PROCESS(pack<word_t, 1>(job.with_index, job.index, samples, index_chunks));
-    PROCESS(store<word_t>(out_words_port, true, job.out_words, word_chunks));
-    PROCESS(store<row_t>(out_ids_port, true, job.out_ids, id_chunks));
-    PROCESS(store<word_t>(index_port, job.with_index, job.index, index_chunks));
+    PROCESS(store<word_t>(out_words_port, job.out_words, size, word_chunks));
+    PROCESS(store<row_t>(out_ids_port, job.out_ids, size, id_chunks));
+    PROCESS(store<word_t>(index_port, job.index, samples_to_write, index_chunks));
 }
 
 void index(const job_t& job, const port_t* words_port, port_t* index_port, indexed_t& indexed) {
@@ -218,6 +238,7 @@ void index(const job_t& job, const port_t* words_port, port_t* index_port, index
     hls::stream<sample_t, NEAR> samples;
     hls::stream<chunk_t, NEAR> chunks;
     const ap_uint<5> step_log2 = job.step_log2;
+    const ap_uint<32> samples_to_write = samples_of(job.a_count, step_log2);
     DATAFLOW_BEGINS
     PROCESS(load<word_t>(words_port, job.a_words, job.a_count, transfers, beats));
     PROCESS(unpack<word_t, W>(false, transfers, beats, words));
@@ -225,7 +246,7 @@ void index(const job_t& job, const port_t* words_port, port_t* index_port, index
     PROCESS(bisort_indexer(step_log2, 0, tuples, passed, samples, indexed));
     PROCESS(drop(passed));
     PROCESS(pack<word_t, 1>(true, job.index, samples, chunks));
-    PROCESS(store<word_t>(index_port, true, job.index, chunks));
+    PROCESS(store<word_t>(index_port, job.index, samples_to_write, chunks));
 }
 
 // Positions of lower bounds are written to out_words, of upper bounds to out_ids.
@@ -269,8 +290,8 @@ void probe(
     PROCESS(bisort_prober_scan(true, step_log2, high_pending, high_words, high_positions));
     PROCESS(pack<row_t, 1>(true, job.out_words, low_positions, low_chunks));
     PROCESS(pack<row_t, 1>(true, job.out_ids, high_positions, high_chunks));
-    PROCESS(store<row_t>(starts_port, true, job.out_words, low_chunks));
-    PROCESS(store<row_t>(ends_port, true, job.out_ids, high_chunks));
+    PROCESS(store<row_t>(starts_port, job.out_words, job.b_count, low_chunks));
+    PROCESS(store<row_t>(ends_port, job.out_ids, job.b_count, high_chunks));
 }
 
 }  // namespace
@@ -296,7 +317,7 @@ void bisort_engine_on(
         done.indexed = indexed.rows;
         done.samples = indexed.samples;
     } else {
-        const ap_uint<32> samples = samples_of(given);
+        const ap_uint<32> samples = samples_of(given.a_count, given.step_log2);
         const bool resident = given.keep && chip.loaded && chip.address == given.index && chip.samples == samples;
         probed_t low, high;
         // The id port of run a reads words too: lower and upper bounds read their partitions independently.
@@ -312,12 +333,12 @@ void bisort_engine_on(
     }
 }
 
-// The engine as a kernel.
+// The engine as a kernel: `command` has the opcode and the parameters in its first words, `result` gets the fields of done_t in theirs.
 void bisort_engine(
-    ap_uint<8> opcode, const ap_uint<32> job[JOB_WORDS], const port_t* a_words, const port_t* a_ids, const port_t* b_words,
-    const port_t* b_ids, const port_t* index_in, port_t* out_words, port_t* out_ids, port_t* index_out, done_t& done) {
-#pragma HLS INTERFACE s_axilite port=opcode
-#pragma HLS INTERFACE s_axilite port=job
+    const port_t* command, port_t* result, const port_t* a_words, const port_t* a_ids, const port_t* b_words,
+    const port_t* b_ids, const port_t* index_in, port_t* out_words, port_t* out_ids, port_t* index_out) {
+#pragma HLS INTERFACE m_axi port=command bundle=command offset=slave max_read_burst_length=16
+#pragma HLS INTERFACE m_axi port=result bundle=command offset=slave max_write_burst_length=16
 #pragma HLS INTERFACE m_axi port=a_words bundle=a_words offset=slave max_read_burst_length=16
 #pragma HLS INTERFACE m_axi port=a_ids bundle=a_ids offset=slave max_read_burst_length=16
 #pragma HLS INTERFACE m_axi port=b_words bundle=b_words offset=slave max_read_burst_length=16
@@ -326,8 +347,31 @@ void bisort_engine(
 #pragma HLS INTERFACE m_axi port=out_words bundle=out_words offset=slave max_write_burst_length=16
 #pragma HLS INTERFACE m_axi port=out_ids bundle=out_ids offset=slave max_write_burst_length=16
 #pragma HLS INTERFACE m_axi port=index_out bundle=index_out offset=slave max_write_burst_length=16
-#pragma HLS INTERFACE s_axilite port=done
 #pragma HLS INTERFACE s_axilite port=return
     static chip_t chip;
-    bisort_engine_on(chip, opcode, job, a_words, a_ids, b_words, b_ids, index_in, out_words, out_ids, index_out, done);
+    ap_uint<32> words[COMMAND_BEATS * BEAT_WORDS];
+#pragma HLS ARRAY_PARTITION variable=words complete
+command:
+    for (int i = 0; i < COMMAND_BEATS; i++) {
+#pragma HLS PIPELINE II=1
+        const port_t beat = command[i];
+        for (int k = 0; k < BEAT_WORDS; k++) {
+#pragma HLS UNROLL
+            words[i * BEAT_WORDS + k] = ap_uint<32>(beat.range(k * 32 + 31, k * 32));
+        }
+    }
+    done_t done;
+    bisort_engine_on(
+        chip, words[0], words + 1, a_words, a_ids, b_words, b_ids, index_in, out_words, out_ids, index_out, done);
+    port_t beat = port_t();
+    const ap_uint<32> fields[DONE_WORDS] = {
+        done.code, done.merged, done.indexed, done.samples, done.low, done.high, done.low_partitions, done.high_partitions,
+        done.loaded,
+    };
+#pragma HLS ARRAY_PARTITION variable=fields complete
+    for (int k = 0; k < DONE_WORDS; k++) {
+#pragma HLS UNROLL
+        beat.range(k * 32 + 31, k * 32) = fields[k];
+    }
+    result[0] = beat;
 }

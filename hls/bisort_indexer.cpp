@@ -28,6 +28,8 @@ pass:
     while (!last) {
 #pragma HLS PIPELINE II=1
         const tuples_t beat = in.read();
+#pragma HLS ARRAY_PARTITION variable=beat.key complete
+#pragma HLS ARRAY_PARTITION variable=beat.id complete
         out.write(beat);
         last = beat.last;
         rows += beat.count;

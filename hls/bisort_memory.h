@@ -3,8 +3,10 @@
 // Reading uses two processes: `load` only bursts full port beats, `unpack` cuts them into beats of LANES elements with the first element in
 // lane 0. Writing is the reverse: `pack`, then `store`. Each handles one beat per iteration, at the port or at the lanes.
 //
-// Limit: a port writes full beats. A partial beat at an end of an array is therefore read, modified and written back, so two arrays that
-// are written at the same time must not share a port beat (64 bytes). The RTL has byte strobes and no such limit.
+// Addresses are byte offsets into the buffer that a port's pointer names.
+//
+// Limit: a port writes full beats. A partial beat at an end of an array is therefore read, modified and written back, outside the pipelined
+// loop, so two arrays that are written at the same time must not share a port beat (64 bytes). The RTL has byte strobes and no such limit.
 
 #ifndef MILLRACE_BISORT_MEMORY_H
 #define MILLRACE_BISORT_MEMORY_H
@@ -39,7 +41,6 @@ struct transfer_t {
 struct chunk_t {
     port_t data;
     ap_uint<5> begin, end;
-    bool last;
 };
 
 template <typename T>
@@ -122,6 +123,7 @@ transfers:
             const ap_uint<6> end = at + count;
             const bool over = end > PER_BEAT;
             beat_t<T, LANES> beat;
+#pragma HLS ARRAY_PARTITION variable=beat.lane complete
             for (int i = 0; i < LANES; i++) {
 #pragma HLS UNROLL
                 const int low = ((at + i) & (PER_BEAT - 1)) * BITS;
@@ -155,6 +157,7 @@ pack:
     while (more) {
 #pragma HLS PIPELINE II=1
         const beat_t<T, LANES> beat = in.read();
+#pragma HLS ARRAY_PARTITION variable=beat.lane complete
         const ap_uint<6> end = now.end + beat.count;
         const bool over = end > PER_BEAT;
         const ap_uint<5> at = now.end;
@@ -166,7 +169,6 @@ pack:
         more = !beat.last;
         if (over) {
             now.end = PER_BEAT;
-            now.last = false;
             if (wanted) chunks.write(now);
             for (int i = 0; i < LANES; i++) {
 #pragma HLS UNROLL
@@ -177,35 +179,42 @@ pack:
         }
         now.end = over ? ap_uint<5>(end - PER_BEAT) : ap_uint<5>(end);
     }
-    now.last = true;
     if (wanted) chunks.write(now);
 }
 
-// Writes port beats to memory. If not `wanted`, there are none.
+// Writes the elements of a beat that are valid, and leaves its others as they are.
 template <typename T>
-void store(port_t* memory, bool wanted, ap_uint<64> address, hls::stream<chunk_t>& chunks) {
+void store_part(port_t* memory, ap_uint<58> at, const chunk_t& chunk) {
     constexpr int PER_BEAT = element_t<T>::PER_BEAT, BITS = element_t<T>::BITS;
-    ap_uint<58> at = address >> PORT_BYTES_LOG2;
-    bool more = wanted;
-store:
-    while (more) {
-#pragma HLS PIPELINE II=1
-        const chunk_t chunk = chunks.read();
-        more = !chunk.last;
-        if (chunk.begin == 0 && chunk.end == PER_BEAT) {
-            memory[at] = chunk.data;
-        } else {
-            port_t changed = memory[at];
-            for (int i = 0; i < PER_BEAT; i++) {
+    port_t changed = memory[at];
+    for (int i = 0; i < PER_BEAT; i++) {
 #pragma HLS UNROLL
-                const int low = i * BITS;
-                if (i >= int(chunk.begin) && i < int(chunk.end))
-                    changed.range(low + BITS - 1, low) = chunk.data.range(low + BITS - 1, low);
-            }
-            memory[at] = changed;
-        }
-        at += 1;
+        const int low = i * BITS;
+        if (i >= int(chunk.begin) && i < int(chunk.end))
+            changed.range(low + BITS - 1, low) = chunk.data.range(low + BITS - 1, low);
     }
+    memory[at] = changed;
+}
+
+// Writes `count` elements to memory: a partial beat at either end is read, modified and written, the full beats between are one burst.
+template <typename T>
+void store(port_t* memory, ap_uint<64> address, ap_uint<32> count, hls::stream<chunk_t>& chunks) {
+    constexpr int PER_BEAT = element_t<T>::PER_BEAT;
+    const ap_uint<4> first = first_of<T>(address);
+    const ap_uint<58> from = address >> PORT_BYTES_LOG2;
+    const ap_uint<32> length = beats_of<T>(first, count);
+    const ap_uint<33> end = first + ap_uint<33>(count);
+    const bool uneven = (end & (PER_BEAT - 1)) != 0;
+    const bool head = length != 0 && (first != 0 || (length == 1 && uneven));
+    const bool tail = length > 1 && uneven;
+    const ap_uint<32> full = length - head - tail;
+    if (head) store_part<T>(memory, from, chunks.read());
+store:
+    for (ap_uint<32> i = 0; i < full; i += 1) {
+#pragma HLS PIPELINE II=1
+        memory[from + head + i] = chunks.read().data;
+    }
+    if (tail) store_part<T>(memory, from + length - 1, chunks.read());
 }
 
 #endif

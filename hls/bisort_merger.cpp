@@ -49,6 +49,8 @@ void fetch(hls::stream<tuples_t>& in, input_t& input, tuples_t& beat) {
 void fill(hls::stream<tuples_t>& in, input_t& input) {
 #pragma HLS INLINE
     tuples_t first;
+#pragma HLS ARRAY_PARTITION variable=first.key complete
+#pragma HLS ARRAY_PARTITION variable=first.id complete
     input.ended = false;
     input.oldest = 0;
     fetch(in, input, first);
@@ -121,7 +123,15 @@ void bisort_merger(hls::stream<tuples_t>& a, hls::stream<tuples_t>& b, hls::stre
 #pragma HLS INTERFACE s_axilite port=return
     input_t from_a, from_b;
 #pragma HLS ARRAY_PARTITION variable=from_a.head complete
+#pragma HLS ARRAY_PARTITION variable=from_a.next.key complete
+#pragma HLS ARRAY_PARTITION variable=from_a.next.id complete
+#pragma HLS ARRAY_PARTITION variable=from_a.after.key complete
+#pragma HLS ARRAY_PARTITION variable=from_a.after.id complete
 #pragma HLS ARRAY_PARTITION variable=from_b.head complete
+#pragma HLS ARRAY_PARTITION variable=from_b.next.key complete
+#pragma HLS ARRAY_PARTITION variable=from_b.next.id complete
+#pragma HLS ARRAY_PARTITION variable=from_b.after.key complete
+#pragma HLS ARRAY_PARTITION variable=from_b.after.id complete
     ap_uint<32> given = 0;
     fill(a, from_a);
     fill(b, from_b);
@@ -131,6 +141,9 @@ merge:
 #pragma HLS PIPELINE II=1
         entry_t winner[W];
         bool a_wins[W], b_wins[W];
+#pragma HLS ARRAY_PARTITION variable=winner complete
+#pragma HLS ARRAY_PARTITION variable=a_wins complete
+#pragma HLS ARRAY_PARTITION variable=b_wins complete
         for (int i = 0; i < W; i++) {
 #pragma HLS UNROLL
             a_wins[i] = goes_first(from_a.head[i], from_b.head[W - 1 - i]);
@@ -142,6 +155,8 @@ merge:
         last = is_empty(from_a) && is_empty(from_b);
         sort(winner);
         tuples_t beat;
+#pragma HLS ARRAY_PARTITION variable=beat.key complete
+#pragma HLS ARRAY_PARTITION variable=beat.id complete
         beat.count = 0;
         beat.last = last;
         for (int i = 0; i < W; i++) {

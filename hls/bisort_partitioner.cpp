@@ -41,24 +41,28 @@ struct step_t<INDEX_LOG2> {
     static ap_uint<32> find(const levels_t<INDEX_LOG2>&, word_t, ap_uint<32> found) { return found; }
 };
 
-// Cells behind the last sample contain the largest word, so that a step compares words only.
+// Cells behind the last sample contain the largest word, so that a step compares words only. One sample per iteration: a step's memory
+// has one port to write.
 void take_index(index_t& index, hls::stream<words_t>& samples) {
     ap_uint<32> taken = 0;
-    bool last = false;
+    count_t lane = 0;
+    bool more = true;
+    words_t beat = words_t();
+#pragma HLS ARRAY_PARTITION variable=beat.lane complete
 load:
-    while (!last) {
+    while (more) {
 #pragma HLS PIPELINE II=1
-        const words_t beat = samples.read();
-        last = beat.last;
-        for (int i = 0; i < W; i++) {
-#pragma HLS UNROLL
-            const ap_uint<32> number = taken + i;
-            if (i < int(beat.count)) {
-                if (number == 0) index.least = beat.lane[i];
-                else step_t<0>::put(index.levels, number, beat.lane[i]);
-            }
+        if (lane == 0) beat = samples.read();
+        if (beat.count != 0) {
+            if (taken == 0) index.least = beat.lane[0];
+            else step_t<0>::put(index.levels, taken, beat.lane[lane]);
+            taken += 1;
         }
-        taken += beat.count;
+        lane += 1;
+        if (lane >= beat.count) {
+            lane = 0;
+            more = !beat.last;
+        }
     }
 clear:
     for (ap_uint<32> number = taken == 0 ? ap_uint<32>(1) : taken; number < DEPTH - index.clean; number += 1) {

@@ -60,6 +60,7 @@ void bisort_prober_scan(
     located_t bound = pending.read();
     bool wants = bound.fresh;    // the current beat belongs to a partition before the bound's
     words_t beat = words_t();
+#pragma HLS ARRAY_PARTITION variable=beat.lane complete
     beat.last = true;
     ap_uint<32> passed = 0;      // words of the partition before the current beat
     bool more = true;

@@ -158,7 +158,7 @@ def python_module(abi: Abi) -> str:
 
 
 def document(abi: Abi) -> str:
-    """The tables for `docs/hardware.md`."""
+    """The tables for `docs/reference/registers.md`."""
     lines = [f"ABI version {abi.version[0]}.{abi.version[1]}.", "", "| offset | register | access | meaning |"]
     lines.append("| --- | --- | --- | --- |")
     for one in abi.registers:
@@ -177,7 +177,7 @@ def with_tables(text: str, abi: Abi) -> str:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"docs/hardware.md lacks the markers {BEGIN} and {END}")
+        raise ValueError(f"docs/reference/registers.md lacks the markers {BEGIN} and {END}")
     return f"{before}{BEGIN}\n\n{document(abi)}\n\n{END}{after}"
 
 
@@ -190,7 +190,7 @@ def files(root: Path = ROOT) -> dict[Path, str]:
         "hw/registers.py": python_module,
     }
     texts = {root / path: make(abi) for path, make in made.items()}
-    manual = root / "docs" / "hardware.md"
+    manual = root / "docs" / "reference" / "registers.md"
     texts[manual] = with_tables(manual.read_text(encoding="utf-8"), abi)
     return texts
 

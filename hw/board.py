@@ -15,7 +15,7 @@ from millrace.hw import cards, deploy, shared_engine
 from millrace.hw.board_device import BoardDevice
 
 FAMILY = "fpga"
-NONE = "no card is known: `millrace board deploy NAME IMAGE.mri --link LINK` makes one (docs/deploy.md)"
+NONE = "no card is known: `millrace board deploy NAME IMAGE.mri --link LINK` makes one (docs/howto/deploy.md)"
 
 
 def probe() -> list[DeviceInfo]:

@@ -3,14 +3,14 @@
 An image has one word width. On an engine of 64 bits, 32-bit words are widened, which keeps order and equality. Whether
 a buffer contains words or ids is known when a unit first uses it; until then its data stay on the host. One thread
 executes the launches, so `launch` returns at once. While the engine works, the thread sends the data of the next launch
-(double buffering). If memory is scarce, bounds are sent in pieces. Engine and host compute a CRC-32 of every transfer;
-a difference raises `DeviceFault`. Limit: the words that a prober reads are checked when the engine indexes or merges
-them, not at each probe. PanJoin, section IV.
+(double buffering) and queues it in the engine, if it is a probe or an index. If memory is scarce, bounds are sent in
+pieces. Engine and host compute a CRC-32 of every transfer; a difference raises `DeviceFault`. Limit: the words that a
+prober reads are checked when the engine indexes or merges them, not at each probe. PanJoin, section IV.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
@@ -25,9 +25,10 @@ from millrace.host.device.contract import Buffer, Device, Launch, Tally
 from millrace.host.device.units import Work, check
 from millrace.host.runtime.critical import uninterrupted
 from millrace.hw.crc import sum_of
-from millrace.hw.driver import IDS, BoundsBatch, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch
 from millrace.hw.pieces import PIECE, Probed
 from millrace.hw.shared_engine import EngineJob, SharedEngine, release_engine
+from millrace.hw.transfers import IDS, IndexAt, RunAt
 
 
 class BoardBuffer:
@@ -128,7 +129,11 @@ class BoardDevice(Device):
             for slot, buffer in zip(work.unit.slots, mine, strict=True)
             if not slot.written and not (self._pieces and slot.name in ("low", "high", "keys"))
         ]
-        job = EngineJob(lambda: self._work(unit, work, mine), (lambda: self._send(reads)) if work.rows else None)
+        ahead = (lambda: self._send(reads)) if work.rows else None
+        # A merge is cut by reading its runs, which the job before may write; probes in pieces need the host in between.
+        queues = work.rows and unit != "bisort_merger" and work.scalars["n"] and not self._pieces
+        begin = partial(self._work, unit, work, mine)
+        job = EngineJob(lambda: begin()(), ahead, begin if queues else None)
         self._shared.post(job)
         return BoardLaunch(unit, job)
 
@@ -170,63 +175,86 @@ class BoardDevice(Device):
 
     # Work; only the engine's thread runs this.
 
-    def _work(self, unit: str, work: Work, buffers: Sequence[BoardBuffer]) -> dict[str, int]:
-        begin = perf_counter_ns()
-        cycles = 0
-        if work.rows:
-            run = {"bisort_merger": self._merge, "bisort_indexer": self._index}.get(unit, self._probe)
-            cycles = run(work.scalars, buffers)
-        counters = {"rows": work.rows, "cycles": cycles, "ns": perf_counter_ns() - begin}
-        self._tally.add(**{f"{unit}_{name}": value for name, value in counters.items()})
-        return counters
+    def _work(self, unit: str, work: Work, buffers: Sequence[BoardBuffer]) -> Callable[[], dict[str, int]]:
+        """Begin a launch; returns what waits for its end."""
+        begin = {"bisort_merger": self._merge, "bisort_indexer": self._index}.get(unit, self._probe)
+        end = begin(work.scalars, buffers) if work.rows else lambda: 0
 
-    def _merge(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
+        def finish() -> dict[str, int]:
+            since = perf_counter_ns()
+            counters = {"rows": work.rows, "cycles": end(), "ns": perf_counter_ns() - since}
+            self._tally.add(**{f"{unit}_{name}": value for name, value in counters.items()})
+            return counters
+
+        return finish
+
+    def _merge(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> Callable[[], int]:
         a_n, b_n, step = given["a_n"], given["b_n"], given["step"]
         size = a_n + b_n
         a, b, out = self._run(at[0], at[1], a_n), self._run(at[2], at[3], b_n), self._run(at[4], at[5], size)
-        cycles = self._engine.merge(a, b, out, IndexAt(self._on_board(at[6], True), step))
-        sums = self._engine.sums()
-        for name, slot, count in (("A_WORDS", 0, a_n), ("A_IDS", 1, a_n), ("B_WORDS", 2, b_n), ("B_IDS", 3, b_n)):
-            self._compare(at[slot], count, sums.get(name))
-        for name, slot, count in (("OUT_WORDS", 4, size), ("OUT_IDS", 5, size), ("OUT_INDEX", 6, -(-size // step))):
-            at[slot].sum = (count, sums[name])
-        return cycles
+        begun = self._engine.begin_merge(a, b, out, IndexAt(self._on_board(at[6], True), step))
 
-    def _index(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
+        def finish() -> int:
+            cycles, sums = self._engine.finish(begun), self._engine.sums()
+            for name, slot, count in (("A_WORDS", 0, a_n), ("A_IDS", 1, a_n), ("B_WORDS", 2, b_n), ("B_IDS", 3, b_n)):
+                self._compare(at[slot], count, sums.get(name))
+            for name, slot, count in (("OUT_WORDS", 4, size), ("OUT_IDS", 5, size), ("OUT_INDEX", 6, -(-size // step))):
+                at[slot].sum = (count, sums[name])
+            return cycles
+
+        return finish
+
+    def _index(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> Callable[[], int]:
         words, index = self._on_board(at[0], True), self._on_board(at[1], True)
-        cycles = self._engine.index(words, given["n"], IndexAt(index, given["step"]))
-        sums = self._engine.sums()
-        self._compare(at[0], given["n"], sums["A_WORDS"])
-        at[1].sum = (-(-given["n"] // given["step"]), sums["OUT_INDEX"])
-        return cycles
+        begun = self._engine.begin_index(words, given["n"], IndexAt(index, given["step"]))
 
-    def _probe(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> int:
+        def finish() -> int:
+            cycles, sums = self._engine.finish(begun), self._engine.sums()
+            self._compare(at[0], given["n"], sums["A_WORDS"])
+            at[1].sum = (-(-given["n"] // given["step"]), sums["OUT_INDEX"])
+            return cycles
+
+        return finish
+
+    def _probe(self, given: Mapping[str, int], at: Sequence[BoardBuffer]) -> Callable[[], int]:
         starts, ends = at[-2:]
         if given["n"] == 0:  # an empty run: every position is 0
             for found in (starts, ends):
                 self._put(found, 0, np.zeros(given["m"], IDS))
-            return 0
+            return lambda: 0
         band = None
         if "below" in given:
             band = given["below"], given["above"], given["least"], given["most"]
         run = Probed(self._on_board(at[0], True), given["n"], IndexAt(self._on_board(at[1], True), given["step"]), band)
         bounds = at[2:-2]
-        cycles = (self._probe_pieces if self._pieces else self._probe_at_once)(run, bounds, starts, ends, given["m"])
-        self._compare(at[1], run.index.samples(run.size), self._engine.sums().get("INDEX"))
-        return cycles
+        if self._pieces:
+            probed: Callable[[], int] = partial(self._probe_pieces, run, bounds, starts, ends, given["m"])
+        else:
+            probed = self._probe_at_once(run, bounds, starts, ends, given["m"])
+
+        def finish() -> int:
+            cycles = probed()
+            self._compare(at[1], run.index.samples(run.size), self._engine.sums().get("INDEX"))
+            return cycles
+
+        return finish
 
     def _probe_at_once(
         self, run: Probed, bounds: Sequence[BoardBuffer], starts: BoardBuffer, ends: BoardBuffer, size: int
-    ) -> int:
+    ) -> Callable[[], int]:
         low, high = self._on_board(bounds[0], True), self._on_board(bounds[-1], True)
         batch = BoundsBatch(size, low, high, self._on_board(starts, False), self._on_board(ends, False), run.band)
-        cycles = self._engine.probe(run.words, run.size, run.index, batch)
-        sums = self._engine.sums()
-        self._compare(bounds[0], size, sums["LOW"])
-        if run.band is None:
-            self._compare(bounds[1], size, sums["HIGH"])
-        starts.sum, ends.sum = (size, sums["STARTS"]), (size, sums["ENDS"])
-        return cycles
+        begun = self._engine.begin_probe(run.words, run.size, run.index, batch)
+
+        def finish() -> int:
+            cycles, sums = self._engine.finish(begun), self._engine.sums()
+            self._compare(bounds[0], size, sums["LOW"])
+            if run.band is None:
+                self._compare(bounds[1], size, sums["HIGH"])
+            starts.sum, ends.sum = (size, sums["STARTS"]), (size, sums["ENDS"])
+            return cycles
+
+        return finish
 
     def _probe_pieces(
         self, run: Probed, bounds: Sequence[BoardBuffer], starts: BoardBuffer, ends: BoardBuffer, size: int

@@ -1,46 +1,29 @@
 """The driver of `bisort_engine`: runs commands through registers, over any transport (simulation or board).
 
-The registers are those of `registers.py`. Registers keep a command's parameters, so the driver writes only those that
-changed. The host cuts a merge into slices by merge path, with a few small reads of device memory (Odeh et al.'s
-diagonal search over the total order of words and ids), and a probe into equal numbers of bounds. If an index has more
-samples than fit on the chip, the driver thins it out first. Limits: one command at a time, one caller at a time; arrays
-begin at multiples of 128 bytes, so that a partition occupies few beats. PanJoin, section IV.
+The registers are those of `registers.py`. The host cuts a merge into slices by merge path, with a few small reads of
+device memory (Odeh et al.'s diagonal search over the total order of words and ids), and a probe into equal numbers of
+bounds. If an index has more samples than fit on the chip, the driver thins it out first. `begin_…` queues commands
+without waiting for them (`command_queue.py`); a merge reads its runs when it begins, so what writes them must be
+finished. Limits: one caller at a time; arrays begin at multiples of 128 bytes, so that a partition occupies few beats.
+PanJoin, section IV.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from millrace.host.base.errors import DeviceFault
-from millrace.host.base.types import Array
 from millrace.hw import registers as reg
-from millrace.hw.crc import combined, of_beats
+from millrace.hw.command_queue import Command, CommandQueue, Transport
+from millrace.hw.transfers import IDS, IndexAt, RunAt, Transfer, merge_transfers, samples, transfer
 
-IDS = np.dtype(np.uint32)
 MASK = 0xFFFFFFFF
-
-
-class Transport(Protocol):
-    """Access to an engine's registers and memory."""
-
-    def write_regs(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Write registers, by offset, in this order."""
-
-    def read_regs(self, offsets: Sequence[int]) -> list[int]:
-        """Read registers, by offset, in this order."""
-
-    def write_mem(self, address: int, data: Array) -> None:
-        """Copy into the engine's memory."""
-
-    def read_mem(self, address: int, count: int, dtype: np.dtype[Any]) -> Array:
-        """A copy of `count` elements of the engine's memory."""
-
-    def wait(self) -> None:
-        """Return when the interrupt is high, or raise `DeviceFault`."""
+MOST_COMMANDS = 2
+"""Commands of one probe: with an index that must be thinned out first."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +41,6 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class RunAt:
-    """A run in the engine's memory: addresses of its words and ids, and its length."""
-
-    words: int
-    ids: int
-    size: int
-
-
-@dataclass(frozen=True)
-class IndexAt:
-    """An index in the engine's memory: one sample per `step` words."""
-
-    address: int
-    step: int
-
-    def samples(self, size: int) -> int:
-        """The number of samples for a run of `size` words."""
-        return -(-size // self.step)
-
-
-@dataclass(frozen=True)
 class BoundsBatch:
     """Bounds in memory, and where to write their positions. With `band` (below, above, least, most), `low` are keys."""
 
@@ -90,30 +52,24 @@ class BoundsBatch:
     band: tuple[int, int, int, int] | None = None
 
 
-@dataclass(frozen=True)
-class _Transfer:
-    """An array that a command moves; for each non-empty slice the register of its checksum, its bytes and its end."""
-
-    name: str
-    slices: tuple[tuple[int, int, int], ...]
-
-
 class Engine:
     """One engine behind a transport."""
 
-    def __init__(self, transport: Transport, scratch: int = 0, scratch_size: int = 0) -> None:
-        """`scratch`: memory of `scratch_size` words for thinned-out indexes; without it, large indexes are refused."""
+    def __init__(self, transport: Transport, scratch: int = 0, scratch_size: int = 0, *, sums: bool = False) -> None:
+        """`scratch`: memory of `scratch_size` words for thinned-out indexes; without it, large indexes are refused.
+
+        `sums`: read the checksums of all transfers with every result.
+        """
         self._transport = transport
         self._scratch, self._scratch_size = scratch, scratch_size
-        self._staged: dict[int, int] = {}
         self._loaded: tuple[int, int, int] | None = None
-        self._transfers: list[_Transfer] = []
         self.shape = self._identify()
+        self.commands = CommandQueue(transport, self.shape.queue, self.shape.beat_bytes, sums)
+        self._last: list[Command] = []
         self.word: np.dtype[Any] = np.dtype(np.uint32 if self.shape.key_bits == 32 else np.uint64)
         self._seen: dict[int, int] = {}
         self._totals: dict[str, int] = {}
         self._moved = True
-        transport.write_regs([(reg.REG_IRQ_ENABLE, 1)])
 
     def _identify(self) -> Shape:
         names = (
@@ -128,7 +84,8 @@ class Engine:
         magic, version, build, build_high, shape, units, port = self._transport.read_regs(names)
         if magic != reg.MAGIC_VALUE:
             raise DeviceFault(f"no bisort engine found: MAGIC reads {magic:#010x}, not {reg.MAGIC_VALUE:#010x}")
-        if version >> 16 != reg.VERSION_VALUE >> 16:
+        # Registers are only added within a major version.
+        if version >> 16 != reg.VERSION_VALUE >> 16 or version < reg.VERSION_VALUE:
             raise DeviceFault(
                 f"the engine has ABI {version >> 16}.{version & 0xFFFF}, this driver has "
                 f"{reg.VERSION_VALUE >> 16}.{reg.VERSION_VALUE & 0xFFFF}: build them from the same sources"
@@ -138,10 +95,42 @@ class Engine:
         build = build_high << 32 | build
         return Shape(shape & 255, shape >> 16 & 255, depth, units & 255, pairs, queue, build, port & 0xFFFF)
 
-    # Commands. Each returns the cycles it took.
+    # Commands. Those that wait return the cycles they took.
 
     def merge(self, a: RunAt, b: RunAt, out: RunAt, index: IndexAt | None = None) -> int:
         """Merge two runs, at least one of them not empty, into `out`; with `index`, also build the index of `out`."""
+        return self.finish(self.begin_merge(a, b, out, index))
+
+    def index(self, words: int, size: int, index: IndexAt) -> int:
+        """Build the index of a run of at least one word."""
+        return self.finish(self.begin_index(words, size, index))
+
+    def probe(self, words: int, size: int, index: IndexAt, batch: BoundsBatch) -> int:
+        """Find the positions of bounds in a run; neither may be empty."""
+        return self.finish(self.begin_probe(words, size, index, batch))
+
+    def finish(self, begun: Sequence[Command]) -> int:
+        """Wait for commands that were begun; returns their cycles or raises the engine's error."""
+        try:
+            cycles = sum([self.commands.finish(command) for command in begun])
+        except DeviceFault:
+            self._loaded = None
+            raise
+        self._last = list(begun)
+        return cycles
+
+    @property
+    def usable(self) -> bool:
+        """False if the engine hangs and could not be reset."""
+        return self.commands.usable
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether a probe or an index can begin without a wait for earlier commands."""
+        return self.commands.usable and self.commands.room >= MOST_COMMANDS
+
+    def begin_merge(self, a: RunAt, b: RunAt, out: RunAt, index: IndexAt | None = None) -> list[Command]:
+        """Queue a merge."""
         staged = {
             **_pointers(
                 A_WORDS=a.words, A_IDS=a.ids, B_WORDS=b.words, B_IDS=b.ids, OUT_WORDS=out.words, OUT_IDS=out.ids
@@ -156,30 +145,29 @@ class Engine:
         cuts = self._cuts(a, b)
         for slot, (a_end, b_end) in enumerate(cuts):
             staged |= _slot(slot, a_end, b_end)
-        self._transfers = _merge_transfers((a, b, out), cuts, self.word.itemsize, index)
-        return self._command(reg.OP_MERGE, staged)
+        return [self._post(reg.OP_MERGE, staged, merge_transfers((a, b, out), cuts, self.word.itemsize, index))]
 
-    def index(self, words: int, size: int, index: IndexAt) -> int:
-        """Build the index of a run of at least one word."""
+    def begin_index(self, words: int, size: int, index: IndexAt) -> list[Command]:
+        """Queue the building of an index."""
         self.forget(index.address)
         staged = {**_pointers(A_WORDS=words), **_index(index), reg.REG_A_COUNT: size, reg.REG_FLAGS: 0}
         ends = _shares(size, self.shape.clusters, 16 * self.shape.lanes)
         for slot, end in enumerate(ends):
             staged |= _slot(slot, end, 0)
         bytes_ = self.word.itemsize
-        self._transfers = [
-            _transfer("A_WORDS", words, ends, bytes_),
-            _transfer("OUT_INDEX", index.address, _samples(ends, index.step), bytes_),
+        moved = [
+            transfer("A_WORDS", words, ends, bytes_),
+            transfer("OUT_INDEX", index.address, samples(ends, index.step), bytes_),
         ]
-        return self._command(reg.OP_INDEX, staged)
+        return [self._post(reg.OP_INDEX, staged, moved)]
 
-    def probe(self, words: int, size: int, index: IndexAt, batch: BoundsBatch) -> int:
-        """Find the positions of bounds in a run; neither may be empty."""
-        cycles = 0
+    def begin_probe(self, words: int, size: int, index: IndexAt, batch: BoundsBatch) -> list[Command]:
+        """Queue a probe; an index that does not fit on the chip is thinned out first."""
+        first: list[Command] = []
         key = (index.address, index.samples(size), index.step)
         used, keep = index, key == self._loaded
         if index.samples(size) > self.shape.index_depth:
-            used, cycles = self._thinned(index, size, keep)
+            used, first = self._thinned(index, size, keep)
         flags = (batch.band is not None) << reg.FLAG_BAND | keep << reg.FLAG_KEEP
         staged = {
             **_pointers(A_WORDS=words, B_WORDS=batch.low, B_IDS=batch.high, OUT_WORDS=batch.starts, OUT_IDS=batch.ends),
@@ -193,55 +181,43 @@ class Engine:
         ends = _shares(batch.size, self.shape.pairs, 64)
         for slot, end in enumerate(ends):
             staged |= _slot(slot, end, 0)
-        self._transfers = [_transfer("LOW", batch.low, ends, self.word.itemsize)]
+        moved = [transfer("LOW", batch.low, ends, self.word.itemsize)]
         if batch.band is None:
-            self._transfers.append(_transfer("HIGH", batch.high, ends, self.word.itemsize))
-        self._transfers.append(_transfer("STARTS", batch.starts, ends, IDS.itemsize))
-        self._transfers.append(_transfer("ENDS", batch.ends, ends, IDS.itemsize))
+            moved.append(transfer("HIGH", batch.high, ends, self.word.itemsize))
+        moved.append(transfer("STARTS", batch.starts, ends, IDS.itemsize))
+        moved.append(transfer("ENDS", batch.ends, ends, IDS.itemsize))
         if used == index:  # a thinned-out index is no array of the host
             loaded = index.samples(size) * self.word.itemsize
-            self._transfers.append(_Transfer("INDEX", ((reg.REG_INDEX_CRC, loaded, index.address + loaded),)))
-        cycles += self._command(reg.OP_PROBE, staged)
+            moved.append(Transfer("INDEX", ((reg.REG_INDEX_CRC, loaded, index.address + loaded),)))
+        begun = [*first, self._post(reg.OP_PROBE, staged, moved)]
         self._loaded = key
-        return cycles
+        return begun
 
     def forget(self, address: int) -> None:
         """The memory at `address` is about to change: an index there must be loaded again."""
         if self._loaded is not None and self._loaded[0] == address:
             self._loaded = None
 
-    def _thinned(self, index: IndexAt, size: int, keep: bool) -> tuple[IndexAt, int]:
+    def _thinned(self, index: IndexAt, size: int, keep: bool) -> tuple[IndexAt, list[Command]]:
         """A coarser index that fits on the chip: a sample of the index is a sample of the run with a larger step."""
-        samples = index.samples(size)
+        count = index.samples(size)
         step = 1 << reg.MIN_STEP_LOG2
-        while -(-samples // step) > self.shape.index_depth:
+        while -(-count // step) > self.shape.index_depth:
             step *= 2
-        if -(-samples // step) > self._scratch_size:
+        if -(-count // step) > self._scratch_size:
             raise DeviceFault(
-                f"an index of {samples} samples does not fit on the chip, which holds {self.shape.index_depth}: "
+                f"an index of {count} samples does not fit on the chip, which holds {self.shape.index_depth}: "
                 f"use a step of at least {step * index.step}"
             )
         coarse = IndexAt(self._scratch, index.step * step)
         loaded = self._loaded
-        cycles = 0 if keep else self.index(index.address, samples, IndexAt(self._scratch, step))
+        first = [] if keep else self.begin_index(index.address, count, IndexAt(self._scratch, step))
         self._loaded = loaded
-        return coarse, cycles
+        return coarse, first
 
-    def _command(self, opcode: int, staged: dict[int, int]) -> int:
-        """Write changed parameters, start the command and wait; returns its cycles or raises the engine's error."""
-        pairs = [(offset, value) for offset, value in staged.items() if self._staged.get(offset) != value]
-        transport = self._transport
-        self._staged |= staged
+    def _post(self, opcode: int, staged: dict[int, int], moved: Sequence[Transfer]) -> Command:
         self._moved = True
-        transport.write_regs([*pairs, (reg.REG_COMMAND, opcode)])
-        transport.wait()
-        result, cycles = transport.read_regs((reg.REG_RESULT, reg.REG_RESULT_CYCLES))
-        transport.write_regs([(reg.REG_RESULT, 0)])
-        code = result & 255
-        if code:
-            self._loaded = None
-            raise DeviceFault(f"the engine refused opcode {opcode}: {reg.ERRORS.get(code, f'error {code}')}")
-        return cycles
+        return self.commands.post(opcode, staged, moved)
 
     # Slices of a merge.
 
@@ -272,16 +248,8 @@ class Engine:
     # Checksums and counters.
 
     def sums(self) -> dict[str, int]:
-        """The CRC-32 of each array that the last command moved, computed by the engine, by the array's name."""
-        offsets = [offset for transfer in self._transfers for offset, _, _ in transfer.slices]
-        read = dict(zip(offsets, self._transport.read_regs(offsets), strict=True))
-        return {
-            transfer.name: combined(
-                (of_beats(read[offset], size, -end % self.shape.beat_bytes), size)
-                for offset, size, end in transfer.slices
-            )
-            for transfer in self._transfers
-        }
+        """The CRC-32 of each array that the last finished work moved, computed by the engine, by the array's name."""
+        return self.commands.sums(self._last[-1])
 
     def use_scratch(self, address: int, size: int) -> None:
         """Memory of `size` words for thinned-out indexes."""
@@ -292,7 +260,7 @@ class Engine:
 
         The hardware counters have 32 bits and wrap: call this at least once per 2**32 rows or beats.
         """
-        offsets = {offset: name for name, offset in self._counted()} if self._moved else {}
+        offsets = {offset: name for name, offset in self._counted()} if self._moved and self.usable else {}
         self._moved = False
         for (offset, name), value in zip(offsets.items(), self._transport.read_regs(list(offsets)), strict=True):
             more = value - self._seen.get(offset, 0) & MASK
@@ -357,37 +325,3 @@ def _shares(size: int, parts: int, min_size: int) -> list[int]:
     """The ends of equal parts of `size`; uses fewer parts if they would be smaller than `min_size`."""
     used = max(1, min(parts, size // min_size))
     return [size * min(part, used) // used for part in range(1, parts + 1)]
-
-
-def _merge_transfers(
-    runs: tuple[RunAt, RunAt, RunAt], cuts: Sequence[tuple[int, int]], word: int, index: IndexAt | None
-) -> list[_Transfer]:
-    """The transfers of a merge of two runs into a third, cut into slices."""
-    both = [sum(cut) for cut in cuts]
-    moved = []
-    for name, run, ends in zip(["A", "B", "OUT"], runs, (*zip(*cuts, strict=True), both), strict=True):
-        moved.append(_transfer(f"{name}_WORDS", run.words, ends, word))
-        moved.append(_transfer(f"{name}_IDS", run.ids, ends, IDS.itemsize))
-    if index is not None:
-        moved.append(_transfer("OUT_INDEX", index.address, _samples(both, index.step), word))
-    return moved
-
-
-def _transfer(name: str, address: int, ends: Sequence[int], element: int) -> _Transfer:
-    """The transfer of an array whose slices, one per cluster or pair, end at `ends`."""
-    first: int = getattr(reg, f"REG_{name}_CRC")
-    stride = reg.STRIDES[f"{name}_CRC"]
-    slices = enumerate(zip([0, *ends], ends, strict=False))
-    return _Transfer(
-        name,
-        tuple(
-            (first + k * stride, (end - begin) * element, address + end * element)
-            for k, (begin, end) in slices
-            if end > begin
-        ),
-    )
-
-
-def _samples(ends: Sequence[int], step: int) -> list[int]:
-    """The ends of an index's slices, from the ends of the run's slices."""
-    return [-(-end // step) for end in ends]

@@ -10,10 +10,10 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.hw.crc import sum_of
-from millrace.hw.driver import BoundsBatch, IndexAt
+from millrace.hw.driver import BoundsBatch
 from millrace.hw.link import Link
+from millrace.hw.transfers import IDS, IndexAt
 
-IDS = np.dtype(np.uint32)
 PIECE = 512
 """The number of bounds of a piece."""
 

@@ -104,7 +104,8 @@ class PynqLink(Link):
         request = {"do": "wait", "offset": reg.REG_RESULT, "seconds": POLL}
         while not self._request(request, self.seconds + POLL).get("done"):
             if self.clock() > until:
-                raise self._lost(f"gave no result in {self.seconds:g} s: its engine hangs")
+                # The link works: the driver resets the engine.
+                raise DeviceFault(f"the board at {self._where} gave no result in {self.seconds:g} s: its engine hangs")
 
     def alloc(self, size: int) -> int:
         """Allocate a buffer with pynq."""

@@ -1,4 +1,4 @@
-"""The recorded results of board builds: `hw/boards/<name>/build.json`, and the table in docs/boards.md.
+"""The recorded results of board builds: `hw/boards/<name>/build.json`, and the table in docs/reference/boards.md.
 
 `millrace image build <name> --write` writes both; a test builds again and compares. Limit: works only in a checkout,
 because a wheel contains no documents.
@@ -13,7 +13,7 @@ from typing import Any
 from millrace.hw.catalog import HW, Board, boards
 from millrace.hw.image import Image
 
-DOCUMENT = HW.parent / "docs" / "boards.md"
+DOCUMENT = HW.parent / "docs" / "reference" / "boards.md"
 BEGIN, END = "<!-- builds: made by `millrace image build ulx3s --write` -->\n", "<!-- builds: end -->\n"
 AVAILABLE = {"LFE5U-85F-6BG381": {"luts": 83640, "registers": 83640, "block_rams": 208, "multipliers": 156}}
 """The resources of a part."""

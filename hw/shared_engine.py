@@ -1,9 +1,9 @@
 """A board's engine and its thread, shared by all devices that a process opens on one card.
 
 The thread executes jobs in order. While the engine works, the thread sends the inputs of the next launch (double
-buffering). After a fault of the link the shared engine is unusable: the card is released at once, every job raises
-`DeviceFault`, and the next device that opens the card gets a new shared engine. A forked child does not use the engine
-of its parent.
+buffering), and queues it in the engine if it is the very next job and the engine has room. After a fault of the link
+the shared engine is unusable: the card is released at once, every job raises `DeviceFault`, and the next device that
+opens the card gets a new shared engine. A forked child does not use the engine of its parent.
 
 Interrupts: callers in the main thread use locks and queues of C alone, so that a signal handler that raises leaves none
 of them taken. A job that was queued is executed, also if its caller does not wait for it any more. Engines are opened
@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -31,15 +32,33 @@ BYTES_PER_ROW = 32
 
 
 class EngineJob:
-    """Work for the engine's thread; `ahead` sends its inputs, and may be called before the job's turn."""
+    """Work for the engine's thread; `ahead` sends its inputs, and may be called before the job's turn.
 
-    def __init__(self, work: Callable[[], Any], ahead: Callable[[], None] | None = None) -> None:
+    `begin`, if given, queues the job in the engine and returns what `work` does otherwise; it may be called while the
+    job before is in flight.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Any],
+        ahead: Callable[[], None] | None = None,
+        begin: Callable[[], Callable[[], Any]] | None = None,
+    ) -> None:
         """Not started."""
-        self._work, self.ahead = work, ahead
+        self._work, self.ahead, self._begin = work, ahead, begin
         self._ended = threading.Lock()
         self._ended.acquire()
         self._result: Any = None
         self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Queue the job in the engine before its turn, if it can be."""
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            try:
+                self._work = begin()
+            except DeviceFault as error:  # it is this job's, not that of the one that waits
+                self._work = partial(_raise, error)
 
     def run(self) -> None:
         """Execute the work."""
@@ -63,13 +82,17 @@ class EngineJob:
         return self._result
 
 
+def _raise(error: DeviceFault) -> None:
+    raise error
+
+
 class SharedEngine:
     """An engine whose identity was checked, and the thread that executes jobs on it."""
 
     def __init__(self, name: str, link: Link, release: Callable[[], None]) -> None:
         """`release` releases the card."""
         self.name, self.link, self._release = name, link, release
-        self.engine = Engine(link)
+        self.engine = Engine(link, sums=True)
         depth, word = self.engine.shape.index_depth, self.engine.word
         self.engine.use_scratch(link.alloc(depth * word.itemsize), depth)
         self.pieces = [Piece(link, word) for _ in range(2)] if link.streams else []
@@ -88,7 +111,7 @@ class SharedEngine:
     @property
     def alive(self) -> bool:
         """Whether it is usable."""
-        return not self._closing and self.link.alive
+        return not self._closing and self.link.alive and self.engine.usable
 
     def post(self, job: EngineJob) -> None:
         """Queue a job."""
@@ -118,7 +141,7 @@ class SharedEngine:
                 job.fail(DeviceFault(f"device {self.name!r} was closed"))
                 continue
             job.run()
-            if not self.link.alive:
+            if not self.link.alive or not self.engine.usable:
                 self._release()
 
     def _look_ahead(self) -> None:
@@ -128,6 +151,9 @@ class SharedEngine:
         ahead = next((job.ahead for job in self._waiting if job is not None and job.ahead is not None), None)
         if ahead is not None:
             ahead()
+        following = self._waiting[0] if self._waiting else None
+        if following is not None and self.engine.can_begin:
+            following.begin()
 
 
 class _Engines:

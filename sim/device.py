@@ -2,6 +2,8 @@
 
 An engine has one word width. A device therefore has up to two engines over one memory; each is built and started on
 first use. A launch is executed when it is waited for, or before the next copy, so an unused simulation costs no time.
+The launches behind it are queued in the engine meanwhile, as far as they are probes or indexes for the same engine. A
+fault drops an engine that could not be reset: the next launch starts another one over the same memory.
 Limits: `threads` has no effect; a device serves one thread at a time, but several devices may run in parallel.
 """
 
@@ -20,9 +22,14 @@ from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Buffer, Device, Launch, Tally
 from millrace.host.device.units import Work, check
-from millrace.hw.driver import BoundsBatch, Engine, IndexAt, RunAt
+from millrace.hw.command_queue import Command
+from millrace.hw.driver import BoundsBatch, Engine
+from millrace.hw.transfers import IndexAt, RunAt
 from millrace.sim.memory import Memory
 from millrace.sim.model import Model
+
+Finish = Callable[[], dict[str, int]]
+"""Waits for a launch that has begun; returns its counters."""
 
 
 class SimBuffer:
@@ -35,20 +42,31 @@ class SimBuffer:
 
 
 class SimLaunch:
-    """A launched unit, and its counters after it has run."""
+    """A launched unit: begun, then finished; its counters are there after that."""
 
-    def __init__(self, unit: str, work: Callable[[], dict[str, int]]) -> None:
-        """Not run yet."""
-        self.unit, self._work = unit, work
+    def __init__(self, unit: str, word: np.dtype[Any], ahead: bool, begin: Callable[[], Finish]) -> None:
+        """`ahead`: it may begin while earlier launches on the same engine are in flight."""
+        self.unit, self.word, self.ahead, self._begin = unit, word, ahead, begin
+        self._finish: Finish | None = None
         self.result: dict[str, int] | None = None
         self.error: DeviceFault | None = None
 
+    def begin(self) -> None:
+        """Queue the launch in the engine, if that has not been done yet."""
+        if self._finish is None and self.error is None:
+            try:
+                self._finish = self._begin()
+            except DeviceFault as error:
+                self.error = error
+
     def run(self) -> None:
         """Execute the launch."""
-        try:
-            self.result = self._work()
-        except DeviceFault as error:
-            self.error = error
+        self.begin()
+        if self._finish is not None:
+            try:
+                self.result = self._finish()
+            except DeviceFault as error:
+                self.error = error
 
 
 class SimDevice(Device, ABC):
@@ -63,6 +81,8 @@ class SimDevice(Device, ABC):
         self._engines: dict[int, tuple[Model, Engine]] = {}
         self._queue: deque[SimLaunch] = deque()
         self._tally = Tally()
+        self._lost = Tally()
+        """What engines counted that hung and were replaced."""
 
     @abstractmethod
     def _start(self, bits: int, memory: Memory) -> tuple[Model, Engine]:
@@ -119,7 +139,8 @@ class SimDevice(Device, ABC):
         mine = [self._mine(buffer) for buffer in buffers]
         work = check(self.name, self.units, unit, buffers, scalars)
         fault_point("sim.launch")
-        launch = SimLaunch(unit, lambda: self._work(unit, work, mine))
+        ahead = unit != "bisort_merger" and work.rows > 0 and work.scalars["n"] > 0
+        launch = SimLaunch(unit, work.word, ahead, lambda: self._work(unit, work, mine))
         self._queue.append(launch)
         return launch
 
@@ -129,7 +150,7 @@ class SimDevice(Device, ABC):
         fault_point("sim.wait")
         while launch.result is None and launch.error is None:
             self._open()
-            self._queue.popleft().run()
+            self._run_next()
         if launch.result is None:
             assert launch.error is not None
             raise launch.error
@@ -138,10 +159,15 @@ class SimDevice(Device, ABC):
     def counters(self) -> dict[str, int]:
         """Bytes in and out, rows and time per unit, and the engines' counters, prefixed with the device's kind."""
         counts = self._tally.as_dict()
-        for _, engine in self._engines.values():
-            for name, value in self._counted(engine.counters()).items():
-                counts[f"{self.kind}_{name}"] = counts.get(f"{self.kind}_{name}", 0) + value
+        engines = [self._engine_counters(engine) for _, engine in self._engines.values()]
+        for more in (self._lost.as_dict(), *engines):
+            for name, value in more.items():
+                counts[name] = counts.get(name, 0) + value
         return counts
+
+    def _engine_counters(self, engine: Engine) -> dict[str, int]:
+        """An engine's counters, prefixed with the device's kind; those last read if it does not answer any more."""
+        return {f"{self.kind}_{name}": value for name, value in self._counted(engine.counters()).items()}
 
     def _counted(self, counters: dict[str, int]) -> dict[str, int]:
         """The engine counters that are meaningful for this kind of device."""
@@ -162,33 +188,43 @@ class SimDevice(Device, ABC):
     def engine(self, word: np.dtype[Any]) -> Engine:
         """The engine of a word width; built and started on first use."""
         bits = word.itemsize * 8
+        if bits in self._engines and not self._engines[bits][1].usable:
+            model, hung = self._engines.pop(bits)
+            self._lost.add(**self._engine_counters(hung))
+            model.close()
         if bits not in self._engines:
             self._engines[bits] = self._start(bits, self._open())
         return self._engines[bits][1]
 
     # Work.
 
-    def _work(self, unit: str, work: Work, buffers: Sequence[SimBuffer]) -> dict[str, int]:
-        """Run one launch on the engine of its word width."""
+    def _work(self, unit: str, work: Work, buffers: Sequence[SimBuffer]) -> Finish:
+        """Begin one launch on the engine of its word width."""
         for slot, buffer in zip(work.unit.slots, buffers, strict=True):
             if slot.written:
                 self._forget(buffer)
-        run = {"bisort_merger": self._merge, "bisort_indexer": self._index}.get(unit, self._probe)
-        begin = perf_counter_ns()
-        cycles = run(self.engine(work.word), work.scalars, [buffer.address for buffer in buffers]) if work.rows else 0
-        counters = {"rows": work.rows, **self._spent(cycles, perf_counter_ns() - begin)}
-        self._tally.add(**{f"{unit}_{name}": value for name, value in counters.items()})
-        return counters
+        begin = {"bisort_merger": self._merge, "bisort_indexer": self._index}.get(unit, self._probe)
+        engine = self.engine(work.word)
+        begun = begin(engine, work.scalars, [buffer.address for buffer in buffers]) if work.rows else []
 
-    def _merge(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
+        def finish() -> dict[str, int]:
+            since = perf_counter_ns()
+            cycles = engine.finish(begun) if begun else 0
+            counters = {"rows": work.rows, **self._spent(cycles, perf_counter_ns() - since)}
+            self._tally.add(**{f"{unit}_{name}": value for name, value in counters.items()})
+            return counters
+
+        return finish
+
+    def _merge(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> list[Command]:
         size = given["a_n"] + given["b_n"]
         a, b, out = RunAt(at[0], at[1], given["a_n"]), RunAt(at[2], at[3], given["b_n"]), RunAt(at[4], at[5], size)
-        return engine.merge(a, b, out, IndexAt(at[6], given["step"]))
+        return engine.begin_merge(a, b, out, IndexAt(at[6], given["step"]))
 
-    def _index(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
-        return engine.index(at[0], given["n"], IndexAt(at[1], given["step"]))
+    def _index(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> list[Command]:
+        return engine.begin_index(at[0], given["n"], IndexAt(at[1], given["step"]))
 
-    def _probe(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> int:
+    def _probe(self, engine: Engine, given: Mapping[str, int], at: Sequence[int]) -> list[Command]:
         band = None
         if "below" in given:
             band = given["below"], given["above"], given["least"], given["most"]
@@ -197,15 +233,26 @@ class SimDevice(Device, ABC):
         if given["n"] == 0:  # an empty run: every position is 0
             for address in (starts, ends):
                 self._open().view(address, given["m"], np.dtype(np.uint32))[:] = 0
-            return 0
-        return engine.probe(at[0], given["n"], IndexAt(at[1], given["step"]), batch)
+            return []
+        return engine.begin_probe(at[0], given["n"], IndexAt(at[1], given["step"]), batch)
 
     # Checks and queue.
 
     def _finish(self) -> None:
         """Execute all queued launches; the error of a failed one is raised when it is waited for."""
         while self._queue:
-            self._queue.popleft().run()
+            self._run_next()
+
+    def _run_next(self) -> None:
+        """Execute the oldest launch; those behind it that need nothing of the host are queued in the engine first."""
+        launch = self._queue.popleft()
+        launch.begin()
+        for following in self._queue:
+            engine = self._engines.get(launch.word.itemsize * 8)
+            if not following.ahead or following.word != launch.word or engine is None or not engine[1].can_begin:
+                break
+            following.begin()
+        launch.run()
 
     def _forget(self, buffer: SimBuffer) -> None:
         """Invalidate an on-chip index before its buffer changes."""

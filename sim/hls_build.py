@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
-from millrace.sim import tools
+from millrace.sim import hls_lint, tools
 from millrace.sim.tools import Report, cache_dir
 
 SIM = Path(__file__).resolve().parent
@@ -76,6 +76,9 @@ def built(name: str, shape: Shape, hls: Path, units: Sequence[Path], report: Rep
     home = cache_dir() / "hls" / f"{name}-{digest}"
     show, file = report or tools.reporter("hls"), "model.so"
     if not home.exists():
+        broken = hls_lint.findings(hls)
+        if broken:
+            raise DeviceUnavailable("hls breaks rules of HLS that g++ cannot check: " + "; ".join(broken))
         tools.build_once(home, lambda work, made: _build(name, shape, hls, units, work, made / file, digest, show))
     return home / file
 

@@ -43,6 +43,7 @@ class Model {
         else if (offset == REG_IRQ_ENABLE) irq_enable_ = value & 1;
         else if (offset == REG_ERROR) last_error_ = ERR_OK;
         else if (offset == REG_RESULT) drop_result();
+        else if (offset == REG_RESET && (value & 1)) reset();
         else if (offset == REG_COMMAND) queue(value & 255);
     }
 
@@ -103,6 +104,11 @@ class Model {
         }
         staged_.opcode = opcode;
         jobs_.push_back(staged_);
+    }
+
+    void reset() {    // nothing is at work between two calls, so nothing is waited for
+        jobs_.clear();
+        results_.clear();
     }
 
     void drop_result() {

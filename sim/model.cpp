@@ -5,6 +5,9 @@
 // writes alike. A channel with `backlog` cycles of queued work makes the ports wait. Ports are served round-robin, starting at a
 // different port each cycle. Not modelled: rows, banks, refresh, turn-around between reads and writes.
 //
+// With `shuffle`, a random one of the ids that could be answered is answered, or none, beat by beat: AXI4 orders only the answers of one
+// id. Otherwise answers come in the order of the requests, which a real interconnect need not keep.
+//
 // AXI4 rules that are checked on every port: an offered transfer stays unchanged until it is accepted; bursts are INCR of full,
 // aligned beats within 4 KiB; write data end where the address says. A violation ends the run with MR_PROTOCOL.
 
@@ -29,6 +32,7 @@ constexpr uint32_t SIZE = __builtin_ctz(BEAT);
 constexpr uint32_t ID_BITS = 8;
 constexpr uint32_t QUEUED = 64;      // addresses that a port accepts ahead
 constexpr uint32_t LITE_PATIENCE = 1000;
+constexpr size_t NONE = SIZE_MAX;
 
 // Ports of the top module are integers or arrays of words, depending on their width; all are little-endian bytes in memory.
 template <typename Port>
@@ -95,7 +99,7 @@ struct Port {
 class Model {
   public:
     explicit Model(const mr_memory& memory)
-        : memory_(memory), context_(new VerilatedContext), top_(new Vbisort_engine(context_.get())), ports_(PORTS),
+        : memory_(memory), random_(memory.shuffle), context_(new VerilatedContext), top_(new Vbisort_engine(context_.get())), ports_(PORTS),
           free_(memory.channels), busy_(memory.channels) {
         top_->clk = 0;
         top_->rst = 1;
@@ -244,12 +248,33 @@ class Model {
         }
     }
 
+    uint32_t random() {    // xorshift: never 0, if it does not begin there
+        random_ ^= random_ << 13;
+        random_ ^= random_ >> 17;
+        return random_ ^= random_ << 5;
+    }
+
+    // Which of the queued answers is given in this cycle: the oldest, or a random one among the oldest of each id. NONE: no answer is ready.
+    template <typename Answer>
+    size_t turn(const std::deque<Answer>& queue) {
+        if (!memory_.shuffle) return queue.empty() || queue.front().ready > double(cycles_) ? NONE : 0;
+        bool seen[1 << ID_BITS] = {};
+        size_t ready[1 << ID_BITS], count = 0;
+        for (size_t i = 0; i < queue.size(); i++) {
+            if (seen[queue[i].id]) continue;
+            seen[queue[i].id] = true;
+            if (queue[i].ready <= double(cycles_)) ready[count++] = i;
+        }
+        const uint32_t chosen = random();
+        return count == 0 || chosen % 4 == 0 ? NONE : ready[chosen / 4 % count];
+    }
+
     void give_read(uint32_t k) {
         Port& port = ports_[k];
-        const bool valid = !port.reads.empty() && port.reads.front().ready <= double(cycles_);
-        set_bit(top_->m_axi_rvalid, k, valid);
-        if (!valid) return;
-        const Beat& beat = port.reads.front();
+        const size_t at = turn(port.reads);
+        set_bit(top_->m_axi_rvalid, k, at != NONE);
+        if (at == NONE) return;
+        const Beat& beat = port.reads[at];
         const bool there = beat.address < memory_.bytes && memory_.bytes - beat.address >= BEAT;
         uint8_t* data = bytes_of(top_->m_axi_rdata) + k * BEAT;
         if (there) memcpy(data, memory_.cells + beat.address, BEAT);
@@ -261,7 +286,7 @@ class Model {
         if (!bit(top_->m_axi_rready, k)) return;
         moved_at_ = cycles_;
         if (beat.last) port.read_bursts--;
-        port.reads.pop_front();
+        port.reads.erase(port.reads.begin() + std::ptrdiff_t(at));
     }
 
     void take_write(uint32_t k) {
@@ -339,18 +364,19 @@ class Model {
 
     void give_answer(uint32_t k) {
         Port& port = ports_[k];
-        const bool valid = !port.answers.empty() && port.answers.front().ready <= double(cycles_);
-        set_bit(top_->m_axi_bvalid, k, valid);
-        if (!valid) return;
-        bytes_of(top_->m_axi_bid)[k] = port.answers.front().id;
-        set_bit(top_->m_axi_bresp, 2 * k + 1, port.answers.front().fails);
-        set_bit(top_->m_axi_bresp, 2 * k, port.answers.front().fails);
+        const size_t at = turn(port.answers);
+        set_bit(top_->m_axi_bvalid, k, at != NONE);
+        if (at == NONE) return;
+        bytes_of(top_->m_axi_bid)[k] = port.answers[at].id;
+        set_bit(top_->m_axi_bresp, 2 * k + 1, port.answers[at].fails);
+        set_bit(top_->m_axi_bresp, 2 * k, port.answers[at].fails);
         if (!bit(top_->m_axi_bready, k)) return;
         moved_at_ = cycles_;
-        port.answers.pop_front();
+        port.answers.erase(port.answers.begin() + std::ptrdiff_t(at));
     }
 
     mr_memory memory_;
+    uint32_t random_;
     std::unique_ptr<VerilatedContext> context_;
     std::unique_ptr<Vbisort_engine> top_;
     std::vector<Port> ports_;

@@ -20,6 +20,7 @@ typedef struct {
     uint32_t interleave;       // bytes of consecutive addresses in one channel, a power of two
     uint32_t backlog;          // cycles of queued transfers after which a channel makes ports wait
     double bytes_per_cycle;    // bandwidth of one channel, reads and writes together
+    uint32_t shuffle;          // 0, or the seed of a random order in which ids are answered
 } mr_memory;
 
 enum { MR_DONE = 0, MR_MORE = 1, MR_HANG = -1, MR_PROTOCOL = -2 };

@@ -2,7 +2,8 @@
 
 `ideal`: each port at its full rate, `IDEAL_LATENCY` cycles of latency. `ddr3`: the paper's board (V-B, Table I), two
 channels DDR3-1066 of 64 bits, 8.533 GB/s each, for an engine at 252.7 MHz. The model omits rows, banks, refresh and
-turn-around, so bandwidth is the limit, as in the paper.
+turn-around, so bandwidth is the limit, as in the paper. `shuffled`: as `ideal`, but different ids are answered in a
+random order, as AXI4 allows; for tests.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ class Timing:
     interleave: int = 256
     backlog: int = 32
     bytes_per_cycle: float = 0.0
+    shuffle: int = 0
 
 
 TIMINGS = {
     "ideal": Timing(IDEAL_LATENCY),
     "ddr3": Timing(DDR3_LATENCY, channels=2, bytes_per_cycle=DDR3_BYTES_PER_CYCLE),
+    "shuffled": Timing(IDEAL_LATENCY, shuffle=1),
 }
 
 
@@ -60,6 +63,7 @@ class _Memory(ctypes.Structure):
         ("interleave", ctypes.c_uint32),
         ("backlog", ctypes.c_uint32),
         ("bytes_per_cycle", ctypes.c_double),
+        ("shuffle", ctypes.c_uint32),
     )
 
 
@@ -78,7 +82,7 @@ class Model:
         self._call = _load(library)
         self._memory, self._idle = memory, idle
         timing_ = (behaviour.latency, behaviour.channels, behaviour.interleave, behaviour.backlog)
-        described = _Memory(memory.pointer, memory.size, *timing_, behaviour.bytes_per_cycle)
+        described = _Memory(memory.pointer, memory.size, *timing_, behaviour.bytes_per_cycle, behaviour.shuffle)
         self._model: int | None = self._call.mr_create(ctypes.byref(described))
         self._destroy = weakref.finalize(self, self._call.mr_destroy, self._model)
 

@@ -7,9 +7,9 @@
     ms.knn_join(r, s, on=("lon", "lat"), k=10)            # batch, or a stream r against a table s
     ms.explain("join", r, s, on="abs(r.x - s.x) <= 5")    # what the call would do, and why
 
-Works with Spark Classic and Spark Connect; see docs/spark.md and docs/streaming.md. Importing this package lets Spark's
-workers run the interpreter of this process, unless you set `PYSPARK_PYTHON` (`cluster/worker_python.py`). Names are
-loaded on first use, so that it does not import pyspark.
+Works with Spark Classic and Spark Connect; see docs/reference/spark-batch.md and spark-streams.md. Importing this
+package lets Spark's workers run the interpreter of this process, unless you set `PYSPARK_PYTHON`
+(`cluster/worker_python.py`). Names are loaded on first use, so that it does not import pyspark.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millrace.spark.api.lookup import lookup
     from millrace.spark.api.splits import splits
     from millrace.spark.api.window_join import window_join
+    from millrace.spark.cluster.listener import listener
     from millrace.spark.cluster.metrics import Metrics
     from millrace.spark.cluster.resources import discovery_script
 
@@ -35,11 +36,22 @@ _LAZY = {
     "explain": "api.explain",
     "join": "api.join",
     "knn_join": "api.knn_join",
+    "listener": "cluster.listener",
     "lookup": "api.lookup",
     "splits": "api.splits",
     "window_join": "api.window_join",
 }
-__all__ = ["Metrics", "discovery_script", "explain", "join", "knn_join", "lookup", "splits", "window_join"]
+__all__ = [
+    "Metrics",
+    "discovery_script",
+    "explain",
+    "join",
+    "knn_join",
+    "listener",
+    "lookup",
+    "splits",
+    "window_join",
+]
 
 use_this_python()
 

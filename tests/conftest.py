@@ -7,6 +7,7 @@ the main process.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
@@ -16,6 +17,8 @@ import pytest
 from tests.conformance import injection
 
 SLOWEST = 10
+# Tests see the operators as they are when their kernels are compiled; `test_first_calls.py` is about the time before.
+os.environ.setdefault("MILLRACE_COMPILE", "now")
 
 
 def folder_of(nodeid: str) -> str:

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly RESOLVER="uv==0.13.7"
-readonly MAIN_EXTRAS=(opencl cuda13 spark sim hw board bench dev)
+readonly MAIN_EXTRAS=(opencl cuda13 spark sim hw board bench docs dev)
 readonly PYNQ_EXTRAS=(fpga)
 
 scratch=$(mktemp -d)

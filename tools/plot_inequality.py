@@ -1,4 +1,4 @@
-"""Draws the curves of docs/inequality_joins.md from benchmark results: `make plots`, or this script with `--help`.
+"""Draws the curves of docs/internals/spojoin.md from benchmark results: `make plots`, or this script with `--help`.
 
 The drawing is that of `plot_panjoin.py`; this file says which rows of bench `inequality_join` make which picture.
 """
@@ -51,4 +51,4 @@ def _crossover(rows: list[Row]) -> Iterator[Any]:
 
 
 if __name__ == "__main__":
-    plots.main("docs/inequality_joins.md", {BENCH: pictures}, PREFIX)
+    plots.main("docs/internals/spojoin.md", {BENCH: pictures}, PREFIX)

@@ -1,4 +1,4 @@
-"""Draws the curves of docs/live.md on index-based joins: `make plots`, or this script with `--help`.
+"""Draws the curves of docs/internals/pimtree.md on index-based joins: `make plots`, or this script with `--help`.
 
 The rows are those of bench `live` in the results folder: the newest complete run, or one that was put together from
 runs of single cases. The drawing is that of `plot_panjoin.py`; this file says which rows make which picture.
@@ -207,4 +207,4 @@ def _costs(rows: list[Row]) -> Iterator[Any]:
 
 
 if __name__ == "__main__":
-    plots.main("docs/live.md", {BENCH: pictures}, PREFIX)
+    plots.main("docs/internals/pimtree.md", {BENCH: pictures}, PREFIX)

@@ -1,4 +1,4 @@
-"""Draws the curves of docs/panjoin.md from benchmark results: `make plots`, or `python tools/plot_panjoin.py --help`.
+"""Draws the curves of docs/internals/panjoin.md from benchmark results: `make plots`, or this script with `--help`.
 
 Reads the newest complete run of each bench in the results folder, or the newest quick run if there is no other (the
 picture then says so). A picture without rows is not redrawn, and the command reports this. Pictures depend only on the
@@ -302,7 +302,7 @@ def draw_all(results: Path, out: Path, wanted: Pictures = PICTURES, prefix: str 
     return report
 
 
-def main(page: str = "docs/panjoin.md", wanted: Pictures = PICTURES, prefix: str = "panjoin") -> None:
+def main(page: str = "docs/internals/panjoin.md", wanted: Pictures = PICTURES, prefix: str = "panjoin") -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=f"Draw the curves of {page} from benchmark results.")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks/results", help="folder of .jsonl files")

@@ -1,4 +1,4 @@
-"""Draws the curves of docs/live.md on ScaleJoin: `make plots`, or this script with `--help`.
+"""Draws the curves of docs/internals/scalejoin.md on ScaleJoin: `make plots`, or this script with `--help`.
 
 Speeds and latencies are read from the newest complete run of bench `live` in the results folder: the rows of the cases
 `nested-…`. The load and the balance of the threads are counted here, because they
@@ -97,7 +97,7 @@ def draw_all(results: Path, out: Path) -> list[str]:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description="Draw the curves of docs/live.md on ScaleJoin.")
+    parser = argparse.ArgumentParser(description="Draw the curves of docs/internals/scalejoin.md on ScaleJoin.")
     parser.add_argument(
         "--results", type=Path, default=plots.ROOT / "benchmarks/results", help="folder of .jsonl files"
     )

@@ -1,11 +1,13 @@
 /* A team of work items searches one line of 64 bytes together, each comparing one word (thesis, appendix A, 5.3).
  *
- * Two methods to find the first word of the line that is >= the query:
- *   ballot   CUDA: one instruction collects the votes of a warp, one finds the first vote. No memory, no barrier.
- *   barrier  OpenCL, and CUDA with BARRIER_SEARCH defined: votes go through shared memory, as in the paper's snippet 3.
- *            Each item compares its vote with its left neighbour's; the first item that votes writes its position. Two
- *            barriers are enough: a search reads the result of the previous one before its own first barrier.
- * Both require every item of the group to take part in every search, with any query.
+ * Three methods to find the first word of the line that is >= the query:
+ *   ballot    CUDA: one instruction collects the votes of a warp, one finds the first vote. No memory, no barrier.
+ *   subgroup  OpenCL with SUBGROUP_SEARCH defined: the same with the votes of a subgroup (cl_khr_subgroup_ballot). All
+ *             subgroups are full, and their size is a power of two, from TEAM to 128.
+ *   barrier   OpenCL, and CUDA with BARRIER_SEARCH defined: votes go through shared memory, as in the paper's snippet 3.
+ *             Each item compares its vote with its left neighbour's; the first item that votes writes its position. Two
+ *             barriers are enough: a search reads the result of the previous one before its own first barrier.
+ * All require every item of the group to take part in every search, with any query.
  *
  * In groups smaller than the words of a line, which some OpenCL devices require, each item searches alone.
  *
@@ -32,6 +34,21 @@ HELPER U32 first_vote(int vote, U32 place, LOCAL U32 *team_memory)
 {
     (void)team_memory;
     return vote ? place : PER_LINE;
+}
+
+#elif defined(SUBGROUP_SEARCH)
+
+#define TEAM_MEMORY LOCAL U32 *team_memory = 0
+
+HELPER U32 first_vote(int vote, U32 place, LOCAL U32 *team_memory)
+{
+    uint4 all = sub_group_ballot(vote); /* 32 votes in each part; a team's are in one of them */
+    U32 lane = (U32)get_sub_group_local_id();
+    U32 part = lane < 32 ? all.x : lane < 64 ? all.y : lane < 96 ? all.z : all.w;
+    U32 votes = part >> (lane % 32 / TEAM * TEAM) | 1u << TEAM; /* the bit after the team's: no item has voted */
+    (void)place; /* equals the item's number in its team */
+    (void)team_memory;
+    return (U32)popcount((votes - 1) & ~votes); /* zeros below the lowest bit */
 }
 
 #elif defined(__OPENCL_VERSION__) || defined(BARRIER_SEARCH)

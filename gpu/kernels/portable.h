@@ -17,7 +17,7 @@
 #define SHARED __local
 #define RESTRICT restrict
 #define GROUP_ID ((U32)get_group_id(0))
-#define LOCAL_ID ((U32)get_local_id(0))
+#define LOCAL_ID ITEM_ID((U32)get_local_id(0))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 typedef ulong U64;
 #else
@@ -28,9 +28,17 @@ typedef ulong U64;
 #define SHARED __shared__
 #define RESTRICT __restrict__
 #define GROUP_ID ((U32)blockIdx.x)
-#define LOCAL_ID ((U32)threadIdx.x)
+#define LOCAL_ID ITEM_ID((U32)threadIdx.x)
 #define BARRIER() __syncthreads()
 typedef unsigned long long U64;
+#endif
+
+/* OpenCL does not say which items of a group form a subgroup: with SUBGROUP_SEARCH items are numbered by subgroup, which
+ * is as good a numbering, because an item's number only decides which rows it processes. */
+#if defined(SUBGROUP_SEARCH)
+#define ITEM_ID(id) ((U32)get_sub_group_id() * (U32)get_max_sub_group_size() + (U32)get_sub_group_local_id())
+#else
+#define ITEM_ID(id) (id)
 #endif
 
 #if defined(__CUDA_ARCH__)

@@ -32,6 +32,7 @@ SEGMENTS = 1 << 10
 """Entries of the chunk table: segments of the position range."""
 _ONE_SEGMENT, _NO_CHUNKS = 62, np.zeros(1, np.uint32)
 """The segments for few rows: a single one, so that every search begins at the first chunk."""
+_NO_CHUNKS_AT = _NO_CHUNKS.ctypes.data  # not by `address`: nothing is compiled at import
 
 
 class _Args(KernelArgs):
@@ -67,8 +68,8 @@ def _gather_block(rows: int, count: int, chunks: int, origins: int, out: int, at
         store_as(out, at + j, load_as(origin, load_as(rows, j, 0), like))
 
 
-@share
-def _gather(given: int, part: int, parts: int) -> None:
+@inline
+def _gather_part(given: int, part: int, parts: int) -> None:
     rows, n, first = load(given, _Args.ROWS), load(given, _Args.N), load(given, _Args.FIRST)
     bits = load(given, _Args.BITS)
     chunk_of, ends, columns = load(given, _Args.CHUNK_OF), load(given, _Args.ENDS), load(given, _Args.COLUMNS)
@@ -94,6 +95,17 @@ def _gather(given: int, part: int, parts: int) -> None:
                 _gather_block(block, count, chunks, origins, out, at, 1, np.uint8(0))
 
 
+@share
+def _gather(given: int, part: int, parts: int) -> None:
+    _gather_part(given, part, parts)
+
+
+@kernel
+def _gather_few(given: int) -> None:
+    """The same in one part, called directly."""
+    _gather_part(given, 0, 1)
+
+
 def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Array | pa.ChunkedArray]:
     """Return the store's columns at these positions, in this order; the caller has acquired the team."""
     rows = len(positions)
@@ -110,6 +122,18 @@ def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Ar
     others = [i for i in range(len(chunks.widths)) if i not in plain]
     gathered = iter(store.gather(positions, others).columns)
     return [plain[i] if i in plain else next(gathered) for i in range(len(chunks.widths))]
+
+
+def gather_into(chunks: ChunkMap, positions: Positions, outs: list[int]) -> None:
+    """Gather few rows, of columns that are all plain, to the address of each column."""
+    if ARMED:
+        fault_point("output.gather")
+    columns: list[int] = []
+    for width, origins, out in zip(chunks.widths, chunks.origin_addresses, outs, strict=True):
+        columns += [width, origins, out]
+    header = (address(positions), len(positions), chunks.first, _ONE_SEGMENT, _NO_CHUNKS_AT, chunks.ends_address)
+    given = np.array([*header, len(outs), *columns], np.int64)  # as `_Args` names them
+    _gather_few(address(given))
 
 
 def _gather_plain(chunks: ChunkMap, positions: Positions, team: Team) -> dict[int, pa.Array]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from millrace.host.base.types import Longs
 from millrace.host.kernels.gathering import plain_width
+from millrace.host.runtime.intrinsics import address
 
 _MIN_CHUNKS = 32
 
@@ -46,8 +47,13 @@ class ChunkMap:
         """The columns that are plain in all chunks."""
         self.count = 0
         self.first = 0
-        self.ends: Longs = np.empty(_MIN_CHUNKS, np.int64)
-        self.origins = np.empty((len(schema), _MIN_CHUNKS), np.int64)
+        self._hold(np.empty(_MIN_CHUNKS, np.int64), np.empty((len(schema), _MIN_CHUNKS), np.int64))
+
+    def _hold(self, ends: Longs, origins: Longs) -> None:
+        """Use these arrays of ends and origins, and keep their addresses for kernels."""
+        self.ends, self.origins = ends, origins
+        self.ends_address, first = address(ends), address(origins)
+        self.origin_addresses = [first + origins.strides[0] * i for i in range(len(origins))]
 
     def update(self, chunks: Sequence[MappedChunk]) -> None:
         """Add the chunks after those that are known."""
@@ -59,8 +65,10 @@ class ChunkMap:
     def _add(self, chunk: MappedChunk) -> None:
         if self.count == len(self.ends):
             more = len(self.ends)
-            self.ends = np.concatenate([self.ends, np.empty(more, np.int64)])
-            self.origins = np.hstack([self.origins, np.empty((len(self.origins), more), np.int64)])
+            self._hold(
+                np.concatenate([self.ends, np.empty(more, np.int64)]),
+                np.hstack([self.origins, np.empty((len(self.origins), more), np.int64)]),
+            )
         if not chunk.origins:
             chunk.origins.extend(self._origins(chunk))
         if None in chunk.origins:

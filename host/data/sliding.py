@@ -15,6 +15,8 @@ from millrace.host.base.types import Array
 from millrace.host.runtime.jit import kernel
 
 _MIN_CAPACITY = 64
+FEW = 4
+"""So few values are compared one by one: that costs no more than the call of a kernel."""
 _MAX_MERGED = 1 << 13
 """Adjacent batches are merged up to this many values."""
 
@@ -197,6 +199,8 @@ class PositionArray(LazySlidingArray):
     """Values equal to their positions: the seqs of a source from which no row was dropped."""
 
     def _add(self, values: Array) -> bool:
+        if len(values) <= FEW:
+            return bool(values.tolist() == list(range(self._end, self._end + len(values))))
         return bool(is_consecutive(values, self._end))
 
     def _values(self) -> Array:

@@ -28,7 +28,7 @@ from millrace.host.hbtree.pools import Pools, copy_resized, fresh_fragments
 from millrace.host.hbtree.query_order import run_partitioned
 from millrace.host.hbtree.regular_build import FilledLeaves, copy_with_gaps, count_below_largest
 from millrace.host.hbtree.search_call import run_search, tree_table
-from millrace.host.hbtree.tree import Numbers, Positions, helpers
+from millrace.host.hbtree.tree import ALONE, MIN_SHARED, Numbers, Positions, helpers
 from millrace.host.runtime import pool
 from millrace.host.runtime.allocator import huge_array
 from millrace.host.runtime.intrinsics import address
@@ -272,8 +272,10 @@ class RegularTree:
     def run(self, share: Share, queries: Array, /, flip: int = 0, **args: Any) -> int:
         """Run a kernel of `search.py` over queries; the largest word finds free slots."""
         self._build_directory_if_due(len(queries))
+        table, starts = self._search_table
+        if len(queries) < MIN_SHARED:
+            return run_search(share, ALONE, table, queries, flip, **args)
         with helpers(self.threads, len(queries)) as team:
-            table, starts = self._search_table
             return run_partitioned(share, team, table, starts, self.nbytes, queries, flip, args)
 
     def _build_directory_if_due(self, count: int) -> None:

@@ -93,4 +93,4 @@ def run_search(share: Share, team: Team, tree: Array, queries: Array, flip: int 
     args.setdefault("DEPTH", int(tree[ha.Tree.LEVELS]))
     arguments = ha.Search.partly(QUERIES=queries, FLIP=flip, COUNT=count, TREE=tree, HITS=hits, **args)
     team.run(share, arguments, parts)
-    return int(hits.sum())
+    return int(hits[0]) if parts == 1 else int(hits.sum())

@@ -24,7 +24,7 @@ from millrace.host.hbtree.directory import make_directory
 from millrace.host.hbtree.layout import MAX_KEYS, LayoutName, shape_of
 from millrace.host.hbtree.leaves import Leaves
 from millrace.host.hbtree.query_order import run_partitioned
-from millrace.host.hbtree.search_call import tree_table
+from millrace.host.hbtree.search_call import run_search, tree_table
 from millrace.host.runtime import pool
 from millrace.host.runtime.jit import Share
 from millrace.host.runtime.team import Team
@@ -33,6 +33,8 @@ Numbers = npt.NDArray[np.uint32]
 Positions = npt.NDArray[np.int64]
 MIN_SHARED = 1 << 11
 """Calls with fewer queries run on the caller's thread only."""
+ALONE = Team(1)
+"""The caller's thread."""
 
 
 @contextmanager
@@ -111,6 +113,8 @@ class HBTree:
 
     def run(self, share: Share, queries: Array, /, flip: int = 0, **args: Any) -> int:
         """Run a kernel of `search.py` over queries."""
+        if len(queries) < MIN_SHARED:
+            return run_search(share, ALONE, self._table, queries, flip, **args)
         with helpers(self.threads, len(queries)) as team:
             return run_partitioned(share, team, self._table, self.starts, self.nbytes, queries, flip, args)
 

@@ -19,7 +19,7 @@ predictions are run at full depth, and the fastest is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +37,8 @@ FINALISTS = 3
 """Number of splits that are run at full depth."""
 MAX_CHANGE = 1.3
 """Factor by which the balance may change before a new plan is made."""
+MIN_GAIN = 1.05
+"""A bucket size is preferred to another only if it is this much faster."""
 SAMPLED_BUCKETS = 6
 """Buckets of a sample; the first is a warm-up."""
 MEASURED_BUCKETS = 24
@@ -152,6 +154,8 @@ class Plan:
     measured: float | None = None
     balance: float | None = field(default=None, compare=False)
     """Host time / device time in the measured run."""
+    bucket: int | None = field(default=None, compare=False)
+    """Queries per bucket that were measured as the fastest, if `tune` was free to choose."""
     crossover: int | None = field(default=None, compare=False)
     """Updates of this many changes or more send all inner nodes at once; smaller ones send each changed node."""
 
@@ -165,6 +169,7 @@ class Plan:
         speeds = [("predicted", self.predicted), ("measured", self.measured)]
         parts = [f"{name}={value / 1e6:.3g} M queries/s" for name, value in speeds if value is not None]
         parts = parts or ["not tuned"]
+        parts += [] if self.bucket is None else [f"buckets of {self.bucket:,}"]
         parts += [] if self.crossover is None else [f"updates asynchronous from {self.crossover:,} changes"]
         return f"Plan({', '.join([f'D={self.D}', f'R={self.R:.3g}', *parts])})"
 
@@ -203,6 +208,26 @@ def discover(subject: Subject, queries: Array) -> Plan:
     split, fastest = max(trials, key=lambda trial: trial[1].speed)
     predicted = samples.model().speed(split, subject.depth)
     return Plan(split.D, split.R, predicted, fastest.speed, balance_of(fastest.times))
+
+
+def best_bucket(speed_of: Callable[[int], float], first: int, smallest: int, largest: int) -> tuple[int, float]:
+    """The bucket size with the highest speed, by doubling or else by halving from `first` on; and that speed.
+
+    A step must gain `MIN_GAIN`: launches become cheaper in larger buckets, caches and overlap better in smaller ones,
+    and between them lies a flat part where only noise would decide.
+    """
+    best, top = first, speed_of(first)
+    for up, down in ((2, 1), (1, 2)):
+        size = best * up // down
+        while smallest <= size <= largest:
+            speed = speed_of(size)
+            if speed < top * MIN_GAIN:
+                break
+            best, top = size, speed
+            size = size * up // down
+        if best != first:
+            break
+    return best, top
 
 
 class _Samples:

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +37,8 @@ Finish = Callable[[Array, Numbers], Positions]
 
 MAX_DOUBLINGS = 8
 """Maximum number of times that the buckets needed to detect drift are doubled."""
+MIN_TUNED_BUCKET, MAX_TUNED_BUCKET = 1 << 10, 1 << 17
+"""The bucket sizes that `tune` may choose."""
 
 
 class WalkedTree(Tree, Protocol):
@@ -93,19 +95,21 @@ class LookupRunner:
         engine: SearchEngine,
         tree: WalkedTree,
         plan: Plan | None = None,
-        bucket: int = BUCKET,
+        bucket: int | None = None,
         depth: int | None = None,
         clock: Clock = WALL,
     ) -> None:
         """Send the tree's inner nodes to the device; by default it walks all levels.
 
+        `bucket`: queries per bucket; by default the paper's, until `tune` has measured which size is the fastest.
         `depth`: by default two buckets on a device that overlaps them and, as in the paper, three once tuned.
         """
         self.engine, self.tree, self.levels = engine, tree, tree.levels
         self.plan = plan or Plan()
         balance.check_split(self.plan.split, self.levels)
-        pipeline.cut_buckets(0, bucket)  # raises if the bucket size is invalid
-        self.bucket, self._clock, self._deeper = bucket, clock, depth is None and engine.overlaps
+        self.bucket, self._sizes = BUCKET if bucket is None else bucket, bucket is None
+        pipeline.cut_buckets(0, self.bucket)  # raises if the bucket size is invalid
+        self._clock, self._deeper = clock, depth is None and engine.overlaps
         self.depth = pipeline.check_depth(depth or (DOUBLE_BUFFERED if engine.overlaps else PIPELINED))
         """Buckets in flight."""
         self.retuned = 0
@@ -180,7 +184,29 @@ class LookupRunner:
         self._drift, self._has_drifted = Drift(balance.MEASURED_BUCKETS << min(self.retuned, MAX_DOUBLINGS)), False
         self.depth = LOAD_BALANCED if self._deeper else self.depth
         self.plan = balance.discover(self, queries)
+        if self._sizes and self.levels > self.plan.D:
+            self.plan = self._size_buckets(queries, self.plan)
         return self.plan
+
+    def _size_buckets(self, queries: Array, plan: Plan) -> Plan:
+        """Find the fastest bucket size at the plan's split, and use it from now on."""
+        balances: dict[int, float | None] = {}
+
+        def speed_of(bucket: int) -> float:
+            self.bucket = bucket
+            run = np.resize(queries, (balance.MEASURED_BUCKETS + 2 * self.depth) * bucket)
+            measured = self.measure(run, plan.split)
+            balances[bucket] = balance.balance_of(measured.times)
+            return measured.speed
+
+        first = self.bucket
+        try:
+            best, speed = balance.best_bucket(speed_of, first, MIN_TUNED_BUCKET, MAX_TUNED_BUCKET)
+        except BaseException:
+            self.bucket = first
+            raise
+        self.bucket = best
+        return replace(plan, measured=speed, balance=balances[best], bucket=best)
 
     def _run(self, queries: Array, split: Split, depth: int, finish: Finish | None = None) -> LookupRun:
         segment = self.segment

@@ -95,7 +95,7 @@ class Matcher:
         self._searched = searched
         self._keys = self._index_class.keys_on(device)
         self._use(plan)
-        self._grouped_sides = [side for side in SIDES if is_grouped(plan, side)]
+        self._grouped_sides = [side for side in SIDES if self._keys and is_grouped(plan, side)]
         self._rows, self._static = rows or {}, static
         defaults = {name: option.default for name, option in self._index_class.options.items()}
         self._options = {**defaults, **(options or {})}
@@ -325,7 +325,7 @@ class Matcher:
             if terms and positions is not None and len(positions):
                 probe_tuple = np.repeat(np.arange(part[side].start, part[side].stop), found.counts)
                 keep = self._true(terms, side, new[side].tuples, windows[other(side)], probe_tuple, positions)
-                positions, own = positions[keep], None
+                positions, own = positions[keep], probe_tuple[keep] + new[side].first
                 counts[side] = np.bincount(probe_tuple[keep] - part[side].start, minlength=len(found.counts))
             partner[side] = positions if want_pairs and positions is not None else _NO_POSITIONS
             own_positions[side] = own

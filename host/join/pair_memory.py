@@ -1,8 +1,9 @@
 """Refuses results that do not fit in memory, with the arithmetic, before they are allocated.
 
 Every index knows the number of pairs of a step before it makes their arrays. A join that adds the results of several
-steps checks the sum as it grows. Small results are not checked: they cost less than the check. A caller that can take
-pairs in parts sets a limit of its own (`at_most`), and searches with fewer rows after a `TooManyPairs`.
+steps checks the sum as it grows. What counts is the memory that is free: systems promise more, and end the process that
+uses it. Small results are not checked: they cost less than the check. A caller that can take pairs in parts sets a
+limit of its own (`at_most`), and searches with fewer rows after a `TooManyPairs`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from millrace.host.base.errors import ArgumentError
-from millrace.host.base.memory import memory, size_text
+from millrace.host.base.memory import free_bytes, size_text
 
 BYTES_PER_PAIR = 16
 """Two positions."""
-SMALL = 1 << 20
+SMALL = 1 << 24
 """Results of fewer bytes are not checked."""
 FEWER_ROWS = "push fewer rows at a time"
 
@@ -45,8 +46,8 @@ def at_most(pairs: int) -> Iterator[None]:
 
 
 def fits(pairs: int, bytes_per_pair: int = BYTES_PER_PAIR) -> bool:
-    """Whether so many pairs can be in memory."""
-    return pairs * bytes_per_pair <= SMALL or pairs * bytes_per_pair <= memory()
+    """Whether there is memory for so many pairs."""
+    return pairs * bytes_per_pair <= SMALL or pairs * bytes_per_pair <= free_bytes()
 
 
 def check_fits(
@@ -55,12 +56,12 @@ def check_fits(
     bytes_per_pair: int = BYTES_PER_PAIR,
     advice: str = "count the pairs with output='count', or narrow the condition",
 ) -> None:
-    """Raise an error with the arithmetic if so many pairs cannot be in memory. `in_parts`: how to get fewer at once."""
+    """Raise an error with the arithmetic if so many do not fit in memory. `in_parts`: how to get fewer at once."""
     if _limit.pairs is not None and pairs > _limit.pairs:
         raise TooManyPairs
     if not fits(pairs, bytes_per_pair):
         raise ArgumentError(
             f"the result does not fit in memory: {pairs:,} pairs of {bytes_per_pair} bytes are "
-            f"{size_text(pairs * bytes_per_pair)}, and there are {size_text(memory())}; {in_parts}, "
+            f"{size_text(pairs * bytes_per_pair)}, and there are {size_text(free_bytes())}; {in_parts}, "
             f"{advice}"
         )

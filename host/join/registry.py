@@ -20,11 +20,14 @@ INDEXES: dict[str, str] = {
     "scan": "millrace.host.join.scalejoin.index:ScaleJoinIndex",
 }
 """In order of preference."""
+ALL_PAIRS = "all_pairs"
+_INTERNAL = {ALL_PAIRS: "millrace.host.join.baseline.all_pairs:AllPairsIndex"}
+"""Indexes that users cannot name."""
 
 
 def load_index(name: str) -> type[JoinIndex]:
     """The class of an index."""
-    module, _, attribute = INDEXES[name].partition(":")
+    module, _, attribute = (INDEXES.get(name) or _INTERNAL[name]).partition(":")
     index: type[JoinIndex] = getattr(load_module(module), attribute)
     return index
 

@@ -8,6 +8,7 @@ random order, its 64-bit columns are interleaved first: then a row costs one cac
 from __future__ import annotations
 
 from enum import auto
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -126,12 +127,20 @@ class Gatherer:
 
     def __init__(self, given: pa.Table, team: Team, scattered: bool = False) -> None:
         """Prepare the columns; the caller of `gather` has acquired the team."""
-        self._given, self._team = given, team
-        self._plain = [plain_values(column) for column in given.columns]
-        wide = [i for i, values in enumerate(self._plain) if values is not None and values.itemsize == 8]
-        large = scattered and given.num_rows >= MIN_INTERLEAVED_ROWS and 1 < len(wide) <= MAX_INTERLEAVED_COLUMNS
-        self._interleaved: dict[int, int] = {column: at for at, column in enumerate(wide)} if large else {}
+        self._given, self._team, self._scattered = given, team, scattered
         self._rows: Array | None = None
+
+    @cached_property
+    def _plain(self) -> list[Array | None]:
+        """The columns' values, where kernels can gather them."""
+        return [plain_values(column) for column in self._given.columns]
+
+    @cached_property
+    def _interleaved(self) -> dict[int, int]:
+        """The number of each interleaved column; empty if columns are gathered one by one."""
+        wide = [i for i, values in enumerate(self._plain) if values is not None and values.itemsize == 8]
+        large = self._given.num_rows >= MIN_INTERLEAVED_ROWS and 1 < len(wide) <= MAX_INTERLEAVED_COLUMNS
+        return {column: at for at, column in enumerate(wide)} if large and self._scattered else {}
 
     def gather(self, rows: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
         """Return the columns at these rows, in this order; a null row number gives null values."""

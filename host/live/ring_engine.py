@@ -19,7 +19,15 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.join.pimtree import parallel_kernel as pk
-from millrace.host.join.pimtree.control_block import NO_MEMORY, SLOTS, WORKER_BYTES, Control, Record, Worker
+from millrace.host.join.pimtree.control_block import (
+    NO_MEMORY,
+    SLOT_WORDS,
+    SLOTS,
+    WORKER_BYTES,
+    Control,
+    Record,
+    Worker,
+)
 from millrace.host.join.pimtree.insert_trees import InsertTrees
 from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.merge import merge_trees
@@ -72,7 +80,7 @@ class RingEngine:
         self._ring = self._zeros(len(PairRing))
         self._pairs = allocate(pairs * PAIR_BYTES // 8, np.int64)
         self._ring[PairRing.PAIRS], self._ring[PairRing.MASK] = address(self._pairs), pairs - 1
-        self._slots = self._zeros(2 * SLOTS * len(Slot))
+        self._slots = self._zeros(2 * SLOTS * SLOT_WORDS)
         self.control = self._zeros(len(Control))
         self._pack(spares, threads, max(ranges), blocking)
         self._mark = ProcessMark()
@@ -251,7 +259,7 @@ def _end(control: Array, slots: Array, threads: Sequence[threading.Thread], held
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
-        for where in slots[Slot.WHERE :: len(Slot)].tolist():
+        for where in slots[Slot.WHERE :: SLOT_WORDS].tolist():
             free_memory(where)
         slots[:] = 0
     held.clear()

@@ -2,7 +2,8 @@
 
 The paper's rule: BI-Sort for large batches or many partners, RaP-Table for small ones, WiB+-Tree if keys drift. Here
 `rap` is never chosen: `wib` is as fast within a few percent and does not depend on how keys are distributed, so that
-nobody has to measure drift. The constants hold on the machine of `benchmarks/results`; `millrace calibrate` refines
+nobody has to measure drift. The smallest steps get BI-Sort again, which does them in one compiled call
+(`panjoin/small_step.py`). The constants hold on the machine of `benchmarks/results`; `millrace calibrate` refines
 `small_batch`. Limit: the rule knows nothing of the window's size, and near its limits both structures are close.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace.host.join.contract import Matches
+from millrace.host.join.panjoin.small_step import MAX_TUPLES
 
 WEIGHT = 0.2
 """The weight of the latest step in the mean batch size; of the first steps each has the same weight."""
@@ -50,8 +52,10 @@ class RecentSteps:
 
 @dataclass(frozen=True)
 class Rule:
-    """`wib` for steps of few tuples that find few partners, else `bisort`."""
+    """`wib` for steps of few tuples that find few partners, else `bisort`; also `bisort` for the smallest steps."""
 
+    tiny_batch: int = MAX_TUPLES
+    """Up to so many tuples are a small step of `bisort`."""
     small_batch: int = 1024
     """A step of fewer tuples is small: finding the few right leaves is cheaper than merging and probing runs."""
     max_partners: int = 1 << 19
@@ -61,6 +65,8 @@ class Rule:
 def structure_for(batch: float, fan_out: float, rule: Rule) -> tuple[str, str]:
     """The structure for steps of `batch` tuples with `fan_out` partners each, and the reason in one sentence."""
     workload = f"batches of {batch:,.0f} tuples with {fan_out:,.1f} partners each"
+    if batch <= rule.tiny_batch:
+        return "bisort", f"bisort for {workload}: a batch of up to {rule.tiny_batch:,} tuples is one compiled call"
     if batch >= rule.small_batch:
         return "bisort", f"bisort for {workload}: a batch has {rule.small_batch:,} tuples or more"
     if batch * fan_out >= rule.max_partners:

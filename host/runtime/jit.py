@@ -12,8 +12,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -26,6 +28,8 @@ _CPUDispatcher: Any = load_module("numba.core.registry").CPUDispatcher
 F = TypeVar("F", bound=Callable[..., Any])
 config: Any = numba_config  # its attributes are created at run time, unknown to type checkers
 _lock = threading.Lock()
+NOTICED_SECONDS = 1.0
+"""After so long a user is told what takes time."""
 _SHARE = types.void(types.int64, types.int64, types.int64)
 _HOST = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^\s*from millrace\.host((?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
@@ -42,7 +46,30 @@ def kernel(function: F) -> F:
 
 def _compile_uninterrupted(compile_for: Callable[..., Any], *values: Any, **named: Any) -> Any:
     """Compile a kernel for the types of values; called by Numba once for each list of types."""
-    return uninterrupted(partial(compile_for, *values, **named))
+    with _Stopwatch():
+        return uninterrupted(partial(compile_for, *values, **named))
+
+
+class _Stopwatch:
+    """Adds up the time that this process compiles or loads kernels, and says so on stderr once it is noticeable."""
+
+    seconds = 0.0
+    reported = False
+
+    def __enter__(self) -> None:
+        """Start."""
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        watch = _Stopwatch
+        watch.seconds += time.perf_counter() - self._start
+        if watch.seconds > NOTICED_SECONDS and not watch.reported:
+            watch.reported = True
+            sys.stderr.write(
+                f"millrace: compiling kernels on first use ({watch.seconds:.1f} s so far, kept in {_cache_home()}); "
+                f"'millrace warm' does it ahead\n"
+            )
 
 
 def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
@@ -73,7 +100,7 @@ class Share:
     def address(self) -> int:
         """The address of the machine code."""
         if self._compiled is None:
-            with self._lock:
+            with self._lock, _Stopwatch():
                 uninterrupted(self._compile)
         where: int = self._compiled.address
         return where

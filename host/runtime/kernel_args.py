@@ -17,6 +17,7 @@ way. Limits: the packed array holds addresses only, so the caller keeps the arra
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from millrace.host.base.types import Array
 from millrace.host.runtime.intrinsics import address
 
 _MODULUS = 1 << 64
+_LINE_WORDS = 8
+"""64-bit words of a cache line."""
 
 
 def pack_words(*entries: int | Array) -> Array:
@@ -34,6 +37,18 @@ def pack_words(*entries: int | Array) -> Array:
         return np.array(words, np.int64)
     except OverflowError:  # an unsigned number
         return np.array([word % _MODULUS for word in words], np.uint64).view(np.int64)
+
+
+def in_own_lines(words: Array) -> Array:
+    """A copy of 64-bit words that shares no cache line with other memory.
+
+    For words that several threads read all the time: if another thread wrote next to them, each read would wait for it.
+    """
+    memory = np.zeros(len(words) + 2 * _LINE_WORDS, np.int64)
+    first = -(address(memory) // 8) % _LINE_WORDS
+    own = memory[first : first + len(words)]
+    own[:] = words
+    return own
 
 
 class KernelArgs(IntEnum):
@@ -64,5 +79,19 @@ class KernelArgs(IntEnum):
     @classmethod
     def partly(cls, *rest: int | Array, **given: int | Array) -> Array:
         """Return the words of all fields; those not given are 0."""
-        names = cls._member_names_[:-1] if rest else cls._member_names_
-        return cls.pack(*rest, **{name: given.pop(name, 0) for name in names}, **given)
+        words: list[int | Array] = [0] * (len(cls) - bool(rest))
+        numbers = _numbers(cls)
+        try:
+            for name, value in given.items():
+                words[numbers[name]] = value
+        except (KeyError, IndexError) as error:
+            raise TypeError(
+                f"{cls.__name__} is packed from {', '.join(numbers)}; missing: [], unknown: [{name!r}]"
+            ) from error
+        return pack_words(*words, *rest)
+
+
+@cache
+def _numbers(fields: type[KernelArgs]) -> dict[str, int]:
+    """The number of each field: plain integers, faster than members of an enumeration."""
+    return {one.name: int(one) for one in fields}

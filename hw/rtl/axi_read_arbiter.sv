@@ -12,10 +12,16 @@ module axi_read_arbiter #(
     parameter AXI_ID_W = 4,
     // Bits of an address in beats, and of a burst's length.
     parameter BEAT_W = 36,
-    parameter LEN_W = 4
+    parameter LEN_W = 4,
+    // Bursts that all readers together may have under way: 1 or more.
+    parameter OPEN = 256
 ) (
     input  wire                    clk,
     input  wire                    rst,
+
+    // High: no further burst is begun. `idle`: every burst that was begun has been answered in full.
+    input  wire                    hold,
+    output wire                    idle,
 
     input  wire [PORTS*BEAT_W-1:0] s_axi_araddr,
     input  wire [PORTS*LEN_W-1:0]  s_axi_arlen,
@@ -30,23 +36,30 @@ module axi_read_arbiter #(
     output wire                    m_axi_arvalid,
     input  wire                    m_axi_arready,
     input  wire [AXI_ID_W-1:0]     m_axi_rid,
+    input  wire                    m_axi_rlast,
     input  wire                    m_axi_rvalid,
     output wire                    m_axi_rready
 );
 
     param_check #(.OK(PORTS >= 1 && PORTS <= (1 << AXI_ID_W)), .MESSAGE("PORTS must be 1 to 2**AXI_ID_W")) ports_check ();
+    param_check #(.OK(AXI_ID_W >= 1 && AXI_ID_W <= 16), .MESSAGE("AXI_ID_W must be 1 to 16")) id_check ();
+
+    localparam OPEN_W = $clog2(OPEN + 1);
 
     reg [AXI_ID_W-1:0] id_reg;       // also the reader that was served last
     reg [BEAT_W-1:0]   addr_reg;
     reg [LEN_W-1:0]    len_reg;
     reg                valid_reg;
+    reg [OPEN_W-1:0]   open_reg;     // bursts that were begun and not answered
 
     wire [PORTS-1:0] chosen;
     wire [AXI_ID_W-1:0] chosen_id;
     reg [BEAT_W-1:0] chosen_addr;
     reg [LEN_W-1:0] chosen_len;
     integer n;
-    wire free = !valid_reg || m_axi_arready;
+    wire free = (!valid_reg || m_axi_arready) && !hold;
+    wire begun = free && |s_axi_arvalid;
+    wire ended = m_axi_rvalid && m_axi_rlast;
 
     round_robin #(
         .PORTS(PORTS),
@@ -71,17 +84,19 @@ module axi_read_arbiter #(
     assign s_axi_arready = free ? chosen : {PORTS{1'b0}};
 
     always @(posedge clk) begin
-        if (free) begin
-            valid_reg <= |s_axi_arvalid;
-            if (|s_axi_arvalid) begin
-                id_reg <= chosen_id;
-                addr_reg <= chosen_addr;
-                len_reg <= chosen_len;
-            end
+        if (m_axi_arready) valid_reg <= 1'b0;
+        if (begun) begin
+            valid_reg <= 1'b1;
+            id_reg <= chosen_id;
+            addr_reg <= chosen_addr;
+            len_reg <= chosen_len;
         end
+        // One more or, as all bits set, one less.
+        if (begun != ended) open_reg <= open_reg + {{(OPEN_W-1){ended}}, 1'b1};
         if (rst) begin
             valid_reg <= 1'b0;
             id_reg <= 0;
+            open_reg <= 0;
         end
     end
 
@@ -90,6 +105,7 @@ module axi_read_arbiter #(
     assign m_axi_arlen = len_reg;
     assign m_axi_arvalid = valid_reg;
     assign m_axi_rready = 1'b1;
+    assign idle = open_reg == 0;
 
     genvar k;
     generate

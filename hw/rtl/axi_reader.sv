@@ -30,7 +30,7 @@ module axi_reader #(
     // Bursts that may be under way if there may be several transfers: a power of two, 2 or more.
     parameter BURSTS = FIFO_BEATS,
     // Bits of a beat's address.
-    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8)
+    localparam BEAT_W = ADDR_W - $clog2(DATA_W / 8)
 ) (
     input  wire                     clk,
     input  wire                     rst,

@@ -34,12 +34,12 @@ module axi_sum #(
     // Row k of the result: which bits of the window reach bit k of the next state.
     function [32*DATA_W-1:0] all_rows;
         input integer unused;
-        integer i, k;
+        integer i, b;
         reg [31:0] column;
         begin
             column = 32'hEDB88320;
             for (i = DATA_W - 1; i >= 0; i = i - 1) begin
-                for (k = 0; k < 32; k = k + 1) all_rows[k*DATA_W+i] = column[k];
+                for (b = 0; b < 32; b = b + 1) all_rows[b*DATA_W+i] = column[b];
                 column = column[0] ? ((column >> 1) ^ 32'hEDB88320) : (column >> 1);
             end
         end
@@ -48,13 +48,13 @@ module axi_sum #(
     localparam [32*DATA_W-1:0] ROWS = all_rows(0);
 
     function [31:0] next;
-        input [31:0] state;
+        input [31:0] prior;
         input [DATA_W-1:0] bytes;
         reg [DATA_W-1:0] window;
         integer i;
         begin
             window = bytes;
-            window[31:0] = window[31:0] ^ state;
+            window[31:0] = window[31:0] ^ prior;
             for (i = 0; i < 32; i = i + 1) next[i] = ^(window & ROWS[i*DATA_W +: DATA_W]);
         end
     endfunction

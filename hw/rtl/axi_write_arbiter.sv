@@ -19,10 +19,16 @@ module axi_write_arbiter #(
     parameter BEAT_W = 34,
     parameter LEN_W = 4,
     // Bursts whose data are still to come: a power of two, 2 or more.
-    parameter ORDER = 8
+    parameter ORDER = 8,
+    // Bursts that all writers together may have under way: 1 or more.
+    parameter OPEN = 128
 ) (
     input  wire                      clk,
     input  wire                      rst,
+
+    // High: no further burst is begun. `idle`: every burst that was begun has been answered in full.
+    input  wire                      hold,
+    output wire                      idle,
 
     input  wire [PORTS*BEAT_W-1:0]   s_axi_awaddr,
     input  wire [PORTS*LEN_W-1:0]    s_axi_awlen,
@@ -54,18 +60,23 @@ module axi_write_arbiter #(
 );
 
     param_check #(.OK(PORTS >= 1 && PORTS <= (1 << AXI_ID_W)), .MESSAGE("PORTS must be 1 to 2**AXI_ID_W")) ports_check ();
+    param_check #(.OK(AXI_ID_W >= 1 && AXI_ID_W <= 16), .MESSAGE("AXI_ID_W must be 1 to 16")) id_check ();
+
+    localparam OPEN_W = $clog2(OPEN + 1);
 
     reg [AXI_ID_W-1:0] id_reg;       // also the writer that was served last
     reg [BEAT_W-1:0]   addr_reg;
     reg [LEN_W-1:0]    len_reg;
     reg                valid_reg;
+    reg [OPEN_W-1:0]   open_reg;     // bursts that were begun and not answered
 
     wire [PORTS-1:0] chosen;
     wire [AXI_ID_W-1:0] chosen_id;
     reg [BEAT_W-1:0] chosen_addr;
     reg [LEN_W-1:0] chosen_len;
     wire order_ready;
-    wire free = (!valid_reg || m_axi_awready) && order_ready;
+    wire free = (!valid_reg || m_axi_awready) && order_ready && !hold;
+    wire begun = free && |s_axi_awvalid;
 
     round_robin #(
         .PORTS(PORTS),
@@ -81,7 +92,9 @@ module axi_write_arbiter #(
 
     always @(posedge clk) begin
         if (m_axi_awready) valid_reg <= 1'b0;
-        if (free && |s_axi_awvalid) begin
+        // One more or, as all bits set, one less.
+        if (begun != m_axi_bvalid) open_reg <= open_reg + {{(OPEN_W-1){m_axi_bvalid}}, 1'b1};
+        if (begun) begin
             valid_reg <= 1'b1;
             id_reg <= chosen_id;
             addr_reg <= chosen_addr;
@@ -90,6 +103,7 @@ module axi_write_arbiter #(
         if (rst) begin
             valid_reg <= 1'b0;
             id_reg <= 0;
+            open_reg <= 0;
         end
     end
 
@@ -98,6 +112,7 @@ module axi_write_arbiter #(
     assign m_axi_awlen = len_reg;
     assign m_axi_awvalid = valid_reg;
     assign m_axi_bready = 1'b1;
+    assign idle = open_reg == 0;
 
     // ---- Data, in the order of the addresses.
 
@@ -112,7 +127,7 @@ module axi_write_arbiter #(
         .clk(clk),
         .rst(rst),
         .s_axis_tdata(chosen_id),
-        .s_axis_tvalid(free && |s_axi_awvalid),
+        .s_axis_tvalid(begun),
         .s_axis_tready(order_ready),
         .m_axis_tdata(head),
         .m_axis_tvalid(head_valid),

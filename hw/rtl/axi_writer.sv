@@ -25,7 +25,7 @@ module axi_writer #(
     // Beats that may wait to be written: a power of two, at least 2 * BURST.
     parameter FIFO_BEATS = 2 * BURST,
     // Bits of a beat's address.
-    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8)
+    localparam BEAT_W = ADDR_W - $clog2(DATA_W / 8)
 ) (
     input  wire                     clk,
     input  wire                     rst,

@@ -3,7 +3,7 @@
 
 /* verilator lint_off UNUSEDPARAM */
 localparam [31:0] BISORT_MAGIC_VALUE = 32'h4D524253;  // what MAGIC reads
-localparam [31:0] BISORT_VERSION_VALUE = 32'h00020000;  // what VERSION reads
+localparam [31:0] BISORT_VERSION_VALUE = 32'h00020001;  // what VERSION reads
 localparam [31:0] BISORT_ADDRESS_BITS = 32'h0000000C;  // of the AXI4-Lite port
 localparam [31:0] BISORT_MAX_LENGTH = 32'h80000000;  // the most elements of an array
 localparam [31:0] BISORT_MIN_STEP_LOG2 = 32'h00000003;  // a partition has at least 2**this words
@@ -13,6 +13,7 @@ localparam [31:0] BISORT_OP_PROBE = 32'h00000003;  // look ascending bounds up i
 localparam [31:0] BISORT_FLAG_INDEX = 32'h00000000;  // bit; MERGE: write the index of the merged run too
 localparam [31:0] BISORT_FLAG_BAND = 32'h00000001;  // bit; PROBE: B_WORDS are keys; bounds are key - BELOW and key + ABOVE, held within LEAST and MOST
 localparam [31:0] BISORT_FLAG_KEEP = 32'h00000002;  // bit; PROBE: memory at INDEX is unchanged since the last load; if it is on the chip, do not load it again
+localparam [31:0] BISORT_FLAG_HOLD = 32'h00000003;  // bit; the next command begins only when this one's result is dropped: until then checksums stay
 localparam [31:0] BISORT_ERR_OK = 32'h00000000;  // no error
 localparam [31:0] BISORT_ERR_UNKNOWN_OPCODE = 32'h00000001;  // no such opcode
 localparam [31:0] BISORT_ERR_ZERO_LENGTH = 32'h00000002;  // nothing to merge, to sample, to probe with, or to probe in
@@ -36,6 +37,7 @@ localparam [31:0] BISORT_REG_ERROR = 32'h00000028;  // 32 bits, rw
 localparam [31:0] BISORT_REG_IRQ_ENABLE = 32'h0000002C;  // 32 bits, rw
 localparam [31:0] BISORT_REG_RESULT = 32'h00000030;  // 32 bits, rw
 localparam [31:0] BISORT_REG_RESULT_CYCLES = 32'h00000034;  // 32 bits, ro
+localparam [31:0] BISORT_REG_RESET = 32'h00000038;  // 32 bits, wo
 localparam [31:0] BISORT_REG_CYCLES = 32'h00000040;  // 64 bits, ro
 localparam [31:0] BISORT_REG_COMMANDS = 32'h00000048;  // 32 bits, ro
 localparam [31:0] BISORT_REG_INDEX_ROWS = 32'h0000004C;  // 32 bits, ro

@@ -19,7 +19,7 @@ module bisort_cluster #(
     parameter W = 4,
     // Pairs of probers here: 0 or more.
     parameter PAIRS = 1,
-    // Samples per beat of the index: 1, 2, 4, 8 or 16; samples that fit on the chip: a power of two.
+    // Samples per beat of the index: 1, 2, 4, 8 or 16; samples that fit on the chip: a power of two, 16 to 1048576.
     parameter INDEX_W = 4,
     parameter INDEX_DEPTH = 65536,
     // Bits of the memory port: a power of two, at least W * KEY_W. A merger needs W * (KEY_W + 32) bits each way and cycle.
@@ -31,15 +31,15 @@ module bisort_cluster #(
     // Beats that may be under way to each reader of the merger and each prober, and partitions per prober: powers of two.
     parameter FIFO_BEATS = 64,
     parameter PENDING = 64,
-    // Bits of an AXI id: PAIRS * 4 + 3 readers must fit, and 5.
+    // Bits of an AXI id: PAIRS * 4 + 3 readers must fit, and 5; at most 8.
     parameter AXI_ID_W = 8,
     // The vectors of pairs have at least one entry, which stays unused without pairs.
-    parameter PAIR_PORTS = PAIRS > 0 ? PAIRS : 1,
+    localparam PAIR_PORTS = PAIRS > 0 ? PAIRS : 1,
     // Bits of a beat's address, and of a burst's length.
-    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
-    parameter LEN_W = $clog2(BURST),
+    localparam BEAT_W = ADDR_W - $clog2(DATA_W / 8),
+    localparam LEN_W = $clog2(BURST),
     // Bits of what is counted in a cycle.
-    parameter STEP_W = $clog2(W) + 1
+    localparam STEP_W = $clog2(W) + 1
 ) (
     input  wire                      clk,
     input  wire                      rst,
@@ -117,6 +117,10 @@ module bisort_cluster #(
     input  wire                      m_axi_bvalid,
     output wire                      m_axi_bready,
 
+    // Before a soft reset: begin no further burst, and whether all that were begun are answered.
+    input  wire                      hold,
+    output wire                      idle,
+
     output wire                      busy,
     input  wire                      clear,
     output wire                      error,
@@ -139,6 +143,11 @@ module bisort_cluster #(
     localparam NUMBER_W = $clog2(READERS);
 
     param_check #(.OK(READERS <= (1 << AXI_ID_W)), .MESSAGE("AXI_ID_W is too small for the pairs")) id_check ();
+    param_check #(.OK(AXI_ID_W <= 8), .MESSAGE("AXI_ID_W must be at most 8")) id_limit_check ();
+    param_check #(
+        .OK(INDEX_DEPTH >= 16 && INDEX_DEPTH <= 1048576 && INDEX_DEPTH == (1 << $clog2(INDEX_DEPTH))),
+        .MESSAGE("INDEX_DEPTH must be a power of two, 16 to 1048576")
+    ) depth_check ();
     param_check #(.OK(DATA_W >= W * KEY_W), .MESSAGE("DATA_W must be at least W * KEY_W")) data_check ();
 
     // ---- The port: readers 0-3 merger, 0 and 2 the first pair's words too, 4 from outside, then two per pair for bounds, then two per
@@ -154,15 +163,20 @@ module bisort_cluster #(
     wire [WRITERS*DATA_W-1:0] wdata;
     wire [WRITERS*WORDS-1:0] wstrb;
     wire [NUMBER_W-1:0] arid, awid, wid;
+    wire reads_idle, writes_idle;
 
     axi_read_arbiter #(
         .PORTS(READERS),
         .AXI_ID_W(NUMBER_W),
         .BEAT_W(BEAT_W),
-        .LEN_W(LEN_W)
+        .LEN_W(LEN_W),
+        // A burst has at least a beat.
+        .OPEN(READERS * FIFO_BEATS)
     ) read_arbiter (
         .clk(clk),
         .rst(rst),
+        .hold(hold),
+        .idle(reads_idle),
         .s_axi_araddr(araddr),
         .s_axi_arlen(arlen),
         .s_axi_arvalid(arvalid),
@@ -174,6 +188,7 @@ module bisort_cluster #(
         .m_axi_arvalid(m_axi_arvalid),
         .m_axi_arready(m_axi_arready),
         .m_axi_rid(m_axi_rid[NUMBER_W-1:0]),
+        .m_axi_rlast(m_axi_rlast),
         .m_axi_rvalid(m_axi_rvalid),
         .m_axi_rready(m_axi_rready)
     );
@@ -183,10 +198,14 @@ module bisort_cluster #(
         .DATA_W(DATA_W),
         .AXI_ID_W(NUMBER_W),
         .BEAT_W(BEAT_W),
-        .LEN_W(LEN_W)
+        .LEN_W(LEN_W),
+        // As many as a writer announces before it waits for answers.
+        .OPEN(WRITERS * 33)
     ) write_arbiter (
         .clk(clk),
         .rst(rst),
+        .hold(hold),
+        .idle(writes_idle),
         .s_axi_awaddr(awaddr),
         .s_axi_awlen(awlen),
         .s_axi_awvalid(awvalid),
@@ -225,6 +244,7 @@ module bisort_cluster #(
 
     // ---- Sums of what goes through the port, each way.
 
+    reg probing_reg;    // the first pair has readers 0 and 2
     reg [WORDS-1:0] sum_keep;
     wire [31:0] read_sum, write_sum;
     integer n;
@@ -279,7 +299,6 @@ module bisort_cluster #(
     wire [4*W-1:0] read_tkeep;
     wire [3:0] read_tlast, read_tvalid, read_tready, reader_busy;
     // What the first pair wants to be read by readers 0 and 2, and whether it may.
-    reg probing_reg;
     wire [2*ADDR_W-1:0] words_addr_wanted, words_last_wanted;
     wire [1:0] words_wanted, words_taken, words_tready;
 
@@ -719,6 +738,7 @@ module bisort_cluster #(
     end
 
     assign error = error_reg;
+    assign idle = reads_idle && writes_idle;
 
 endmodule
 

@@ -11,7 +11,7 @@ module bisort_counters #(
     // Bits of what is counted per cycle and counter: 1 to 4.
     parameter STEP_W = 1,
     // Bits of a counter's number.
-    parameter NUMBER_W = $clog2(COUNTERS)
+    localparam NUMBER_W = $clog2(COUNTERS)
 ) (
     input  wire                       clk,
     input  wire                       rst,

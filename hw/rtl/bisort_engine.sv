@@ -33,7 +33,7 @@ module bisort_engine #(
     parameter PENDING = 64,
     // Commands that wait, and results that wait: as in bisort_registers.
     parameter QUEUE = 4,
-    // Bits of an AXI id: must number the readers of a cluster.
+    // Bits of an AXI id: must number the readers of a cluster, at most 8.
     parameter AXI_ID_W = 8,
     // What BUILD_HASH shows.
     parameter [63:0] BUILD_HASH = 64'd0
@@ -115,6 +115,13 @@ module bisort_engine #(
     localparam STEP_W = $clog2(W) + 1;
 
     param_check #(.OK(KEY_W == 32 || KEY_W == 64), .MESSAGE("KEY_W must be 32 or 64")) key_check ();
+    param_check #(
+        .OK(INDEX_DEPTH >= 16 && INDEX_DEPTH <= 1048576 && INDEX_DEPTH == (1 << $clog2(INDEX_DEPTH))),
+        .MESSAGE("INDEX_DEPTH must be a power of two, 16 to 1048576")
+    ) depth_check ();
+    param_check #(.OK(ADDR_W >= 16 && ADDR_W <= 64), .MESSAGE("ADDR_W must be 16 to 64")) addr_check ();
+    param_check #(.OK(PENDING >= 2 && PENDING == (1 << $clog2(PENDING))), .MESSAGE("PENDING must be a power of two, 2 or more")) pending_check ();
+    param_check #(.OK(AXI_ID_W >= 1 && AXI_ID_W <= 8), .MESSAGE("AXI_ID_W must be 1 to 8")) id_check ();
     param_check #(.OK(CLUSTERS >= 1 && CLUSTERS <= 16), .MESSAGE("CLUSTERS must be 1 to 16")) clusters_check ();
     param_check #(
         .OK(PROBERS >= 2 && PROBERS <= 32 && PROBERS % 2 == 0),
@@ -139,6 +146,19 @@ module bisort_engine #(
     wire sum_of_writer;
     wire [CLUSTERS*32-1:0] sums;
     reg [31:0] index_rows_reg;
+    wire reset_asked, resetting, hold, core_rst, results_wait;
+    wire [CLUSTERS-1:0] cluster_idle;
+
+    // Registers and counters outlive a soft reset; everything else gets `core_rst`.
+    bisort_reset soft_reset (
+        .clk(clk),
+        .rst(rst),
+        .request(reset_asked),
+        .idle(&cluster_idle),
+        .hold(hold),
+        .core_rst(core_rst),
+        .resetting(resetting)
+    );
 
     axi_lite_port #(
         .ADDR_W(12)
@@ -190,7 +210,6 @@ module bisort_engine #(
         .INDEX_LOG2($clog2(INDEX_DEPTH)),
         .CLUSTERS(CLUSTERS),
         .PAIRS(PAIRS),
-        .SLOTS(SLOTS),
         .BEAT_BYTES(DATA_W / 8),
         .BURST(BURST),
         .QUEUE(QUEUE),
@@ -205,12 +224,16 @@ module bisort_engine #(
         .read(reg_read),
         .read_data(reg_read_data),
         .irq(irq),
+        .reset_asked(reset_asked),
+        .resetting(resetting),
+        .flush(core_rst),
         .m_command_tdata(command_tdata),
         .m_command_tvalid(command_tvalid),
         .m_command_tready(command_tready),
         .s_result_tdata(result_tdata),
         .s_result_tvalid(result_tvalid),
         .s_result_tready(result_tready),
+        .results_wait(results_wait),
         .working(working),
         .index_rows(index_rows_reg),
         .counter_asked(counter_asked),
@@ -231,17 +254,17 @@ module bisort_engine #(
         .INDEX_DEPTH(INDEX_DEPTH),
         .ADDR_W(ADDR_W),
         .CLUSTERS(CLUSTERS),
-        .PAIRS(PAIRS),
-        .SLOTS(SLOTS)
+        .PAIRS(PAIRS)
     ) sequencer (
         .clk(clk),
-        .rst(rst),
+        .rst(core_rst),
         .s_command_tdata(command_tdata),
         .s_command_tvalid(command_tvalid),
         .s_command_tready(command_tready),
         .m_result_tdata(result_tdata),
         .m_result_tvalid(result_tvalid),
         .m_result_tready(result_tready),
+        .results_wait(results_wait),
         .working(working),
         .job(job),
         .cluster_start(slot_cluster),
@@ -284,7 +307,7 @@ module bisort_engine #(
         .PAIRS(PAIRS)
     ) slicer (
         .clk(clk),
-        .rst(rst),
+        .rst(core_rst),
         .a_words(words_addr),
         .a_ids(job[(BISORT_REG_A_IDS-BISORT_REG_A_WORDS)*8 +: ADDR_W]),
         .b_words(job[(BISORT_REG_B_WORDS-BISORT_REG_A_WORDS)*8 +: ADDR_W]),
@@ -341,7 +364,7 @@ module bisort_engine #(
         .FIFO_BEATS(FIFO_BEATS)
     ) index_reader (
         .clk(clk),
-        .rst(rst),
+        .rst(core_rst),
         .cmd_addr(index_addr),
         .cmd_last(index_last),
         .cmd_empty(1'b0),
@@ -425,7 +448,9 @@ module bisort_engine #(
                 .AXI_ID_W(AXI_ID_W)
             ) units (
                 .clk(clk),
-                .rst(rst),
+                .rst(core_rst),
+                .hold(hold),
+                .idle(cluster_idle[k]),
                 .start(cluster_start[k]),
                 .indexing(indexing),
                 .pair_start(start),

@@ -204,7 +204,7 @@ module bisort_merger #(
                 if (rst) valid_reg <= 1'b0;
             end
 
-            for (i = 0; i < W; i = i + 1) begin : swap
+            for (i = 0; i < W; i = i + 1) begin : exchange
                 if ((i & DISTANCE) == 0) begin : pair
                     bisort_swap #(.KEY_W(KEY_W), .ID_W(ID_W)) swap (
                         .clk(clk),

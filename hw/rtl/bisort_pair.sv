@@ -26,10 +26,10 @@ module bisort_pair #(
     // Partitions that may be under way to a prober: a power of two.
     parameter PENDING = 64,
     // Bits of a beat's address, and of a burst's length.
-    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
-    parameter LEN_W = $clog2(BURST),
+    localparam BEAT_W = ADDR_W - $clog2(DATA_W / 8),
+    localparam LEN_W = $clog2(BURST),
     // Bits of what is counted in a cycle.
-    parameter STEP_W = $clog2(W) + 1
+    localparam STEP_W = $clog2(W) + 1
 ) (
     input  wire                     clk,
     input  wire                     rst,

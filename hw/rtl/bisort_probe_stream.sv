@@ -24,8 +24,8 @@ module bisort_probe_stream #(
     // Partitions that may be under way to the prober: a power of two. They hide the memory's latency.
     parameter PENDING = 64,
     // Bits of a beat's address, and of a burst's length.
-    parameter BEAT_W = ADDR_W - $clog2(DATA_W / 8),
-    parameter LEN_W = $clog2(BURST)
+    localparam BEAT_W = ADDR_W - $clog2(DATA_W / 8),
+    localparam LEN_W = $clog2(BURST)
 ) (
     input  wire                     clk,
     input  wire                     rst,

@@ -6,8 +6,7 @@
 
 `default_nettype none
 
-// Nobody asks how many results wait; numbers are small.
-/* verilator lint_off PINCONNECTEMPTY */
+// Numbers are small.
 /* verilator lint_off UNUSEDSIGNAL */
 
 module bisort_registers #(
@@ -16,10 +15,9 @@ module bisort_registers #(
     parameter ID_W = 32,
     parameter W = 4,
     parameter INDEX_LOG2 = 16,
-    // Clusters: 1 to 16; pairs of probers: 1 to 16; slots, the larger of both.
+    // Clusters: 1 to 16; pairs of probers: 1 to 16.
     parameter CLUSTERS = 2,
     parameter PAIRS = 2,
-    parameter SLOTS = 2,
     // Bytes of a memory beat and beats of a burst: shown in PORT.
     parameter BEAT_BYTES = 64,
     parameter BURST = 16,
@@ -28,10 +26,12 @@ module bisort_registers #(
     parameter QUEUE = 4,
     // Shown in BUILD_HASH.
     parameter [63:0] BUILD_HASH = 64'd0,
-    // Words of 32 bits of a command's parameters: 32 fixed ones and two per slot.
-    parameter PARAMS = 32 + 2 * SLOTS,
-    // Bits of a counter's number.
-    parameter COUNTER_W = $clog2(8 * (CLUSTERS + PAIRS))
+    // The larger of clusters and pairs.
+    localparam SLOTS = PAIRS > CLUSTERS ? PAIRS : CLUSTERS,
+    // Words of 32 bits of a command's parameters: 32 fixed ones and two per slot, at most 64.
+    localparam PARAMS = 32 + 2 * SLOTS,
+    // Bits of a counter's number: at most 8.
+    localparam COUNTER_W = $clog2(8 * (CLUSTERS + PAIRS))
 ) (
     input  wire                       clk,
     input  wire                       rst,
@@ -45,6 +45,11 @@ module bisort_registers #(
     output wire [31:0]                read_data,
     output wire                       irq,
 
+    // A soft reset is asked for; `flush` then comes with it, and what waits in queues is dropped. Parameters and counters stay.
+    output wire                       reset_asked,
+    input  wire                       resetting,
+    input  wire                       flush,
+
     // The command at work: {parameters, opcode}. It stays until it has ended.
     output wire [PARAMS*32+7:0]       m_command_tdata,
     output wire                       m_command_tvalid,
@@ -54,6 +59,7 @@ module bisort_registers #(
     input  wire [47:0]                s_result_tdata,
     input  wire                       s_result_tvalid,
     output wire                       s_result_tready,
+    output wire                       results_wait,
 
     // What is counted elsewhere; 8 counters for each cluster, then for each pair (bisort_counters).
     input  wire                       working,
@@ -75,7 +81,12 @@ module bisort_registers #(
 
     param_check #(.OK(CLUSTERS >= 1 && CLUSTERS <= 16), .MESSAGE("CLUSTERS must be 1 to 16")) clusters_check ();
     param_check #(.OK(PAIRS >= 1 && PAIRS <= 16), .MESSAGE("PAIRS must be 1 to 16")) pairs_check ();
-    param_check #(.OK(QUEUE >= 1 && QUEUE <= 64), .MESSAGE("QUEUE must be a power of two, 1 to 64")) queue_check ();
+    param_check #(.OK(PARAMS <= 64), .MESSAGE("PARAMS must be at most 64")) params_check ();
+    param_check #(.OK(COUNTER_W <= 8), .MESSAGE("COUNTER_W must be at most 8")) counter_check ();
+    param_check #(
+        .OK(QUEUE >= 1 && QUEUE <= 64 && QUEUE == (1 << QUEUE_LOG2)),
+        .MESSAGE("QUEUE must be a power of two, 1 to 64")
+    ) queue_check ();
 
     // ---- Parameters, as they are staged.
 
@@ -127,7 +138,7 @@ module bisort_registers #(
                 .DEPTH(QUEUE)
             ) command_fifo (
                 .clk(clk),
-                .rst(rst),
+                .rst(rst || flush),
                 .s_axis_tdata({params_reg, write_data[7:0]}),
                 .s_axis_tvalid(command_write),
                 .s_axis_tready(command_room),
@@ -150,25 +161,30 @@ module bisort_registers #(
                 if (command_write && command_room) command_reg <= {params_reg, write_data[7:0]};
                 if (m_command_tready) valid_reg <= 1'b0;
                 if (command_write && command_room) valid_reg <= 1'b1;
-                if (rst) valid_reg <= 1'b0;
+                if (rst || flush) valid_reg <= 1'b0;
             end
         end
     endgenerate
 
+    localparam RESULTS = QUEUE > 1 ? QUEUE : 2;
+    wire [$clog2(RESULTS):0] results;
+
     stream_fifo #(
         .WIDTH(48),
-        .DEPTH(QUEUE > 1 ? QUEUE : 2)
+        .DEPTH(RESULTS)
     ) result_fifo (
         .clk(clk),
-        .rst(rst),
+        .rst(rst || flush),
         .s_axis_tdata(s_result_tdata),
         .s_axis_tvalid(s_result_tvalid),
         .s_axis_tready(s_result_tready),
         .m_axis_tdata(result),
         .m_axis_tvalid(result_waits),
         .m_axis_tready(write && write_addr == BISORT_REG_RESULT[11:0]),
-        .count()
+        .count(results)
     );
+
+    assign results_wait = results != 0;
 
     // ---- Small state.
 
@@ -198,6 +214,7 @@ module bisort_registers #(
     end
 
     assign irq = irq_enable_reg && result_waits;
+    assign reset_asked = write && write_addr == BISORT_REG_RESET[11:0] && write_data[0];
 
     // ---- What reads show.
 
@@ -230,7 +247,7 @@ module bisort_registers #(
             BISORT_REG_UNITS[11:0]: shown = UNITS;
             BISORT_REG_PORT[11:0]: shown = PORT;
             BISORT_REG_STATUS[11:0]:
-                shown = {16'd0, queued, 5'd0, result_waits, !command_room, working};
+                shown = {16'd0, queued, 4'd0, resetting, result_waits, !command_room, working};
             BISORT_REG_ERROR[11:0]: shown = {24'd0, error_reg};
             BISORT_REG_IRQ_ENABLE[11:0]: shown = {31'd0, irq_enable_reg};
             BISORT_REG_RESULT[11:0]: shown = {result_waits, 7'd0, number_reg, result[15:0]};
@@ -257,7 +274,6 @@ module bisort_registers #(
 
 endmodule
 
-/* verilator lint_on PINCONNECTEMPTY */
 /* verilator lint_on UNUSEDSIGNAL */
 
 `default_nettype wire

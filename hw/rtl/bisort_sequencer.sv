@@ -12,7 +12,7 @@
 module bisort_sequencer #(
     // Bits of a key: 32 or 64.
     parameter KEY_W = 64,
-    // Samples that fit on the chip: a power of two.
+    // Samples that fit on the chip: a power of two, 16 to 1048576.
     parameter INDEX_DEPTH = 65536,
     // Bits of a byte address: 16 to 64. Pointers beyond them are refused.
     parameter ADDR_W = 40,
@@ -20,9 +20,9 @@ module bisort_sequencer #(
     parameter CLUSTERS = 2,
     parameter PAIRS = 2,
     // The larger of both.
-    parameter SLOTS = 2,
+    localparam SLOTS = PAIRS > CLUSTERS ? PAIRS : CLUSTERS,
     // Words of 32 bits of a command's parameters.
-    parameter PARAMS = 32 + 2 * SLOTS
+    localparam PARAMS = 32 + 2 * SLOTS
 ) (
     input  wire                 clk,
     input  wire                 rst,
@@ -34,6 +34,8 @@ module bisort_sequencer #(
     output wire [47:0]          m_result_tdata,
     output wire                 m_result_tvalid,
     input  wire                 m_result_tready,
+    // Results wait for the host. After a command with flag HOLD none begins meanwhile, so that the checksums stay.
+    input  wire                 results_wait,
     output wire                 working,
 
     // The command at work: steady from before the first start to the result.
@@ -61,6 +63,15 @@ module bisort_sequencer #(
 
     `include "bisort_abi.svh"
 
+    param_check #(.OK(KEY_W == 32 || KEY_W == 64), .MESSAGE("KEY_W must be 32 or 64")) key_check ();
+    param_check #(
+        .OK(INDEX_DEPTH >= 16 && INDEX_DEPTH <= 1048576 && INDEX_DEPTH == (1 << $clog2(INDEX_DEPTH))),
+        .MESSAGE("INDEX_DEPTH must be a power of two, 16 to 1048576")
+    ) depth_check ();
+    param_check #(.OK(ADDR_W >= 16 && ADDR_W <= 64), .MESSAGE("ADDR_W must be 16 to 64")) addr_check ();
+    param_check #(.OK(CLUSTERS >= 1 && CLUSTERS <= 16), .MESSAGE("CLUSTERS must be 1 to 16")) clusters_check ();
+    param_check #(.OK(PAIRS >= 1 && PAIRS <= 16), .MESSAGE("PAIRS must be 1 to 16")) pairs_check ();
+
     localparam BYTES_LOG2 = $clog2(KEY_W / 8);
     localparam K_W = $clog2(SLOTS + 1);
     localparam [31:0] CAPACITY = INDEX_DEPTH;
@@ -76,6 +87,7 @@ module bisort_sequencer #(
     reg [K_W-1:0]       slot_reg;
     reg [31:0]          a_done_reg, b_done_reg;   // where the slot before ends
     reg                 settled_reg;
+    reg                 held_reg;                 // the last command's result must be dropped first
     reg                 loaded_reg;               // the on-chip index is good, and whose it is:
     reg [63:0]          loaded_addr_reg;
     reg [31:0]          loaded_count_reg;
@@ -176,7 +188,7 @@ module bisort_sequencer #(
     always @(posedge clk) begin
         cycles_reg <= cycles_reg + 32'd1;
         case (state_reg)
-            IDLE: if (s_command_tvalid) begin
+            IDLE: if (s_command_tvalid && !(held_reg && results_wait)) begin
                 state_reg <= LOOK;
                 cycles_reg <= 32'd1;
             end
@@ -197,7 +209,10 @@ module bisort_sequencer #(
                 state_reg <= REPORT;
                 if (fault) code_reg <= BISORT_ERR_AXI_ERROR[7:0];
             end
-            default: if (m_result_tready) state_reg <= IDLE;
+            default: if (m_result_tready) begin
+                state_reg <= IDLE;
+                held_reg <= flags[BISORT_FLAG_HOLD[4:0]];
+            end
         endcase
         settled_reg <= state_reg == SETTLE;
         if (walking) begin
@@ -218,6 +233,7 @@ module bisort_sequencer #(
         if (rst) begin
             state_reg <= IDLE;
             loaded_reg <= 1'b0;
+            held_reg <= 1'b0;
         end
     end
 

@@ -19,11 +19,12 @@ from millrace.host.planner.explanation import Explanation, explain_index, explai
 from millrace.ingest.arguments import GivenWindowArguments, parse_window_arguments
 from millrace.ingest.knn_arguments import GivenKnnArguments, explain_knn, parse_knn_arguments, parse_search
 from millrace.ingest.tables import as_schema, as_table
+from millrace.join_parts.prepared_join import TableArguments
 from millrace.join_parts.reporting import explain_window
 from millrace.knn_stream import KnnJoin, explain_stream
 from millrace.knn_table import knn_join, knn_tables
 from millrace.registry import planned_device
-from millrace.table_join import TableArguments, join
+from millrace.table_join import join
 from millrace.window_join import WindowJoin
 
 
@@ -51,6 +52,15 @@ def explain(operator: str, *arguments: Any, **named: Any) -> Explanation:
       device why       the device was named
       device threads   -
       device fallback  -
+
+    Args:
+        operator: `"join"`, `"window_join"` or `"knn_join"`.
+        arguments (Any): The positional arguments of that call.
+        named (Any): Its named arguments.
+
+    Raises:
+        ArgumentError: The operator is unknown, or the call would refuse an argument.
+        PredicateError: The call would refuse the condition.
     """
     if not isinstance(operator, str) or operator not in _EXPLAIN:
         raise ArgumentError(f"operator={operator!r} is unknown; allowed are {', '.join(map(repr, _EXPLAIN))}")

@@ -58,10 +58,22 @@ class OrderedIndex(DescribedIndex):
     >>> ix.range([10, 21], [20, 29]).to_pylist()
     [['a', 'b'], []]
 
-    `layout`: `"implicit"` (smallest and fastest) or `"regular"`. `duplicates`: `"error"`, or `"first"` or `"last"`,
-    which keep all rows: `lookup` returns the first or last of equal keys, `range` all. `fallback="cpu"` continues on
-    the CPU if the device fails or is too small. Without it the fault is raised; later calls then run on the CPU, and
-    `stats["fallback"]` says so. `threads`: maximum number of threads per call (default: all cores).
+    Args:
+        keys (array): Integers, floats, dates or timestamps, in any order: an Arrow or NumPy array, or a list. Null
+            keys are skipped and counted.
+        values (array | None): A value per key, of any Arrow type; None: the value is the key's row number.
+        layout: `"implicit"` (smallest and fastest; an update rebuilds it) or `"regular"` (changes in place).
+        duplicates: `"error"`, or `"first"` or `"last"`, which keep all rows: `lookup` returns the first or last of
+            equal keys, `range` all.
+        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"` or `"auto"`.
+        threads: The most threads of a call, 1 to 1,024; None is one per core.
+        fallback: `"cpu"` continues there if the device fails or is too small. With None the fault is raised; later
+            calls then run on the CPU, and `stats["fallback"]` says so.
+
+    Raises:
+        ArgumentError: An argument is not allowed, equal keys were not expected, or the keys cannot fit in memory.
+        KeyTypeError: Keys of this type have no order here; the message lists the types that work.
+        DeviceUnavailable: The device cannot be used, or has no room.
     """
 
     def __init__(
@@ -114,11 +126,20 @@ class OrderedIndex(DescribedIndex):
     def lookup(self, queries: Any, *, trace: str | os.PathLike[str] | None = None) -> pa.Array:
         """The value of each key in `queries`, null if it is absent (or null, or not representable in the key type).
 
-        `trace`: a file for a trace of the pipeline, for Chrome or Perfetto; only with a device.
-
         >>> import millrace as mr, numpy as np
         >>> mr.OrderedIndex(np.array([5, 3])).lookup(np.array([3, 4, 5])).to_pylist()
         [1, None, 0]
+
+        Args:
+            queries (array): Keys: an Arrow or NumPy array, a list; of another width or unit than the index's, if need
+                be.
+            trace: A file for a trace of the pipeline, for Chrome or Perfetto; only with a device.
+
+        Raises:
+            ArgumentError: `trace` was given for an index on the CPU alone.
+            KeyTypeError: The queries are of another kind of type than the keys.
+            StateError: The index is freed, or changing in this thread.
+            DeviceFault: The device failed, and `fallback` is None.
         """
         column = as_array(queries, "queries", are_queries=True)
         if trace is not None:
@@ -155,6 +176,14 @@ class OrderedIndex(DescribedIndex):
         >>> import millrace as mr, numpy as np
         >>> mr.OrderedIndex(np.array([1, 3, 5, 7])).range(2, 5.5).to_pylist()
         [[1, 2]]
+
+        Args:
+            lo (array or scalar): The lower bounds, included.
+            hi (array or scalar): The upper bounds, included; as many as `lo`.
+
+        Raises:
+            ArgumentError: The lengths differ, or the values found would not fit in memory.
+            KeyTypeError: The bounds are of another kind of type than the keys.
         """
         low, high = bound_columns(lo, hi)
         with self._rwlock.reader():
@@ -183,11 +212,28 @@ class OrderedIndex(DescribedIndex):
         >>> prices = mr.OrderedIndex([900, 930, 1000], ["a", "b", "c"])
         >>> prices.floor([929, 930, 1200, 100]).to_pylist()
         ['a', 'b', 'c', None]
+
+        Args:
+            queries (array): Keys: an Arrow or NumPy array, a list; of another width or unit than the index's, if need
+                be.
+
+        Raises:
+            KeyTypeError: The queries are of another kind of type than the keys.
+            StateError: The index is freed, or changing in this thread.
         """
         return self._neighbours(queries, "floor")
 
     def ceil(self, queries: Any) -> pa.Array:
-        """The value of the smallest key that is not below each query; otherwise like `floor`."""
+        """The value of the smallest key that is not below each query; otherwise like `floor`.
+
+        Args:
+            queries (array): Keys: an Arrow or NumPy array, a list; of another width or unit than the index's, if need
+                be.
+
+        Raises:
+            KeyTypeError: The queries are of another kind of type than the keys.
+            StateError: The index is freed, or changing in this thread.
+        """
         return self._neighbours(queries, "ceil")
 
     def nearest(self, queries: Any) -> pa.Array:
@@ -198,6 +244,14 @@ class OrderedIndex(DescribedIndex):
         >>> import millrace as mr
         >>> mr.OrderedIndex([10, 20], ["low", "high"]).nearest([-5, 15, 15.5]).to_pylist()
         ['low', 'low', 'high']
+
+        Args:
+            queries (array): Keys: an Arrow or NumPy array, a list; of another width or unit than the index's, if need
+                be.
+
+        Raises:
+            KeyTypeError: The queries are of another kind of type than the keys.
+            StateError: The index is freed, or changing in this thread.
         """
         return self._neighbours(queries, "nearest")
 
@@ -277,17 +331,24 @@ class OrderedIndex(DescribedIndex):
     def update(self, *, upsert: Any = None, delete: Any = None, mode: UpdateMode = "auto") -> None:
         """Delete keys, then upsert keys with values, replacing all rows with these keys; all or nothing.
 
-        `upsert=(keys, values)`, or `upsert=keys` if values are row numbers: new rows take the next numbers. Of equal
-        keys in a batch the last wins. Calls in other threads see the index before or after the update, and so does a
-        handler of an interrupt (Ctrl-C). `mode`, for the regular layout on a device: `"sync"` sends each changed inner
-        node during the update, `"async"` sends all of them afterwards; `"auto"` chooses the cheaper one. The implicit
-        layout is rebuilt.
 
         >>> import millrace as mr, pyarrow as pa
         >>> ix = mr.OrderedIndex(pa.array([1, 2, 3]), pa.array(["a", "b", "c"]), layout="regular")
         >>> ix.update(upsert=([2, 9], ["B", "i"]), delete=[1])
         >>> ix.range(0, 10).to_pylist()
         [['B', 'c', 'i']]
+
+        Args:
+            upsert (tuple[array, array] | array | None): `(keys, values)`, or `keys` if values are row numbers: new
+                rows take the next numbers. Of equal keys in a batch the last wins.
+            delete (array | None): Keys to delete; those that are absent are ignored.
+            mode: For the regular layout on a device: `"sync"` sends each changed inner node during the update,
+                `"async"` sends all of them afterwards, `"auto"` chooses the cheaper one.
+
+        Raises:
+            ArgumentError: An argument is not allowed.
+            KeyTypeError: A key is not exact in the index's key type.
+            DeviceFault: The device failed, and `fallback` is None; the old index stays in use.
         """
         choice("mode", mode, MODES)
         self._rwlock.check_entrance()
@@ -300,7 +361,15 @@ class OrderedIndex(DescribedIndex):
     # Files, closing.
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to a file atomically; `open` maps it into memory."""
+        """Write the index to a file atomically; `open` maps it into memory.
+
+        Args:
+            path: The file; one that exists is replaced when the new one is complete.
+
+        Raises:
+            ArgumentError: `path` is no path.
+            OSError: The file cannot be written.
+        """
         target = as_path("path", path)
         with self._rwlock.reader():
             self._rwlock.check()
@@ -319,6 +388,17 @@ class OrderedIndex(DescribedIndex):
 
         The file stays mapped while the index is in use: replace it by another `save`, and never truncate it (the
         process would end with SIGBUS).
+
+        Args:
+            path: The file that `save` wrote.
+            device: As in `OrderedIndex`.
+            threads: As in `OrderedIndex`; None is one per core.
+            fallback: As in `OrderedIndex`.
+
+        Raises:
+            StateError: The file is damaged, or of a newer version.
+            OSError: The file cannot be read.
+            DeviceUnavailable: The device cannot be used, or has no room.
         """
         return cls._from_stored(file.load(as_path("path", path)), device, threads, fallback)
 

@@ -58,12 +58,36 @@ class KnnJoin(StreamJoin):
     >>> j.push("r", pa.table({"x": [5.0], "y": [2.0]})).to_pydict()
     {'r_seq': [0], 'rank': [0], 's_seq': [1], 'distance': [5.0], 'r_x': [5.0], 'r_y': [2.0], 's_x': [8.0], 's_y': [6.0]}
 
-    Arguments: `on` (2 to 8 numeric columns, or a pair of tuples), `k`, `window` (s's: `"N rows"` or `"T unit"`),
-    `time`, `lateness`, `sources`, `self_join` (an r row meets the earlier ones), `metric` (`"euclidean"` or
-    `"haversine"`), `within` (the largest distance), `by` (columns in which neighbours are equal), `how` (`"left"`
-    keeps r rows without a neighbour), `device`, `threads`, `output` (`"pairs"` or `"seqs"`), `max_pending`, `schemas`,
-    `fallback` and `options`. Only r rows have output, ordered by r, then `rank`. Calls from several threads are
-    serialised.
+    Only r rows have output, ordered by r, then `rank`. Calls from several threads are serialised.
+
+    Args:
+        on (tuple[str, ...] | tuple[tuple[str, ...], tuple[str, ...]]): 2 to 8 numeric columns that both sides have, or
+            a pair of tuples (r's, s's). Values become doubles.
+        k: Neighbours per r row, at least 1; fewer candidates give fewer rows.
+        window (str | timedelta | int): s's window: `"N rows"`, or a length of time.
+        time (str | tuple[str, str] | None): The time column, or a pair (r's, s's): a timestamp, a date or an integer.
+            Needed for a window of time and for several sources.
+        lateness (str | timedelta | int): How far a row may be below the largest time that its source has pushed: a
+            length of time, or a number if the times are integers. Older rows are dropped and counted.
+        sources: How many sources each side has, such as `{"r": 3, "s": 2}`; None is one each. At most 2^20.
+        self_join: One stream, pushed as `"r"`, is searched for the earlier neighbours of its rows.
+        metric: `"euclidean"`, or `"haversine"`: `on` is longitude and latitude in degrees, distances are metres.
+        within: The largest distance, inclusive; None is no limit.
+        by (str | tuple[str, str] | list | None): Only rows that are equal in these columns are neighbours.
+        how: `"inner"`, or `"left"`, which keeps r rows without a neighbour, with nulls.
+        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"rtl"`, `"hls"`, `"fpga:<card>"`, or `"auto"`: the CPU, unless
+            `millrace calibrate` found another real device faster on this machine.
+        threads: The most threads of a call, 1 to 1,024; None is one per core.
+        output: `"pairs"`, or `"seqs"` (no payload).
+        max_pending: The most rows that may wait for a silent source.
+        schemas (Mapping[str, pyarrow.Schema] | None): The schema of a side, or of both, known before its first batch.
+            Batches are then cast where no value changes.
+        fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
+        options: `partitions`, `map` and `replace`; they change speed, never the result.
+
+    Raises:
+        ArgumentError: An argument is not allowed; the message says what is.
+        DeviceUnavailable: The device cannot be used, or does not search points.
     """
 
     _args: KnnArguments

@@ -62,12 +62,30 @@ def knn_join(
     >>> mr.knn_join(r, s, on=("x", "y"), k=2, output="seqs").to_pydict()
     {'r_seq': [0, 0, 1, 1], 'rank': [0, 1, 0, 1], 's_seq': [1, 0, 2, 0], 'distance': [1.0, 5.0, 1.0, 7.810249675906654]}
 
-    `on` names 2 to 8 numeric columns (or a pair of tuples: r's, s's). `metric`: `"euclidean"`, or `"haversine"` for
-    longitude and latitude in degrees, with distances in metres. `within`: the largest distance. `by`: only rows that
-    are equal in these columns are neighbours. `how="left"` keeps r rows without a neighbour. `self_join=True` searches
-    one table for the neighbours of its own rows; leave `s` out. Equal distances are ordered by `s_seq`. `options`:
-    `partitions` (1), `map` (`"kdtree"`, `"quadtree"`, `"grid"`, `"roundrobin"`) and, for streams, `replace`; they do
-    not change the result (docs/knn.md).
+    Equal distances are ordered by `s_seq`.
+
+    Args:
+        r (pyarrow.Table or the like): The rows that look for neighbours.
+        s (pyarrow.Table or the like): The rows that are found; left out in a self-join.
+        on (tuple[str, ...] | tuple[tuple[str, ...], tuple[str, ...]]): 2 to 8 numeric columns that both sides have, or
+            a pair of tuples (r's, s's). Values become doubles.
+        k: Neighbours per r row, at least 1; fewer candidates give fewer rows.
+        metric: `"euclidean"`, or `"haversine"`: `on` is longitude and latitude in degrees, distances are metres.
+        within: The largest distance, inclusive; None is no limit.
+        by (str | tuple[str, str] | list | None): Only rows that are equal in these columns are neighbours.
+        how: `"inner"`, or `"left"`, which keeps r rows without a neighbour, with nulls.
+        self_join: Search r for the neighbours of its own rows; a row is not its own neighbour.
+        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"rtl"`, `"hls"`, `"fpga:<card>"`, or `"auto"`: the CPU, unless
+            `millrace calibrate` found another real device faster on this machine.
+        threads: The most threads of a call, 1 to 1,024; None is one per core.
+        output: `"pairs"`, or `"seqs"` (no payload).
+        fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
+        options: `partitions` and `map`; they change speed, never the result.
+
+    Raises:
+        ArgumentError: An argument is not allowed; the message says what is.
+        DeviceUnavailable: The device cannot be used, or does not search points.
+        KeyTypeError: A coordinate is not numeric.
     """
     args = parse_search(
         on=on,

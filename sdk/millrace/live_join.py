@@ -55,8 +55,32 @@ class LiveJoin:
     >>> live.close().num_rows
     0
 
-    Arguments: those of `WindowJoin`, with `schemas` required and `device` the CPU, and `capacity`: how many rows may
-    wait to be matched, and how many rows of results may wait to be polled.
+    Args:
+        on: A SQL condition over r and s, such as `"abs(r.x - s.x) <= 5 AND r.site = s.site"`.
+        window (str | timedelta | int | tuple): What a new row meets: `"N rows"`, a length of time such as `"10
+            minutes"`, or a pair of either (r's window, s's window).
+        schemas (Mapping[str, pyarrow.Schema]): The schema of every side. Rows are cast where no value changes.
+        time (str | tuple[str, str] | None): The time column, or a pair (r's, s's): a timestamp, a date or an integer.
+            Needed for a window of time and for several sources.
+        lateness (str | timedelta | int): How far a row may be below the largest time that its source has pushed: a
+            length of time, or a number if the times are integers. Older rows are dropped and counted.
+        sources: How many sources each side has, such as `{"r": 3, "s": 2}`; None is one each. At most 2^20.
+        self_join: One stream, pushed as `"r"`, plays both sides; a row is never its own partner.
+        index: `"auto"`, `"bisort"`, `"rap"`, `"wib"`, `"spo"`, `"pim"`, `"im"`, `"chain"`, `"btree"` or `"scan"`. It
+            changes speed and memory, never the result.
+        device: `"cpu"` or `"auto"`: live joins run on the CPU.
+        threads: The most threads that match rows, 1 to 1,024; None is one per core.
+        output: `"pairs"`, `"seqs"` (no payload) or `"count"` (one row per tuple with the number of pairs it
+            completes).
+        max_pending: The most rows that may wait for a silent source.
+        fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
+        options: Options of the index, by name; they change speed, never the result.
+        capacity: How many rows may wait to be matched, and how many rows of results to be polled.
+
+    Raises:
+        PredicateError: `on` is no condition that Millrace can decide; the message points at the place.
+        ArgumentError: An argument is not allowed; the message says what is.
+        DeviceUnavailable: The device cannot be used, or cannot run this; the message says what can.
     """
 
     def __init__(
@@ -116,7 +140,16 @@ class LiveJoin:
     def put(self, side: str, batch: Any, source: int = 0, *, timeout: float | None = None) -> int:
         """Add rows of one side: a table, or one row as a mapping. Return the number of the first, over both sides.
 
-        Waits while `capacity` rows wait, at most `timeout` seconds; then raises a `StateError`, and nothing is added.
+        Args:
+            side: `"r"` or `"s"`; in a self-join `"r"`.
+            batch (pyarrow.Table or the like | Mapping): The rows, or one row as a mapping.
+            source: The number of the side's source, from 0.
+            timeout: The longest wait for room, in seconds, if `capacity` rows wait; None is no limit.
+
+        Raises:
+            StateError: There was no room in time, or the join is closed; nothing is added.
+            SchemaError: A column is missing or has another type.
+            ArgumentError: `side` or `source` is unknown, or `batch` is no table.
         """
         self._check_caller()
         known = self._join.check_open(side, source)
@@ -135,6 +168,12 @@ class LiveJoin:
         """The results that are ready, in order, possibly none; waits up to `timeout` seconds (None: no limit) for some.
 
         The order of all results, over all calls, is that of `WindowJoin`.
+
+        Args:
+            timeout: The longest wait for a result, in seconds; None is no limit.
+
+        Raises:
+            StateError: The join is closed.
         """
         self._check_caller()
         tables = self._queue.poll(_seconds(timeout))
@@ -154,10 +193,22 @@ class LiveJoin:
                     self._queue.unreturned = None
                 yield result
             elif self._queue.closed:
+                if self._queue.unreturned is tables:
+                    self._queue.unreturned = None
                 return
 
     def advance(self, side: str, ts: Any, source: int = 0) -> None:
-        """Declare that a source puts nothing older than `ts` minus the lateness; see `WindowJoin.advance`."""
+        """Declare that a source puts nothing older than `ts` minus the lateness; see `WindowJoin.advance`.
+
+        Args:
+            side: `"r"` or `"s"`; in a self-join `"r"`.
+            ts (datetime | int | pyarrow.Scalar): The time, of the same kind as the time column.
+            source: The number of the side's source, from 0.
+
+        Raises:
+            ArgumentError: The join has no `time=`, or `ts` is no time of its kind.
+            StateError: The join is closed.
+        """
         self._check_caller()
         self._join.check_advance(side, ts, source)
         self._queue.call(partial(self._join.advance_later, side, ts, source), urgent=False, wait=False)
@@ -245,6 +296,14 @@ class LiveJoin:
         """Continue from a stored state; output, arrival numbers, clocks and stats are as without a stop.
 
         The arguments must be the same, except `index`, `threads`, `fallback`, `options` and `capacity`.
+
+        Args:
+            manifest: The last manifest that `state()` gave.
+            runs: The runs that it names, by name; others are ignored.
+            arguments (Any): The arguments of the join, as when it was made.
+
+        Raises:
+            StateError: A run is missing or altered, an argument differs, or the state is of another version.
         """
         stored = read_live_state(manifest, runs)
         live = cls(**arguments)

@@ -74,6 +74,14 @@ def device(name: str = "auto", *, threads: int | None = None) -> Device:
     >>> import millrace as mr
     >>> mr.device("cpu").kind
     'cpu'
+
+    Args:
+        name: The device; `mr.devices()` lists the names.
+        threads: The most threads of a call, 1 to 1,024; None is one per core.
+
+    Raises:
+        ArgumentError: The name is unknown.
+        DeviceUnavailable: The device cannot be used here; the message says why, and what can be used.
     """
     threads = thread_count(threads)
     if isinstance(name, str) and name == "auto":

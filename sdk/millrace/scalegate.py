@@ -52,8 +52,16 @@ class ScaleGate:
     >>> gate.ready(0)["ts"].to_pylist()
     [9]
 
-    Arguments: `sources` and `readers` (how many), `time` (the time column) and `capacity` (rows that may be kept for
-    the slowest reader). A source's clock is the largest time it has added or been advanced to.
+    A source's clock is the largest time it has added or been advanced to. Calls from several threads are serialised.
+
+    Args:
+        sources: How many sources there are; their numbers start at 0.
+        readers: How many readers there are; each gets all rows.
+        time: The time column: a timestamp, a date or an integer.
+        capacity: The most rows that are kept for the slowest reader.
+
+    Raises:
+        ArgumentError: A number is below 1, or `time` is no name.
     """
 
     def __init__(self, *, sources: int, readers: int, time: str, capacity: int = MAX_PENDING) -> None:
@@ -86,7 +94,17 @@ class ScaleGate:
     # --- sources ---
 
     def add(self, src: int, batch: Any) -> None:
-        """Add rows of a source; rows below its clock, or without a time, are dropped and counted."""
+        """Add rows of a source; rows below its clock, or without a time, are dropped and counted.
+
+        Args:
+            src: The number of the source, from 0.
+            batch (pyarrow.Table or the like): The rows to add.
+
+        Raises:
+            SchemaError: The columns or types differ from the first batch, or a column is named `source` or `seq`.
+            StateError: The source is closed, or more than `capacity` rows would be kept; nothing is added.
+            ArgumentError: There is no such source, or `batch` is no table.
+        """
         with self._calls.exclusive():
             source = self._open_source(src)
             table = as_table(batch, f"the batch of source {source}")
@@ -109,7 +127,16 @@ class ScaleGate:
         self._adding = None
 
     def advance(self, src: int, ts: Any) -> None:
-        """Declare that a source adds nothing older than `ts`; a time below its clock changes nothing."""
+        """Declare that a source adds nothing older than `ts`; a time below its clock changes nothing.
+
+        Args:
+            src: The number of the source, from 0.
+            ts (datetime | int | pyarrow.Scalar): The time, of the same kind as the time column.
+
+        Raises:
+            ArgumentError: There is no such source, or `ts` is no time of its kind.
+            StateError: The source is closed.
+        """
         with self._calls.exclusive():
             source = self._open_source(src)
             instant = parse_instant(ts)
@@ -119,14 +146,28 @@ class ScaleGate:
                 self._gate.advance(source, _in_ticks(instant, self._kind))
 
     def close(self, src: int) -> None:
-        """Declare that a source adds nothing more; it then holds nothing back. Closing it again changes nothing."""
+        """Declare that a source adds nothing more; it then holds nothing back. Closing it again changes nothing.
+
+        Args:
+            src: The number of the source, from 0.
+
+        Raises:
+            ArgumentError: There is no such source.
+        """
         with self._calls.exclusive():
             self._gate.close(self._member("src", src, self._sources))
 
     # --- readers ---
 
     def ready(self, reader: int) -> pa.Table:
-        """The rows that no source can come before any more and that this reader has not got yet, in order."""
+        """The rows that no source can come before any more and that this reader has not got yet, in order.
+
+        Args:
+            reader: The number of the reader, from 0.
+
+        Raises:
+            ArgumentError: There is no such reader.
+        """
         with self._calls.exclusive():
             number = self._member("reader", reader, self._readers)
             self._merge()

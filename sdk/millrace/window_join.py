@@ -40,11 +40,35 @@ class WindowJoin(StreamJoin):
     >>> j.push("s", pa.table({"x": [12, 99, 46]})).to_pydict()
     {'r_seq': [0, 1], 's_seq': [0, 2], 'r_x': [10, 50], 's_x': [12, 46]}
 
-    Arguments: `on` (a SQL condition over r and s), `window` (`"N rows"`, `"T unit"`, or a
-    pair), `time` (the time column, or a pair), `lateness`, `sources` (how many per side), `self_join`, `index`,
-    `device`, `threads`, `output` (`"pairs"`, `"seqs"` or `"count"`), `max_pending`, `schemas`, `fallback` (`"cpu"`:
-    continue there after a device fault) and `options` (of the index; see docs/joins.md). Calls from
-    several threads are serialised.
+    Calls from several threads are serialised. Leaving a `with` block frees the devices without flushing.
+
+    Args:
+        on: A SQL condition over r and s, such as `"abs(r.x - s.x) <= 5 AND r.site = s.site"`.
+        window (str | timedelta | int | tuple): What a new row meets: `"N rows"`, a length of time such as `"10
+            minutes"`, or a pair of either (r's window, s's window).
+        time (str | tuple[str, str] | None): The time column, or a pair (r's, s's): a timestamp, a date or an integer.
+            Needed for a window of time and for several sources.
+        lateness (str | timedelta | int): How far a row may be below the largest time that its source has pushed: a
+            length of time, or a number if the times are integers. Older rows are dropped and counted.
+        sources: How many sources each side has, such as `{"r": 3, "s": 2}`; None is one each. At most 2^20.
+        self_join: One stream, pushed as `"r"`, plays both sides; a row is never its own partner.
+        index: `"auto"`, `"bisort"`, `"rap"`, `"wib"`, `"spo"`, `"pim"`, `"im"`, `"chain"`, `"btree"` or `"scan"`. It
+            changes speed and memory, never the result.
+        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"rtl"`, `"hls"`, `"fpga:<card>"`, or `"auto"`: the CPU, unless
+            `millrace calibrate` found another real device faster on this machine.
+        threads: The most threads of a call, 1 to 1,024; None is one per core.
+        output: `"pairs"`, `"seqs"` (no payload) or `"count"` (one row per tuple with the number of pairs it
+            completes).
+        max_pending: The most rows that may wait for a silent source.
+        schemas (Mapping[str, pyarrow.Schema] | None): The schema of a side, or of both, known before its first batch.
+            Batches are then cast where no value changes.
+        fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
+        options: Options of the index, by name; they change speed, never the result.
+
+    Raises:
+        PredicateError: `on` is no condition that Millrace can decide; the message points at the place.
+        ArgumentError: An argument is not allowed; the message says what is.
+        DeviceUnavailable: The device cannot be used, or cannot run this; the message says what can.
     """
 
     _args: WindowArguments
@@ -88,7 +112,18 @@ class WindowJoin(StreamJoin):
         super().__init__(args, WindowReader(args), WindowEngine(args), schemas)
 
     def push_both(self, r_batch: Any, s_batch: Any, arrival: Any) -> pa.Table:
-        """Add rows of both sides as one-row pushes, in the order of `arrival` (0: next r row, 1: next s row)."""
+        """Add rows of both sides as one-row pushes, in the order of `arrival` (0: next r row, 1: next s row).
+
+        Args:
+            r_batch (pyarrow.Tabl or the like): The rows of r.
+            s_batch (pyarrow.Tabl or the like): The rows of s.
+            arrival (array of uint8): One number per row of both: 0 takes the next r row, 1 the next s row.
+
+        Raises:
+            ArgumentError: `arrival` does not fit the batches, or the join is a self-join.
+            SchemaError: The columns or types differ from earlier batches.
+            StateError: The join is closed.
+        """
         with self._calls.exclusive():
             self._begin("r", 0)
             if self._args.self_join:
@@ -122,6 +157,13 @@ class WindowJoin(StreamJoin):
         >>> _ = j.push("r", pa.table({"x": [10, 50]})), j.push("s", pa.table({"x": [12, 99, 46]}))
         >>> j.tune(seconds=0.01).index == j.stats["index"]
         True
+
+        Args:
+            seconds: The time per index, in seconds; above 0.
+
+        Raises:
+            ArgumentError: `seconds` is not above 0.
+            StateError: The join is closed.
         """
         number = positive_number("seconds", seconds)
         with self._calls.exclusive():

@@ -18,6 +18,7 @@ from millrace.spark.api.window_join import read_call, window_join
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.task import DeviceRequest
 from millrace.spark.plan import columns as cl
+from millrace.spark.plan.estimates import estimates
 from millrace.spark.plan.strategy import choose
 
 Call = Literal["join", "window_join", "knn_join", "lookup"]
@@ -53,12 +54,24 @@ def _arguments(
 
 def _join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
     given = _arguments("join", join, arguments, named)
-    request = join_request(*(given[name] for name in ("r", "s", "on", "how", "splits", "strategy")))
-    parts = [choose(part).describe() for part in request.parts]
+    device = read_device_request(
+        cl.check_frame(given["r"], "r").sparkSession, given["device"], given["fallback"]
+    ).device
+    names = ("r", "s", "on", "how", "splits", "strategy", "columns", "output", "shards")
+    counting = given["metrics"] is not None
+    request = join_request(**{name: given[name] for name in names}, device=device, counting=counting)
+    chosen = [(part, choose(part)) for part in request.parts]
+    parts = [one.describe() for _, one in chosen]
     entries = {"how": request.how, **parts[0]}
+    if not request.streaming:
+        entries |= estimates(*chosen[0])
     if len(parts) > 1:
         entries["s rows without a partner"] = parts[1]
-    return _condition("join", request.frames, request.condition, entries, given)
+    found = _condition("join", request.frames, request.condition, entries, given)
+    if all(one.buckets is None for _, one in chosen):
+        return found
+    index = {"name": "none", "why": "Spark's own join, in the JVM, compares the pairs"}
+    return mr.Explanation("join", found.plan, index, found.device)
 
 
 def _window_join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:

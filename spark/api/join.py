@@ -1,35 +1,46 @@
 """`ms.join`: joins two frames on any condition of order, as `mr.join` joins two tables.
 
 The driver reads the condition, checks all arguments and chooses a strategy (`plan/strategy.py`). Tasks join the rows in
-Python workers, on the requested device. Results are multisets: `r_<name>` and `s_<name>` columns without row numbers,
-in no order. A broadcast join reads its small side at the call, and the other strategies sample at the call; everything
-else is lazy, as usual in Spark.
+Python workers, on the requested device, unless Spark's own join does it (buckets). Results are multisets: `r_<name>`
+and `s_<name>` columns without row numbers, in no order. A broadcast join reads its small side at the call, and the
+other strategies sample at the call; everything else is lazy, as usual in Spark. r may be a stream: its rows search s,
+which is read once, at the call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
-from millrace.errors import ArgumentError
+from millrace.errors import ArgumentError, DeviceUnavailable
+from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import Fallback
 from millrace.join_parts.routes import BoundCondition, bound_condition
 from millrace.spark.cluster.files import save_table, use_in
+from millrace.spark.cluster.jobs import described, named_node
 from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.task import DeviceRequest, map_in_arrow
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import broadcast, shuffle
 from millrace.spark.exec.batch_bytes import read_limits
-from millrace.spark.exec.join_rows import JoinJob
+from millrace.spark.exec.buckets import bucket_join
+from millrace.spark.exec.join_rows import COUNT, JoinJob
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import How, other_side, read_how
+from millrace.spark.plan.output_columns import read_columns
 from millrace.spark.plan.strategy import JoinRequest, Strategy, StrategyName, choose
+
+Output = Literal["pairs", "count"]
+OUTPUTS = get_args(Output)
+STREAM_HOWS = ("inner", "left", "semi", "anti")
+"""The kinds of join of a stream r with a table s: r's rows decide, whenever they come."""
 
 
 def join(
@@ -39,20 +50,26 @@ def join(
     *,
     how: How = "inner",
     splits: Sequence[Any] | None = None,
+    columns: Sequence[str] | None = None,
+    output: Output = "pairs",
+    shards: int | None = None,
     device: str = "auto",
     fallback: Fallback | None = None,
     strategy: StrategyName = "auto",
     metrics: Metrics | None = None,
 ) -> DataFrame:
-    """All pairs of rows of two frames that satisfy `on`.
+    """All pairs of rows of two frames that satisfy `on`. r may be a stream, s is a batch frame.
 
     `how`: `"inner"`, `"left"`, `"right"`, `"full"`, `"semi"` or `"anti"`, or Spark's name for one of them. `splits`:
-    values of r's column at which cells begin, instead of sampling. `strategy`: `"auto"`, `"broadcast"`, `"range"` or
-    `"grid"` (see `ms.explain`). `fallback="cpu"`: a task whose device fails continues on the CPU. `metrics`: a
-    `Metrics` for counts.
+    values of r's column at which cells begin, instead of sampling. `columns`: the names of the output columns that are
+    wanted, such as `["r_id", "s_price"]`; others do not travel. `output="count"`: each row of r that `how` keeps, with
+    the number of its partners as `count`. `shards`: the partitions of a shuffled join. `strategy`: `"auto"`,
+    `"broadcast"`, `"buckets"`, `"range"` or `"grid"` (see `ms.explain`). `fallback="cpu"`: a task whose device fails
+    continues on the CPU. `metrics`: a `Metrics` for counts.
     """
-    request = join_request(r, s, on, how, splits, strategy)
-    device_request = read_device_request(r.sparkSession, device, fallback)
+    device_request = read_device_request(cl.check_frame(r, "r").sparkSession, device, fallback)
+    counting = metrics is not None
+    request = join_request(r, s, on, how, splits, strategy, columns, output, shards, device_request.device, counting)
     chosen = [(part, choose(part)) for part in request.parts]
     if metrics is not None:
         metrics.start()
@@ -62,21 +79,65 @@ def join(
         # Inputs are observed once. The second part counts the pairs of the first again, to find rows that have none.
         more = _part(part, strategy_of_part, request.frames, device_request, metrics)
         rows = rows.union(_as_pairs(request, more, metrics))
-    return _without_reports(rows, metrics)
+    return _wanted(request, _without_reports(request, rows, metrics), read_how(how))
 
 
-def join_request(r: Any, s: Any, on: Any, how: Any, splits: Any, strategy: Any) -> JoinRequest:
-    """Check everything that can be checked without reading rows; return the join to plan."""
+def join_request(
+    r: Any,
+    s: Any,
+    on: Any,
+    how: Any,
+    splits: Any,
+    strategy: Any,
+    columns: Any = None,
+    output: Any = "pairs",
+    shards: Any = None,
+    device: str = "auto",
+    counting: bool = False,
+) -> JoinRequest:
+    """Check everything that can be checked without reading rows; return the join to plan.
+
+    `device`: the device of the tasks; `counting`: whether they count their work.
+    """
     frames = {"r": cl.check_frame(r, "r"), "s": cl.check_frame(s, "s")}
     known = read_how(how)
-    for side, frame in frames.items():
-        if frame.isStreaming:
-            raise ArgumentError(
-                f"{side} is a streaming frame: ms.join is for batch frames, use ms.window_join for streams"
-            )
+    choice("output", output, OUTPUTS)
+    _check_streams(frames, known)
+    if output == "count" and known in ("right", "full"):
+        raise ArgumentError(f"output='count' counts the partners of r's rows: how={how!r} is not for it, swap r and s")
     found = read_condition(frames, on)
-    workers = check_workers(frames["r"].sparkSession)
-    return JoinRequest(frames, found, known, splits, strategy, workers.tasks)
+    sides = ("r", "s") if known in ("inner", "left", "right", "full") and output == "pairs" else ("r",)
+    wanted = read_columns(columns, frames, sides)
+    spark = frames["r"].sparkSession
+    settings = read_settings(spark)
+    in_python = device not in ("auto", "cpu")
+    if strategy == "buckets" and in_python:
+        raise DeviceUnavailable(f"strategy='buckets' is Spark's own join, which cannot use {device!r}: leave one out")
+    return JoinRequest(
+        {side: wanted.narrowed(frame, found, side) for side, frame in frames.items()},
+        found,
+        "count" if output == "count" else known,
+        splits,
+        strategy,
+        check_workers(spark).tasks,
+        settings,
+        settings.shards if shards is None else integer_at_least("shards", shards, 1),
+        in_python or counting,
+        wanted,
+    )
+
+
+def _check_streams(frames: dict[str, DataFrame], how: str) -> None:
+    if frames["s"].isStreaming:
+        raise ArgumentError(
+            "s is a streaming frame: ms.join is for batch frames, and for a stream r with a table s; use "
+            "ms.window_join for two streams, or swap r and s"
+        )
+    if frames["r"].isStreaming and how not in STREAM_HOWS:
+        raise ArgumentError(
+            f"how={how!r}: r is a stream, so which rows of s have no partner is never known; allowed are "
+            f"{', '.join(repr(one) for one in STREAM_HOWS)}"
+        )
 
 
 def read_condition(frames: dict[str, DataFrame], on: Any) -> BoundCondition:
@@ -100,9 +161,14 @@ def _part(
     metrics: Metrics | None,
 ) -> DataFrame:
     """The rows of one part of a join."""
+    report = metrics is not None or part.streaming
+    if chosen.buckets is not None:
+        rows = bucket_join(frames, chosen.buckets, part.how, part.kept, part.shards)
+        own = [cl.column(field.name) for field in _schema(part, False).fields]
+        return rows.select(*own, *([fn.lit(None).cast(TASK_TYPE).alias(TASK_COLUMN)] if report else []))
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
     limits = read_limits(part.frames["r"].sparkSession)
-    job = JoinJob(part.condition.text, part.how, names, device_request, metrics is not None, part.kept, limits)
+    job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, limits, part.output)
     return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
 
 
@@ -110,10 +176,12 @@ def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], he
     """Save the held side; the tasks search it with the rows of the other side."""
     probing = other_side(held)
     route = part.ordered_route(held)
-    table = broadcast.sorted_by_key(frames[held].toArrow(), None if route is None else route.column)
-    file = save_table(table)
+    with described(frames[held].sparkSession, f"ms.join reads {held}, which every worker will hold"):
+        rows = frames[held].toArrow()
+    file = save_table(broadcast.sorted_by_key(rows, None if route is None else route.column))
     deliver(frames[probing].sparkSession, file)
-    made = map_in_arrow(frames[probing], broadcast.joiner(job, file, held), _schema(part, job.report))
+    search = named_node(broadcast.joiner(job, file, held), f"join_holding_{rows.num_rows}_rows_of_{held}")
+    made = map_in_arrow(frames[probing], search, _schema(part, job.report))
     use_in(file, task_function(made))
     return made
 
@@ -121,19 +189,22 @@ def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], he
 def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chosen: Strategy) -> DataFrame:
     """Shuffle both sides, and join each shard."""
     assert chosen.cells is not None
-    keep_all = job.how in ("left", "anti")
+    keep_all = job.how in ("left", "anti", "count")
     rows, shared = shuffle.shuffle_sides(frames, part.condition, chosen.route, chosen.cells, chosen.home, keep_all)
     where = shuffle.layout(shared, frames["r"].columns, frames["s"].columns)
-    return rows.mapInArrow(shuffle.joiner(job, where), _schema(part, job.report))
+    search = named_node(shuffle.joiner(job, where), f"join_shard_{chosen.name}_{chosen.cells.shards}_shards")
+    return rows.mapInArrow(search, _schema(part, job.report))
 
 
 def _schema(request: JoinRequest, report: bool) -> ty.StructType:
     """The output columns of the tasks."""
     fields = [
-        ty.StructField(f"{side}_{field.name}", field.dataType, True)
+        ty.StructField(f"{side}_{name}", request.frames[side].schema[name].dataType, True)
         for side in (("r", "s") if request.pairs else (request.kept,))
-        for field in request.frames[side].schema.fields
+        for name in request.output.of(side, request.frames[side].columns)
     ]
+    if request.how == "count":
+        fields.append(ty.StructField(COUNT, ty.LongType()))
     if report:
         fields.append(ty.StructField(TASK_COLUMN, TASK_TYPE))
     return ty.StructType(fields)
@@ -150,9 +221,19 @@ def _as_pairs(request: JoinRequest, rows: DataFrame, metrics: Metrics | None) ->
     return rows.select(*columns)
 
 
-def _without_reports(rows: DataFrame, metrics: Metrics | None) -> DataFrame:
+def _without_reports(request: JoinRequest, rows: DataFrame, metrics: Metrics | None) -> DataFrame:
     """Sum up the tasks' reports, and remove them from the result."""
-    if metrics is None:
+    if metrics is None and not request.streaming:
         return rows
     seen = watched(rows, task_counts(), "join_tasks", metrics)
     return seen.where(fn.col(TASK_COLUMN).isNull()).drop(TASK_COLUMN)
+
+
+def _wanted(request: JoinRequest, rows: DataFrame, how: str) -> DataFrame:
+    """The rows and columns that were asked for, in their order."""
+    if request.how == "count" and how in ("semi", "anti"):
+        rows = rows.where(f"{COUNT} {'>' if how == 'semi' else '='} 0")
+    if request.output.names is None:
+        return rows
+    counts = [COUNT] if request.how == "count" else []
+    return rows.select(*(cl.column(name) for name in (*request.output.names, *counts)))

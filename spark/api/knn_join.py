@@ -18,9 +18,11 @@ from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import explain_knn, parse_search
 from millrace.spark.cluster.files import save_table, use_in
+from millrace.spark.cluster.jobs import described
 from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.task import map_in_arrow
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import nearest
@@ -102,7 +104,8 @@ def knn_request(
     mr.explain("knn_join", *schemas, on=on, k=k, metric=metric, by=by)  # the rules for columns and types
     if device not in ("auto", "cpu"):
         raise DeviceUnavailable(f"device={device!r}: the tasks of ms.knn_join search on cpu; leave device out")
-    return KnnRequest(frames, search, strategy, check_workers(frames["r"].sparkSession).tasks)
+    spark = frames["r"].sparkSession
+    return KnnRequest(frames, search, strategy, check_workers(spark).tasks, read_settings(spark))
 
 
 def _read_how(how: Any) -> str:
@@ -149,9 +152,10 @@ def _broadcast(
     job: nearest.KnnJob, request: KnnRequest, frames: dict[str, DataFrame], chosen: KnnStrategy
 ) -> DataFrame:
     """Save s; the tasks search it with the rows of r, in a self-join with row numbers."""
-    held = frames[request.sides[-1]].toArrow()
-    file = save_table(held)
     session = request.frames["r"].sparkSession
+    with described(session, f"ms.knn_join reads {request.sides[-1]}, which every worker will hold"):
+        held = frames[request.sides[-1]].toArrow()
+    file = save_table(held)
     deliver(session, file)
     if request.search.self_join:
         rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)

@@ -1,14 +1,16 @@
 """`ms.lookup`: looks up a column of keys in an ordered index, for batch and streaming frames.
 
 The index is saved once; every Python worker maps the file, so a machine holds its pages in memory once. Only the key
-column travels to Python and only the values travel back (an Arrow UDF): the other columns stay in the JVM. Several
-lookups in one call need one pass through Python. HB+-Tree: the thesis's appendix A.
+column travels to Python and only the values travel back (an Arrow UDF): the other columns stay in the JVM. For that,
+Spark queues every row and joins it with its value. A batch frame of one or two fixed-width columns travels as it is
+(`mapInArrow`), which is faster. Several lookups in one call need one pass through Python. HB+-Tree: the thesis's
+appendix A.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +26,30 @@ import millrace as mr
 from millrace.errors import ArgumentError
 from millrace.ingest.choices import Fallback
 from millrace.spark.cluster.files import SharedFile, save_shared, shared_file, use_in
-from millrace.spark.cluster.lifetimes import column_function
+from millrace.spark.cluster.jobs import named_node
+from millrace.spark.cluster.lifetimes import column_function, task_function
 from millrace.spark.cluster.metrics import Metrics, watched
 from millrace.spark.cluster.open_cache import OpenCache
 from millrace.spark.cluster.resources import read_device_request
-from millrace.spark.cluster.task import DeviceRequest, TaskDevice, device_lock, error_first, task_device
+from millrace.spark.cluster.task import (
+    DeviceRequest,
+    TaskDevice,
+    device_lock,
+    error_first,
+    map_in_arrow,
+    reporting,
+    task_device,
+)
 from millrace.spark.cluster.workers import deliver, describe_remote
+from millrace.spark.exec.join_rows import merge_batches
 from millrace.spark.plan import columns as cl
 
 Index = mr.OrderedIndex | str | os.PathLike[str]
+NARROW = 2
+"""A frame of at most so many fixed-width columns travels to Python as it is."""
+MERGED_ROWS, MERGED_BYTES = 1 << 16, 16 << 20
+"""Rows of a narrow frame that are looked up together."""
+Batches = Iterable[pa.RecordBatch]
 MAX_OPEN = 16
 """Indexes that a worker keeps open at once."""
 _indexes: OpenCache[tuple[SharedFile, str, str | None], mr.OrderedIndex] = OpenCache(MAX_OPEN)
@@ -75,6 +92,11 @@ def lookup(
         metrics.start()
     counts = {f"{step.into}_null_keys": fn.count_if(fn.expr(cl.unusable(frame.schema, [step.key]))) for step in steps}
     seen = watched(frame, {"rows": fn.count(fn.lit(1)), **counts}, "lookup", metrics)
+    if _is_narrow(frame):
+        made = map_in_arrow(seen, _row_mapper(steps, device_request), _with_values(frame, steps))
+        for step in steps:
+            use_in(step.file, task_function(made))
+        return made
     return seen.withColumns({step.into: _udf(step, device_request)(cl.column(step.key)) for step in steps})
 
 
@@ -152,6 +174,31 @@ def _check_key(index: mr.OrderedIndex, key_type: pa.DataType, key: str) -> pa.Da
         ) from error
 
 
+def _is_narrow(frame: DataFrame) -> bool:
+    """Whether rows travel as they are. Not in streams: columns would lose their watermark."""
+    fields = frame.schema.fields
+    return not frame.isStreaming and len(fields) <= NARROW and all(isinstance(f.dataType, cl.FIXED) for f in fields)
+
+
+def _with_values(frame: DataFrame, steps: list[Step]) -> ty.StructType:
+    return ty.StructType([*frame.schema.fields, *(ty.StructField(s.into, s.spark_values) for s in steps)])
+
+
+def _row_mapper(steps: list[Step], device_request: DeviceRequest) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """The function that workers run on the rows of a narrow frame; small batches are looked up together."""
+    exact = [cl.arrow_type(step.spark_values) for step in steps]
+
+    def look_up_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for table in merge_batches(batches, MERGED_ROWS, MERGED_BYTES):
+            rows = table.to_batches()[0]
+            found = [find(step.file, device_request, rows[step.key]) for step in steps]
+            values = [one.cast(kind) for one, kind in zip(found, exact, strict=True)]
+            names = [*rows.schema.names, *(step.into for step in steps)]
+            yield pa.RecordBatch.from_arrays([*rows.columns, *values], names=names)
+
+    return named_node(reporting(look_up_rows), f"lookup_{'_'.join(step.into for step in steps)}")
+
+
 def _udf(step: Step, device_request: DeviceRequest) -> Callable[..., Any]:
     """The function that workers run for one column."""
     exact = cl.arrow_type(step.spark_values)
@@ -162,6 +209,7 @@ def _udf(step: Step, device_request: DeviceRequest) -> Callable[..., Any]:
             found = find(file, device_request, keys)
         return found if found.type == exact else found.cast(exact)
 
+    named_node(look_up, f"lookup_{step.into}")
     made: Callable[..., Any] = arrow_udf(look_up, returnType=step.spark_values)  # type: ignore[call-overload]
     use_in(file, column_function(made))
     return made

@@ -45,7 +45,7 @@ from millrace.spark.cluster.workers import check_workers
 from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.shuffle import row_hash
 from millrace.spark.plan import columns as cl
-from millrace.spark.plan.routing import as_double, range_of
+from millrace.spark.plan.routing import Cells, as_double, range_of
 from millrace.spark.plan.strategy import JoinRequest, Strategy, choose
 from millrace.spark.stream.packed_batches import (
     FIRST,
@@ -243,7 +243,7 @@ def build(call: Call) -> DataFrame:
 def _shard_count(given: Any, strategy: Strategy | None) -> int:
     shards = integer_at_least("shards", given, 1)
     if strategy is not None:
-        assert strategy.cells is not None
+        assert isinstance(strategy.cells, Cells)
         shards = strategy.cells.shards
     if shards > MAX_SHARDS:
         raise ArgumentError(f"{shards} shards: allowed are at most {MAX_SHARDS}")
@@ -298,7 +298,7 @@ def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataF
     """Rows with their shards: one for r, all that can have partners for s; rows that cannot match go to shard 0."""
     assert call.strategy is not None
     assert call.strategy.route is not None
-    assert call.strategy.cells is not None
+    assert isinstance(call.strategy.cells, Cells)
     route, cells = call.strategy.route, call.strategy.cells
     unmatchable = cl.unusable(frame.schema, call.condition.keys[side])  # type: ignore[index]
     if side == "r":

@@ -4,7 +4,7 @@ Streaming calls always observe their input: the counts are in the query's progre
 that begin with `millrace`). To count in a batch action, pass a `Metrics` to the call and read it after the action. It
 also counts the work of the devices, through a column that tasks fill and that is removed from the result. Spark updates
 observed metrics row by row, which is slow, so a batch call without a `Metrics` counts nothing. The counts are those of
-the first action that ends; a limit may stop an action early. `docs/spark.md` lists the names of the counts.
+the first action that ends; a limit may stop an action early. docs/reference/spark-batch.md lists the counts.
 """
 
 from __future__ import annotations

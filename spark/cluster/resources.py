@@ -11,16 +11,23 @@ import millrace as mr
 from millrace.ingest.checks import choice
 from millrace.ingest.choices import FALLBACKS
 from millrace.registry import check_name
+from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.task import RESOURCES, DeviceRequest
 
 
 def read_device_request(spark: SparkSession, device: Any, fallback: Any) -> DeviceRequest:
-    """The device request for all tasks; an unknown device is an `ArgumentError` here."""
+    """The device request for all tasks; an unknown device is an `ArgumentError` here.
+
+    `"auto"` is the setting `spark.millrace.device`, if there is one.
+    """
     choice("fallback", fallback, FALLBACKS)
+    settings = read_settings(spark)
+    if device == "auto":
+        device = settings.device
     if device != "auto":
         check_name(device)
     slots = tuple((name, _slots(spark, name)) for name in dict.fromkeys(RESOURCES.values()))
-    return DeviceRequest(device, fallback, mr.__version__, slots)
+    return DeviceRequest(device, fallback, mr.__version__, slots, settings.log_level)
 
 
 def _slots(spark: SparkSession, resource: str) -> int:

@@ -26,6 +26,7 @@ from millrace.errors import StateError
 from millrace.ingest.choices import Fallback
 from millrace.registry import check_name
 from millrace.spark.cluster.cards import card_lock
+from millrace.spark.cluster.jobs import log_in_worker
 
 RESOURCES = {"cuda": "gpu", "opencl": "gpu", "fpga": "fpga"}
 """Spark's resource name for a family of devices."""
@@ -38,12 +39,16 @@ SHARED_KINDS = frozenset({"cpu", "null", "rtl", "hls", "opencl-cpu"})
 
 @dataclass(frozen=True)
 class DeviceRequest:
-    """The driver's device request, sent to every task. `slots`: how many tasks may share one card, by resource."""
+    """The driver's device request, sent to every task. `slots`: how many tasks may share one card, by resource.
+
+    `log_level`: the level of the logger `millrace` in tasks; None leaves it as it is.
+    """
 
     device: str
     fallback: Fallback | None
     version: str
     slots: tuple[tuple[str, int], ...] = ()
+    log_level: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ def task_device(request: DeviceRequest) -> TaskDevice:
             f"this worker has millrace {mr.__version__}, the driver has {request.version}: install the same version "
             f"for spark.pyspark.python on every worker"
         )
+    log_in_worker(request.log_level)
     context = TaskContext.get()
     threads = max(1, context.cpus()) if context is not None else 1
     name = _auto_device() if request.device == "auto" else request.device
@@ -129,6 +135,7 @@ def map_in_arrow(frame: DataFrame, task: Task, schema: ty.StructType) -> DataFra
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batch.rename_columns(names) for batch in batches)
 
+    run.__name__ = task.__name__  # Spark shows it in plans
     return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(run, schema)
 
 

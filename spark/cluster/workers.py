@@ -20,6 +20,7 @@ from pyspark.sql import functions as fn
 import millrace as mr
 from millrace.errors import ArgumentError, MillraceError, StateError
 from millrace.spark.cluster.files import SharedFile, copy_to_workers
+from millrace.spark.cluster.jobs import described
 from millrace.spark.cluster.worker_python import advice, worker_python
 
 _MAX_TASKS = 1 << 10
@@ -81,7 +82,8 @@ def _collect_reports(
     check = fn.udf(_worker_check(path, known), "string", useArrow=False)
     rows = spark.range(_MAX_TASKS).select(fn.spark_partition_id().alias("task"), check("id").alias("report"))
     try:
-        reports = {row.task: row.report for row in rows.collect()}
+        with described(spark, "checks the workers' packages" if path is None else f"checks that workers see {path}"):
+            reports = {row.task: row.report for row in rows.collect()}
     except Exception as error:  # pyspark raises various types, with the stack traces of three processes
         raise StateError(
             f"Spark's workers, which run {worker_python()}, fail before they do anything ({_cause(error)}): {advice()}"

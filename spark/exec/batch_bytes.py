@@ -6,29 +6,24 @@ one piece of direct memory, and a Python worker holds several at a time, so thei
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from millrace.errors import ArgumentError
+from millrace.spark.cluster.settings import DEFAULTS, PREFIX, read_settings
 
-SETTING = "spark.millrace.batchBytes"
+SETTING = f"{PREFIX}batchBytes"
 RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-DEFAULT_BYTES = 1 << 24
 DEFAULT_RECORDS = 10_000
-MIN_BYTES, MAX_BYTES = 1 << 16, 1 << 30
 OUT_ROWS = 1 << 16
 """Rows of a batch if Spark's setting is 0, which means no limit."""
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 @dataclass(frozen=True)
 class BatchLimits:
     """The limits of one batch; a batch always has at least one row."""
 
-    bytes: int = DEFAULT_BYTES
+    bytes: int = DEFAULTS.batch_bytes
     rows: int = DEFAULT_RECORDS
 
     @property
@@ -53,14 +48,4 @@ DEFAULT_LIMITS = BatchLimits()
 def read_limits(spark: SparkSession) -> BatchLimits:
     """The session's limits; a setting that cannot be read is an `ArgumentError`."""
     records = int(str(spark.conf.get(RECORDS, str(DEFAULT_RECORDS)) or DEFAULT_RECORDS))
-    return BatchLimits(_read_bytes(str(spark.conf.get(SETTING, "") or "")), records if records > 0 else OUT_ROWS)
-
-
-def _read_bytes(given: str) -> int:
-    if not given:
-        return DEFAULT_BYTES
-    found = _SIZE.fullmatch(given.strip())
-    size = int(found[1]) << _UNITS[found[2].lower()] if found else 0
-    if not MIN_BYTES <= size <= MAX_BYTES:
-        raise ArgumentError(f"{SETTING}={given!r}: allowed are 64k to 1g, as a number of bytes or such as '16m'")
-    return size
+    return BatchLimits(read_settings(spark).batch_bytes, records if records > 0 else OUT_ROWS)

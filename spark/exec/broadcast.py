@@ -20,7 +20,7 @@ from millrace.join_parts.table_probe import TableProbe
 from millrace.spark.cluster.files import SharedFile, map_table
 from millrace.spark.cluster.open_cache import OpenCache
 from millrace.spark.cluster.task import reporting, task_device
-from millrace.spark.exec.join_rows import JoinJob, SizedTable, open_probe
+from millrace.spark.exec.join_rows import JoinJob, open_probe
 from millrace.spark.exec.probe_task import ProbeTask, bulks
 
 MAX_PROBES = 4
@@ -57,7 +57,7 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
             return new_probe() if device.card else used.enter_context(_probes.use((file, job, device.name), new_probe))
 
         with ExitStack() as used:  # a probe that is not on a card stays open for later tasks
-            task = ProbeTask(job, SizedTable.of(side, held), device, probe)
+            task = ProbeTask(job, job.payload(side, held), device, probe)
             for bulk in chain([first], rows):
                 yield from task.rows(bulk)
             if job.report:

@@ -22,9 +22,12 @@ from millrace.spark.cluster.task import DeviceRequest, TaskDevice
 from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS, BatchLimits
 from millrace.spark.exec.row_bytes import RowBytes, cut_gathered, cut_rows
 from millrace.spark.plan.hows import other_side
+from millrace.spark.plan.output_columns import ALL_COLUMNS, OutputColumns
 
 PROBE_ROWS = 1 << 17
 """About how many rows search the held table at once, if they are not wide."""
+COUNT = "count"
+"""The column of `output="count"`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class JoinJob:
     kept: str = "r"
     """The side that `left`, `semi` and `anti` are about: its rows search, those of the other side are held."""
     limits: BatchLimits = DEFAULT_LIMITS
+    output: OutputColumns = ALL_COLUMNS
+
+    def payload(self, side: str, table: pa.Table) -> SizedTable:
+        """The columns that the output has."""
+        return SizedTable.of(side, table.select(self.output.of(side, table.column_names)))
 
     def keys(self, side: str, table: pa.Table) -> pa.Table:
         """The columns that the condition reads."""
@@ -113,12 +121,17 @@ def gather(job: JoinJob, found: Partners, probing: SizedTable, held: SizedTable)
     """The output rows for the partners found, as batches for Spark."""
     numbers = _rows_of(job, found) if job.pairs else (_kept_rows(job, found),)
     taken = list(zip((probing, held), numbers, strict=False))
-    for cut in cut_gathered([(one.sizes, rows) for one, rows in taken], job.limits):
-        parts = {one.side: named(one.side, one.table.take(rows.slice(*cut))) for one, rows in taken}
-        yield from output_batches([parts[side] for side in ("r", "s") if side in parts], job.report)
+    for start, length in cut_gathered([(one.sizes, rows) for one, rows in taken], job.limits):
+        parts = {one.side: named(one.side, one.table.take(rows.slice(start, length))) for one, rows in taken}
+        tables = [parts[side] for side in ("r", "s") if side in parts]
+        if job.how == "count":
+            tables.append(pa.table({COUNT: pa.array(found.counts[start : start + length].astype(np.int64))}))
+        yield from output_batches(tables, job.report)
 
 
 def _kept_rows(job: JoinJob, found: Partners) -> pa.Array:
+    if job.how == "count":
+        return pa.array(np.arange(len(found.counts)) + found.first)
     kept = found.counts > 0 if job.how == "semi" else found.counts == 0
     return pa.array(np.flatnonzero(kept) + found.first)
 
@@ -168,7 +181,12 @@ def out_schema(job: JoinJob, probing: pa.Schema, held: pa.Schema, side: str) -> 
     """The columns of a task's output."""
     of = {side: held, other_side(side): probing}
     sides = ("r", "s") if job.pairs else (job.kept,)
-    fields = [pa.field(f"{one}_{f.name}", f.type) for one in sides for f in of[one]]
+    fields = [
+        pa.field(f"{one}_{name}", of[one].field(name).type)
+        for one in sides
+        for name in job.output.of(one, of[one].names)
+    ]
+    fields += [pa.field(COUNT, pa.int64())] if job.how == "count" else []
     return pa.schema([*fields, *([pa.field(TASK_COLUMN, TASK_ARROW)] if job.report else [])])
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from millrace.join_parts.table_probe import TableProbe
+from millrace.spark.cluster.jobs import log_held
 from millrace.spark.cluster.task import TaskDevice
 from millrace.spark.exec.join_rows import (
     PROBE_ROWS,
@@ -41,6 +42,7 @@ class ProbeTask:
         self, job: JoinJob, held: SizedTable, device: TaskDevice, open_probe: Callable[[], TableProbe]
     ) -> None:
         self._job, self._held = job, held
+        log_held(device.name, held.table.num_rows, held.side)
         self._device, self._open_probe = device, open_probe
         self._probe: TableProbe | None = None
         self._counts: Counter[str] = Counter()
@@ -49,7 +51,7 @@ class ProbeTask:
     def rows(self, bulk: pa.Table) -> Iterator[pa.RecordBatch]:
         """The output rows of a bulk of the probing side."""
         job, side = self._job, other_side(self._held.side)
-        keys, probing = job.keys(side, bulk), SizedTable.of(side, bulk)
+        keys, probing = job.keys(side, bulk), job.payload(side, bulk)
         for found in partner_blocks(keys, self._device, job.limits.pairs, self._opened, self._done, job.pairs):
             yield from gather(job, found, probing, self._held)
 

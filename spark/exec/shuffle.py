@@ -23,11 +23,11 @@ from pyspark.sql import types as ty
 
 from millrace.join_parts.routes import BoundCondition, Route
 from millrace.spark.cluster.task import reporting, task_device
-from millrace.spark.exec.join_rows import JoinJob, SizedTable, open_probe
+from millrace.spark.exec.join_rows import JoinJob, open_probe
 from millrace.spark.exec.probe_task import ProbeTask, bulks
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan.hows import other_side
-from millrace.spark.plan.routing import Cells, as_double, range_of
+from millrace.spark.plan.routing import Blocks, Cells, as_double, range_of
 
 SHARD, SIDE = "__millrace_shard", "__millrace_s"
 BULK_CHUNK = 1 << 17
@@ -65,7 +65,7 @@ def shuffle_sides(
     frames: dict[str, DataFrame],
     condition: BoundCondition,
     route: Route | None,
-    cells: Cells,
+    cells: Cells | Blocks,
     home: str,
     keep_all: bool,
 ) -> tuple[DataFrame, tuple[SharedColumn, ...]]:
@@ -96,18 +96,24 @@ def row_hash(frame: DataFrame) -> str:
     return f"(xxhash64({', '.join(hashed)}) ^ {partition})" if hashed else partition
 
 
-def _home_shard(frame: DataFrame, route: Route | None, cells: Cells, unmatchable: str, keep_all: bool) -> str:
+def _home_shard(frame: DataFrame, route: Route | None, cells: Cells | Blocks, unmatchable: str, keep_all: bool) -> str:
     anywhere = f"int(pmod({row_hash(frame)}, {cells.shards}))"
     if route is None:
         return anywhere
     key = as_double(route.column, frame.schema[route.column].dataType)
-    shard = cells.home(key, lambda: row_hash(frame))
+    if isinstance(cells, Blocks):
+        second = as_double(cells.second.column, frame.schema[cells.second.column].dataType)
+        shard = cells.home(key, second, lambda: row_hash(frame))
+    else:
+        shard = cells.home(key, lambda: row_hash(frame))
     return f"CASE WHEN {unmatchable} THEN {anywhere} ELSE {shard} END" if keep_all else shard
 
 
-def _guest_shards(frame: DataFrame, route: Route | None, cells: Cells) -> str:
+def _guest_shards(frame: DataFrame, route: Route | None, cells: Cells | Blocks) -> str:
     if route is None:
         return f"sequence(0, {cells.shards - 1})"
+    if isinstance(cells, Blocks):
+        return cells.guests(*(range_of(one.ranges[0], frame.schema) for one in (route, cells.second)))
     return cells.guests([range_of(one, frame.schema) for one in route.ranges])
 
 
@@ -155,7 +161,7 @@ def joiner(job: JoinJob, where: Layout) -> Callable[[Batches], Iterator[pa.Recor
             return
         probing, held = sides[job.kept], sides[held_side]
         probes = partial(open_probe, job, held, probing.schema, held_side, device)
-        task = ProbeTask(job, SizedTable.of(held_side, held), device, probes)
+        task = ProbeTask(job, job.payload(held_side, held), device, probes)
         try:
             for bulk in bulks(probing.to_batches(max_chunksize=BULK_CHUNK), job, device):
                 yield from task.rows(bulk)

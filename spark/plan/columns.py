@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_
 
 from millrace.errors import ArgumentError, SchemaError
 from millrace.join_parts.condition_texts import with_names
+from millrace.spark.cluster.jobs import described
 
 RESERVED = "__millrace"
 """How names of millrace's own columns begin."""
@@ -170,7 +171,8 @@ def measured_bytes(frame: DataFrame) -> int:
     size = fn.lit(0)
     for field in frame.schema.fields:
         size = size + (fn.lit(8) if isinstance(field.dataType, FIXED) else _length(field))
-    row = frame.select(fn.sum(size.cast("bigint"))).first()
+    with described(frame.sparkSession, "size of rows of variable length"):
+        row = frame.select(fn.sum(size.cast("bigint"))).first()
     return int(row[0] or 0) if row is not None else 0
 
 

@@ -22,6 +22,7 @@ from millrace.errors import ArgumentError
 from millrace.ingest.checks import choice
 from millrace.ingest.knn_arguments import SearchArguments
 from millrace.join_parts.knn_routes import PointRoutes, PointSample
+from millrace.spark.cluster.settings import DEFAULTS, Settings
 from millrace.spark.plan import columns as cl
 from millrace.spark.plan import strategy as st
 from millrace.spark.plan.routing import Cells, as_double
@@ -47,6 +48,7 @@ class KnnRequest:
     search: SearchArguments
     strategy: str
     tasks: int
+    settings: Settings = DEFAULTS
 
     @property
     def streaming(self) -> bool:
@@ -109,9 +111,10 @@ def choose_nearest(request: KnnRequest) -> KnnStrategy:
     samples = _samples(request)
     held, rows = request.frames["s"], samples["s"].rows
     if name == "auto":
-        size = st.measured_size(held, rows * cl.row_bytes(held.schema))
-        if size <= st.BROADCAST_BYTES:
-            return KnnStrategy("broadcast", st.small_enough("s", rows, size))
+        limit = request.settings.broadcast_limit
+        size = st.measured_size(held, rows * cl.row_bytes(held.schema), limit)
+        if size <= limit:
+            return KnnStrategy("broadcast", st.small_enough("s", rows, size, limit))
     why = "requested" if name == "partition" else f"s has about {rows:,} rows, too many to hold them in every worker"
     shards = st.shards_for(request.tasks, samples["r"].rows + rows)
     if request.search.spec.by["r"]:

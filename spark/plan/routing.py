@@ -165,6 +165,43 @@ class Cells:
         return reduce(lambda one, another: f"array_union({one}, {another})", arrays)
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """Cells of one key, `outer`, each cut into cells of a second key: a guest row goes to the blocks that may match.
+
+    `second`: the route of the second key. So two inequalities exclude blocks together that one of them would not.
+    """
+
+    outer: Cells
+    inner: tuple[Cells, ...]
+    second: routes.Route
+
+    @property
+    def shards(self) -> int:
+        """The number of shards: one partition each."""
+        return sum(one.shards for one in self.inner)
+
+    def _starts(self) -> list[int]:
+        return [sum(one.shards for one in self.inner[:i]) for i in range(len(self.inner))]
+
+    def home(self, key: str, second: str, row: Callable[[], str]) -> str:
+        """SQL: the shard of a home row."""
+        inside = [f"({n} + {one.home(second, row)})" for n, one in zip(self._starts(), self.inner, strict=True)]
+        return _tree(key, self.outer.bounds, inside)
+
+    def guests(self, first: tuple[str, str], second: tuple[str, str]) -> str:
+        """SQL: an array of all shards of the blocks that a guest row's two ranges touch."""
+        low, high = (-math.inf, *self.outer.bounds), (*self.outer.bounds, math.inf)
+        arrays = []
+        for i, (start, one) in enumerate(zip(self._starts(), self.inner, strict=True)):
+            touched = (
+                f"{first[0]} <= {first[1]} AND {first[1]} >= {_literal(low[i])} AND {first[0]} <= {_literal(high[i])}"
+            )
+            inside = f"transform({one.guests([second])}, shard -> shard + {start})"
+            arrays.append(f"CASE WHEN {touched} THEN {inside} ELSE CAST(array() AS ARRAY<INT>) END")
+        return f"flatten(array({', '.join(arrays)}))"
+
+
 def _tree(key: str, bounds: Sequence[float], values: Sequence[str]) -> str:
     """SQL: the value of the range that contains a key, by binary search."""
     if not bounds:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,10 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from millrace.spark.plan.routing import Cells
+from millrace.join_parts.routes import Route
+from millrace.spark.cluster.jobs import described
+from millrace.spark.plan.columns import column
+from millrace.spark.plan.routing import Blocks, Cells
 
 ROWS = 4096
 """Rows in a sample, unless a call wants more."""
@@ -38,21 +41,38 @@ class Sample:
 
     rows: int
     values: tuple[Doubles, ...]
+    table: pa.Table | None = None
+    """The sampled rows' own columns, as far as they were wanted."""
+
+    @property
+    def drawn(self) -> int:
+        """The number of sampled rows."""
+        return 0 if self.table is None else self.table.num_rows
 
 
-def sample(frames: Mapping[str, DataFrame], wanted: Mapping[str, Sequence[str]], rows: int = ROWS) -> dict[str, Sample]:
+def sample(
+    frames: Mapping[str, DataFrame],
+    wanted: Mapping[str, Sequence[str]],
+    rows: int = ROWS,
+    own: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Sample]:
     """Sample each frame, in concurrent jobs; rows with a null or NaN count in `rows`, but are not in `values`.
+
+    `wanted`: SQL of doubles; `own`: names of columns to return as they are.
 
     Spark spends most of the time on planning and starting a job, so two jobs at once take little longer than one.
     """
 
     def draw(name: str) -> Sample:
         columns = (fn.expr(value).alias(f"c{i}") for i, value in enumerate(wanted[name]))
-        drawn = _smallest(frames[name], rows).select(fn.col(_DRAWN).alias("u"), *columns)
-        return _sample(drawn.toArrow(), len(wanted[name]), rows)
+        names = [] if own is None else own[name]
+        kept = (column(one).alias(f"own{i}") for i, one in enumerate(names))
+        drawn = _smallest(frames[name], rows).select(fn.col(_DRAWN).alias("u"), *columns, *kept).toArrow()
+        table = pa.table({one: drawn[f"own{i}"] for i, one in enumerate(names)}) if names else None
+        return replace(_sample(drawn, len(wanted[name]), rows), table=table)
 
     session = next(iter(frames.values())).sparkSession
-    with ThreadPoolExecutor(len(frames)) as pool:
+    with ThreadPoolExecutor(len(frames)) as pool, described(session, f"sample of {' and '.join(frames)}"):
         drawn = pool.map(inheritable_thread_target(session)(draw), frames)
         return dict(zip(frames, drawn, strict=True))
 
@@ -89,6 +109,20 @@ def cut(home: Sample, guest: Sample | None, shards: int) -> Cells:
         points.append(middle)
         weights.append(np.full(len(middle), guest.rows / len(middle)))
     return _even(np.concatenate(points), np.concatenate(weights), _heavy(keys, shards), shards)
+
+
+def cut_blocks(first: Doubles, second: Doubles, rows: int, shards: int, route: Route) -> Blocks:
+    """About `shards` blocks with equal numbers of home rows; `first`, `second`: the sampled keys of the same rows."""
+    across = max(1, math.isqrt(shards))
+    order = np.argsort(first, kind="stable")
+    steps = [len(first) * i // across for i in range(1, across)]
+    bounds = tuple(sorted({float(first[order[at]]) for at in steps if math.isfinite(first[order[at]])}))
+    slab = np.searchsorted(bounds, first, side="right")
+    inner = []
+    for i in range(len(bounds) + 1):
+        inside = second[slab == i]
+        inner.append(cut(Sample(rows, (inside,)), None, -(-shards // across)))
+    return Blocks(Cells(bounds, (1,) * len(inner)), tuple(inner), route)
 
 
 def _middle(ends: tuple[Doubles, ...]) -> Doubles:

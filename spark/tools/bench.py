@@ -8,6 +8,8 @@
   shuffled and sent through identity.
 - `join-1M-heavy`: the same, but a tenth of r has one key, and a tenth of s has another key just outside its band. All
   of these rows share a bucket, which costs a bucketed join 10^10 comparisons that find no pair.
+- The cases of `operator_cases.py`: lookups on narrow cached frames, joins with 2 to 200 partners, an equality with a
+  band, two inequalities.
 - `knn-1Kx5K`: the 10 nearest of 5,000 points for each of 1,000, by `broadcast` and `partition`, compared with
   `nearest-by-join`: Spark's own `nearestByJoin`, which compares all pairs. Rows are those of both sides.
 - `memory-512MB`: the private memory of a Python worker (`Private_Dirty`) after lookups in an index of 512 MB, minus
@@ -24,15 +26,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 import millrace as mr
@@ -42,8 +41,10 @@ from millrace.spark.api.join import join
 from millrace.spark.api.knn_join import knn_join
 from millrace.spark.api.lookup import lookup
 from millrace.spark.cluster.files import new_path
-from millrace.spark.cluster.session import local_session
 from millrace.spark.plan.nearest import KnnStrategyName
+from millrace.spark.tools import bench_parts as parts
+from millrace.spark.tools import operator_cases
+from millrace.spark.tools.bench_parts import TimedAction, cached, identity, ours, sum_of_pairs
 
 KEYS, QUICK_KEYS = 1 << 23, 1 << 14
 LOOKUPS, QUICK_LOOKUPS = 4_000_000, 20_000
@@ -59,7 +60,6 @@ MEMORY_KEYS, QUICK_MEMORY_KEYS = 1 << 25, 1 << 18
 ALLOWED = 40 << 20
 ON = f"abs(r.x - s.x) <= {BAND}"
 SEED = 99
-Frame = Callable[[], DataFrame]
 
 
 def cases(options: Options) -> Iterator[Case]:
@@ -68,47 +68,9 @@ def cases(options: Options) -> Iterator[Case]:
     yield _lookups(QUICK_KEYS if quick else KEYS, QUICK_LOOKUPS if quick else LOOKUPS)
     for heavy in (False, True):
         yield _joins(QUICK_ROWS if quick else ROWS, heavy)
+    yield from operator_cases.cases(quick)
     yield _nearest(*(QUICK_POINTS if quick else POINTS))
     yield _memory(QUICK_MEMORY_KEYS if quick else MEMORY_KEYS)
-
-
-@cache
-def session() -> SparkSession:
-    """One session for all cases."""
-    return local_session()
-
-
-def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass rows through Python unchanged."""
-    yield from batches
-
-
-class TimedAction:
-    """A contender: each step makes a frame and writes it to the sink."""
-
-    def __init__(self, make: Frame, rows: int, answer: Callable[[DataFrame], Answer]) -> None:
-        """`rows`: the rows that a step counts as its work."""
-        self._make, self._rows, self._answer = make, rows, answer
-
-    def step(self) -> tuple[float, float]:
-        """Run the call and its action; return the rows and the seconds."""
-        start = time.perf_counter()
-        self._make().write.format("noop").mode("overwrite").save()
-        return self._rows, time.perf_counter() - start
-
-    def answer(self) -> Answer:
-        """A sum over the rows, from a separate call."""
-        return self._answer(self._make())
-
-    def pause(self) -> None:
-        """Nothing to release."""
-
-    def close(self) -> None:
-        """Nothing to close: the session serves the next case."""
-
-
-def _ours(name: str, start: Callable[[], TimedAction]) -> Contender:
-    return Contender(f"{name} on cpu", start, name, "cpu", "cpu")
 
 
 # Lookups.
@@ -128,7 +90,9 @@ def _lookup_keys(keys: int, rows: int) -> DataFrame:
     """Unordered keys, one in 16 absent, with a time and a reading."""
     mixed = f"(id * 2654435761 + 12345) % {keys}"
     absent = "CAST(id % 16 = 0 AS INT)"
-    frame = session().range(0, rows, 1, 4).selectExpr(f"2 * ({mixed}) + {absent} AS k", "id AS ts", "id / 7.0D AS x")
+    frame = (
+        parts.session().range(0, rows, 1, 4).selectExpr(f"2 * ({mixed}) + {absent} AS k", "id AS ts", "id / 7.0D AS x")
+    )
     frame.cache().count()
     return frame
 
@@ -139,7 +103,7 @@ def _sum_of_values(frame: DataFrame) -> Answer:
 
 
 def _lookups(keys: int, rows: int) -> Case:
-    def ours() -> TimedAction:
+    def looked_up() -> TimedAction:
         frame, path = _lookup_keys(keys, rows), _index_file(keys)
         return TimedAction(lambda: lookup(frame, path, key="k", device="cpu"), rows, _sum_of_values)
 
@@ -147,7 +111,7 @@ def _lookups(keys: int, rows: int) -> Case:
         frame = _lookup_keys(keys, rows)
         return TimedAction(lambda: frame.mapInArrow(identity, frame.schema), rows, lambda _: {})
 
-    contenders = [_ours("lookup", ours), Contender("identity", through_python, answers=False)]
+    contenders = [ours("lookup", looked_up), Contender("identity", through_python, answers=False)]
     return Case(f"lookup-{_power(keys)}", "rows/s", contenders, {"keys": keys, "rows": rows}, check_steps=2)
 
 
@@ -164,50 +128,23 @@ def _sides(rows: int, heavy: bool) -> tuple[DataFrame, DataFrame]:
         hitter = span // 2 // (2 * BAND + 1) * (2 * BAND + 1)  # the first key of a bucket, so that both keys are in it
         r[rng.random(rows) < HEAVY_SHARE] = hitter
         s[rng.random(rows) < HEAVY_SHARE] = hitter + BAND + 1
-    return _cached(id=np.arange(rows), x=r), _cached(id=np.arange(rows), x=s)
-
-
-def _cached(**columns: Any) -> DataFrame:
-    """A table in Spark's memory, read from Parquet."""
-    path = new_path(".parquet")
-    pq.write_table(pa.table(columns), path)
-    frame = session().read.parquet(str(path)).repartition(4).cache()
-    frame.count()
-    return frame
+    return cached(id=np.arange(rows), x=r), cached(id=np.arange(rows), x=s)
 
 
 def _ours_joined(rows: int, heavy: bool, **how: Any) -> TimedAction:
     r, s = _sides(rows, heavy)
-    return TimedAction(lambda: join(r, s, on=ON, device="cpu", **how), 2 * rows, _sum_of_pairs)
-
-
-def _sum_of_pairs(frame: DataFrame) -> Answer:
-    row = frame.agg(fn.count("*"), fn.sum(fn.xxhash64("r_id", "s_id") % 1_000_003)).collect()[0]
-    return {"pairs": np.array([row[0]]), "sum": np.array([row[1]])}
+    return TimedAction(lambda: join(r, s, on=ON, device="cpu", **how), 2 * rows, sum_of_pairs)
 
 
 def _bucketed(rows: int, heavy: bool) -> TimedAction:
-    """Join over buckets as wide as the band: an r row is in one, an s row in the one or two that its band touches."""
     r, s = _sides(rows, heavy)
-    width = 2 * BAND + 1
-
-    def bucket(of: Any) -> Any:
-        return fn.floor(of / width)
-
-    def make() -> DataFrame:
-        left = r.select(fn.col("id").alias("r_id"), fn.col("x").alias("r_x"), bucket(fn.col("x")).alias("bucket"))
-        buckets = fn.sequence(bucket(fn.col("x") - BAND), bucket(fn.col("x") + BAND))
-        right = s.select(fn.col("id").alias("s_id"), fn.col("x").alias("s_x"), fn.explode(buckets).alias("bucket"))
-        both = left.join(right, "bucket").where(fn.abs(fn.col("r_x") - fn.col("s_x")) <= BAND)
-        return both.select("r_id", "r_x", "s_id", "s_x")
-
-    return TimedAction(make, 2 * rows, _sum_of_pairs)
+    return TimedAction(lambda: operator_cases.bucketed(r, s), 2 * rows, sum_of_pairs)
 
 
 def _shuffled(rows: int, heavy: bool) -> TimedAction:
     """The rows of both sides, tagged, united, shuffled to as many shards, and sent through Python."""
     r, s = _sides(rows, heavy)
-    shards = 2 * session().sparkContext.defaultParallelism
+    shards = 2 * parts.session().sparkContext.defaultParallelism
 
     def make() -> DataFrame:
         cell = (fn.col("x") * shards / (rows * SPREAD)).cast("int").alias("shard")
@@ -221,19 +158,19 @@ def _shuffled(rows: int, heavy: bool) -> TimedAction:
 def _joins(rows: int, heavy: bool) -> Case:
     span = rows * SPREAD
     even = [span * i // 4 for i in range(1, 4)]
-    ours = [
-        _ours("broadcast", partial(_ours_joined, rows, heavy, strategy="broadcast")),
-        _ours("range", partial(_ours_joined, rows, heavy, strategy="range")),
+    tried = [
+        ours("broadcast", partial(_ours_joined, rows, heavy, strategy="broadcast")),
+        ours("range", partial(_ours_joined, rows, heavy, strategy="range")),
     ]
     if not heavy:
-        ours.append(_ours("range-splits", partial(_ours_joined, rows, heavy, splits=even)))
+        tried.append(ours("range-splits", partial(_ours_joined, rows, heavy, splits=even)))
     theirs = [
         Contender("spark-buckets", partial(_bucketed, rows, heavy)),
         Contender("identity-shuffle", partial(_shuffled, rows, heavy), answers=False),
     ]
     name = f"join-{rows // 1000}K-" if rows < 1_000_000 else f"join-{rows // 1_000_000}M-"
     facts = {"rows": rows, "band": BAND, "heavy_share": HEAVY_SHARE if heavy else 0.0}
-    return Case(name + ("heavy" if heavy else "band"), "rows/s", [*ours, *theirs], facts, check_steps=2)
+    return Case(name + ("heavy" if heavy else "band"), "rows/s", [*tried, *theirs], facts, check_steps=2)
 
 
 # Nearest neighbours.
@@ -242,7 +179,7 @@ def _joins(rows: int, heavy: bool) -> Case:
 @cache
 def _points(rows: int) -> DataFrame:
     rng = np.random.default_rng([SEED, rows])
-    return _cached(id=np.arange(rows), x=rng.random(rows), y=rng.random(rows))
+    return cached(id=np.arange(rows), x=rng.random(rows), y=rng.random(rows))
 
 
 def _ours_nearest(queries: int, points: int, strategy: KnnStrategyName) -> TimedAction:
@@ -251,7 +188,7 @@ def _ours_nearest(queries: int, points: int, strategy: KnnStrategyName) -> Timed
     def make() -> DataFrame:
         return knn_join(r, s, on=("x", "y"), k=NEIGHBOURS, strategy=strategy)
 
-    return TimedAction(make, queries + points, _sum_of_pairs)
+    return TimedAction(make, queries + points, sum_of_pairs)
 
 
 def _nearest_by_join(queries: int, points: int) -> TimedAction:
@@ -261,15 +198,15 @@ def _nearest_by_join(queries: int, points: int) -> TimedAction:
     gaps = [fn.col(f"r_{axis}") - fn.col(f"s_{axis}") for axis in ("x", "y")]
     rank = gaps[0] * gaps[0] + gaps[1] * gaps[1]
     make = partial(r.nearestByJoin, s, rank, NEIGHBOURS, "exact", "distance")
-    return TimedAction(make, queries + points, _sum_of_pairs)
+    return TimedAction(make, queries + points, sum_of_pairs)
 
 
 def _nearest(queries: int, points: int) -> Case:
-    ours = [_ours(name, partial(_ours_nearest, queries, points, name)) for name in ("broadcast", "partition")]
+    tried = [ours(name, partial(_ours_nearest, queries, points, name)) for name in ("broadcast", "partition")]
     theirs = [Contender("nearest-by-join", partial(_nearest_by_join, queries, points))]
     name = f"knn-{_size(queries)}x{_size(points)}"
     facts = {"queries": queries, "points": points, "k": NEIGHBOURS}
-    return Case(name, "rows/s", [*ours, *theirs], facts, check_steps=2)
+    return Case(name, "rows/s", [*tried, *theirs], facts, check_steps=2)
 
 
 def _size(rows: int) -> str:
@@ -312,10 +249,10 @@ def _allowance_share(keys: int) -> float:
 
 
 def _memory(keys: int) -> Case:
-    ours = _ours("lookup", partial(MemoryShare, keys, True))  # type: ignore[arg-type]
+    measured = ours("lookup", partial(MemoryShare, keys, True))  # type: ignore[arg-type]
     allowed = Contender("40 MB", partial(MemoryShare, keys, False), answers=False)
     facts = {"keys": keys, "index_bytes": 16 * keys}
-    return Case(f"memory-{16 * keys >> 20}MB", "allowances per worker", [ours, allowed], facts, check_steps=1)
+    return Case(f"memory-{16 * keys >> 20}MB", "allowances per worker", [measured, allowed], facts, check_steps=1)
 
 
 def _power(size: int) -> str:

@@ -1,4 +1,4 @@
-"""The commands of docs/deploy.md run against the simulated board and print the documented output.
+"""The commands of docs/howto/deploy.md run against the simulated board and print the documented output.
 
 `python -m tests.boards.test_deploy_document` writes the current output into the document. Numbers, hashes and paths may
 differ, other text may not. The first command, the set-up, is not run. The bitstream build takes minutes: one test runs
@@ -23,7 +23,7 @@ from millrace.sim.serial_board import SerialBoard
 from tests.boards.cards import small_image
 from tests.packaging.project import ROOT
 
-DOCUMENT = ROOT / "docs" / "deploy.md"
+DOCUMENT = ROOT / "docs" / "howto" / "deploy.md"
 BLOCK = re.compile(r"```console\n\$ ([^\n]+)\n(.*?)```", re.DOTALL)
 VARIABLE = re.compile(r"\b[0-9a-f]{12,}…?|[\d][\d,.]*|(?<= ) +")
 LINE = "/dev/ttyUSB0"

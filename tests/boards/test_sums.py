@@ -10,8 +10,9 @@ import pytest
 
 from millrace.host.base.errors import DeviceFault
 from millrace.hw.crc import combined, of_beats, sum_of
-from millrace.hw.driver import BoundsBatch, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch
 from millrace.hw.link import FreeList
+from millrace.hw.transfers import IndexAt, RunAt
 from tests.sim.engines import Board
 
 ROWS, STEP, BOUNDS = 1000, 8, 300

@@ -35,4 +35,4 @@ def test_an_example_runs_and_draws_the_picture_of_the_page(
     drawn, docs = (tmp_path / picture).read_text(), EXAMPLES.parent / "docs"
     assert "<svg" in drawn
     assert (docs / "images" / picture).exists()
-    assert f"(images/{picture})" in (docs / "inequality_joins.md").read_text()
+    assert f"(../images/{picture})" in (docs / "internals" / "spojoin.md").read_text()

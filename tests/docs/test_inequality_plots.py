@@ -1,4 +1,4 @@
-"""The plots of docs/inequality_joins.md: which rows each plot uses, and that the page shows what has been drawn."""
+"""The plots of docs/internals/spojoin.md: which rows each plot uses, and that the page shows what has been drawn."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_page_shows_every_picture_that_has_been_drawn_and_no_other() -> None:
     drawn = {path.name for path in (ROOT / "docs/images").glob("inequality-*.svg")}
-    shown = set(re.findall(r"\(images/(inequality-\w+\.svg)\)", (ROOT / "docs/inequality_joins.md").read_text()))
+    shown = set(re.findall(r"\(\.\./images/(inequality-\w+\.svg)\)", (ROOT / "docs/internals/spojoin.md").read_text()))
     assert shown == drawn
     assert drawn <= {f"inequality-{one.name}.svg" for one in plots.pictures([])}

@@ -1,4 +1,4 @@
-"""The plots of docs/live.md on index-based joins: which rows each uses, and that the page shows what has been drawn."""
+"""The plots of docs/internals/pimtree.md on index-based joins: which rows each uses, and that the page shows them."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_page_shows_every_picture_that_has_been_drawn_and_no_other() -> None:
     drawn = {path.name for path in (ROOT / "docs/images").glob("live-*.svg")}
-    shown = set(re.findall(r"\(images/(live-\w+\.svg)\)", (ROOT / "docs/live.md").read_text()))
+    shown = set(re.findall(r"\(\.\./images/(live-\w+\.svg)\)", (ROOT / "docs/internals/pimtree.md").read_text()))
     assert shown == drawn
     assert drawn <= {f"live-{one.name}.svg" for one in plots.pictures([])}

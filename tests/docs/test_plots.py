@@ -1,4 +1,4 @@
-"""The plots of docs/panjoin.md: which rows each plot uses, and that the same rows give the same bytes."""
+"""The plots of docs/internals/panjoin.md: which rows each plot uses, and that the same rows give the same bytes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_newest_complete_run_is_taken(tmp_path: Path) -> None:
 def test_the_page_shows_every_picture_that_has_been_drawn_and_no_other() -> None:
     known = {f"panjoin-{one.name}.svg" for make in plots.PICTURES.values() for one in make([])}
     drawn = {path.name for path in (ROOT / "docs/images").glob("panjoin-*.svg")}
-    shown = set(re.findall(r"\(images/(panjoin-\w+\.svg)\)", (ROOT / "docs/panjoin.md").read_text()))
+    shown = set(re.findall(r"\(\.\./images/(panjoin-\w+\.svg)\)", (ROOT / "docs/internals/panjoin.md").read_text()))
     assert shown == drawn
     assert drawn <= known
 

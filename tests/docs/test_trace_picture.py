@@ -1,4 +1,4 @@
-"""The picture of a trace in docs/pipeline.md: its contents, and that the same trace gives the same bytes."""
+"""The picture of a trace in docs/internals/pipeline.md: its contents, and that the same trace gives the same bytes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_same_trace_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_the_page_shows_the_picture_and_the_picture_shows_all_strategies() -> None:
-    page = (ROOT / "docs/pipeline.md").read_text()
-    (name,) = re.findall(r"\((images/pipeline-[\w-]+\.svg)\)", page)
+    page = (ROOT / "docs/internals/pipeline.md").read_text()
+    (name,) = re.findall(r"\(\.\./(images/pipeline-[\w-]+\.svg)\)", page)
     texts = {text.text for text in ET.parse(ROOT / "docs" / name).iter(f"{SVG}text")}
     assert {"sequential", "pipelined", "double-buffered", "load-balanced"} <= texts

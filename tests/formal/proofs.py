@@ -1,4 +1,4 @@
-"""The proofs of the stream units, and for each property a mutant of the RTL that must break it.
+"""The proofs of stream units, DMA, arbiters and sequencer, and for each property a mutant of the RTL that breaks it.
 
 A proof is a harness in `hw/formal` with the unit's parameters and the number of cycles from reset that it covers, for
 every input within the unit's limits: bounded model checking, no induction. Widths are small, because the units only
@@ -141,6 +141,80 @@ PROOFS = (
             ),
             Mutant("complete", "bisort_prober.sv", "next_take = emit || !valid_reg;", "next_take = 1'b1;"),
             Mutant("alive", "bisort_prober.sv", "assign next_take = emit || !valid_reg;", "assign next_take = emit;"),
+        ),
+    ),
+    Proof("axi_reader", {"W": 1, "QUEUE": 1}, 12, 22),
+    Proof(
+        "axi_reader",
+        {"W": 2, "QUEUE": 2},
+        12,
+        22,
+        (
+            Mutant(
+                "stable",
+                "axi_reader.sv",
+                "if (m_axi_arready) ar_valid_reg <= 1'b0;",
+                "ar_valid_reg <= 1'b0;",
+            ),
+            Mutant("sorted", "axi_reader.sv", "both = {chunk, carry_reg};", "both = {carry_reg, chunk};"),
+            Mutant("complete", "axi_reader.sv", "has_room = reserved_reg <= MOST_RESERVED;", "has_room = 1'b1;"),
+            Mutant("alive", "axi_reader.sv", ": {(FIFO_LOG2+1){beat_pop}};", ": {(FIFO_LOG2+1){1'b0}};"),
+        ),
+    ),
+    Proof("axi_writer", {"W": 1}, 12, 24),
+    Proof(
+        "axi_writer",
+        {"W": 2},
+        12,
+        20,
+        (
+            Mutant(
+                "stable",
+                "axi_writer.sv",
+                "if (m_axi_awready) aw_valid_reg <= 1'b0;",
+                "aw_valid_reg <= 1'b0;",
+            ),
+            Mutant("sorted", "axi_writer.sv", "push_last = final_chunk || &place_reg;", "push_last = final_chunk;"),
+            Mutant("complete", "axi_writer.sv", "room = !beat_valid_reg || fifo_ready;", "room = 1'b1;"),
+            Mutant("alive", "axi_writer.sv", "issue = whole_reg != 0", "issue = whole_reg[WHOLE_W-1]"),
+        ),
+    ),
+    Proof(
+        "axi_read_arbiter",
+        {"PORTS": 3},
+        12,
+        14,
+        (
+            Mutant("stable", "axi_read_arbiter.sv", "free = (!valid_reg || m_axi_arready) && !hold;", "free = !hold;"),
+            Mutant("complete", "axi_read_arbiter.sv", "if (begun != ended) open_reg", "if (begun) open_reg"),
+            Mutant("alive", "round_robin.sv", "after = request & ({PORTS{1'b1}} << last << 1);", "after = request;"),
+        ),
+    ),
+    Proof(
+        "axi_write_arbiter",
+        {"PORTS": 2},
+        12,
+        18,
+        (
+            Mutant("stable", "axi_write_arbiter.sv", "free = (!valid_reg || m_axi_awready) && ", "free = "),
+            Mutant(
+                "complete",
+                "axi_write_arbiter.sv",
+                "m_axi_wvalid && m_axi_wready && m_axi_wlast;",
+                "m_axi_wvalid && m_axi_wready;",
+            ),
+            Mutant("alive", "round_robin.sv", "after = request & ({PORTS{1'b1}} << last << 1);", "after = request;"),
+        ),
+    ),
+    Proof(
+        "bisort_sequencer",
+        {"CLUSTERS": 2},
+        22,
+        26,
+        (
+            Mutant("stable", "bisort_sequencer.sv", "default: if (m_result_tready) begin", "default: begin"),
+            Mutant("complete", "bisort_sequencer.sv", "SETTLE: if (settled_reg) state_reg", "SETTLE: state_reg"),
+            Mutant("alive", "bisort_sequencer.sv", "RUN: if (!busy) begin", "RUN: if (!busy && settled_reg) begin"),
         ),
     ),
 )

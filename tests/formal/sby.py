@@ -17,7 +17,7 @@ from millrace.hw.yosys import PROGRAM, RTL, require
 from tests.formal.proofs import LABELS, Proof
 
 FORMAL = RTL.parent / "formal"
-SHARED = ("param_check", "reset_first", "stream_rules", "patience")
+SHARED = ("param_check", "reset_first", "stream_rules", "patience", "waiting_line")
 ENGINES = {"bmc": "aigsmt z3\n[engines]\nabc bmc3", "cover": "[engines]\nsmtbmc z3"}
 TIMEOUT = 600
 
@@ -38,6 +38,8 @@ expect pass,fail
 read_verilog -sv -formal {names}
 hierarchy -check -top {proof.unit}_proof {values}
 prep -top {proof.unit}_proof -flatten
+techmap t:$shiftx t:$shift
+setundef -anyseq
 {_only(prop)}
 [files]
 {files}

@@ -13,6 +13,8 @@ from random import Random
 
 import atheris  # type: ignore[import-untyped]
 
+LENGTHS = ("-len_control=0", "-max_len=65536")
+"""From the first input on, none is cut: by default libFuzzer begins with inputs of 4 bytes, which all are refused."""
 READERS = ("hw", "ingest", "predicate", "state")
 """The packages that read what comes from outside. Others are not instrumented: Numba could not compile them."""
 
@@ -38,7 +40,7 @@ def main() -> None:
         rng = Random(seed)
         return target.make(rng)[:max_size] if rng.random() < 0.5 else atheris.Mutate(data, max_size)
 
-    atheris.Setup(sys.argv, target.check, custom_mutator=mutate)
+    atheris.Setup([sys.argv[0], *LENGTHS, *sys.argv[1:]], target.check, custom_mutator=mutate)
     atheris.Fuzz()
 
 

@@ -1,4 +1,4 @@
-"""The devices of the unit tests: the CPU, OpenCL with several group sizes, emulated CUDA with both voting methods."""
+"""The devices of the unit tests: the CPU, OpenCL with several group sizes, the emulation with all voting methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from millrace.host.device.cpu import CpuDevice
 from tests.gpu.emulated.backend import emulated
 
 GROUPS = {"opencl": driver.GROUP, "opencl, small groups": 16, "opencl, tiny groups": 2, "opencl, single items": 1}
-EMULATED = {"cuda-emulated, ballots": False, "cuda-emulated, barriers": True}
+EMULATED = {
+    "cuda-emulated, ballots": "",
+    "cuda-emulated, barriers": driver.BARRIER,
+    "opencl subgroups, emulated": driver.SUBGROUP,
+}
+"""How teams vote in the emulation; PoCL has no subgroups, so OpenCL's kernels with them are only emulated."""
 THREADS = {"cpu": 1, "cpu, 3 threads": 3}
 GPUS = (*GROUPS, *EMULATED)
 KINDS = (*THREADS, *GPUS)

@@ -1,7 +1,7 @@
 """The kernels compile as CUDA for the cards of three generations, without spills or local memory: no card needed.
 
 The tools are part of the locked packages: a missing tool is a failure, because no other test checks the machine code.
-The table in docs/gpu.md must equal the output of its command.
+The table in docs/internals/gpu.md must equal the output of its command.
 """
 
 from __future__ import annotations

@@ -192,10 +192,11 @@ def test_starts_are_needed_below_the_root_only() -> None:
             check(unit, given, 5, 1, 1, *more)
 
 
-def test_only_units_with_teams_know_two_ways_to_vote() -> None:
+@pytest.mark.parametrize("votes", [driver.BARRIER, driver.SUBGROUP])
+def test_only_units_with_teams_know_other_ways_to_vote(votes: str) -> None:
     for unit in driver.UNITS.values():
-        assert ("BARRIER_SEARCH" in driver.defines(unit, 32, barrier=True)) == unit.teams
-        assert "BARRIER_SEARCH" not in driver.defines(unit, 32)
+        assert (votes in driver.defines(unit, 32, votes=votes)) == unit.teams
+        assert votes not in driver.defines(unit, 32)
 
 
 def test_every_kernel_file_is_in_the_table() -> None:

@@ -310,3 +310,59 @@ def test_a_read_only_home_and_a_fork_before_the_first_use(own_cache: bool, tmp_p
     assert len(folders) == 2
     for folder in folders:
         assert folder == tmp_path / "mine" / "pocl" if own_cache else folder.name.startswith("millrace-pocl-")
+
+
+class FakeCompiler:
+    """A fake OpenCL that notes the options of builds; `size`: the subgroup size that its kernels report."""
+
+    command_queue_properties = SimpleNamespace()
+    kernel_sub_group_info = SimpleNamespace(MAX_SUB_GROUP_SIZE_FOR_NDRANGE=1)
+    Error = MemoryError = FakeError
+    CompilerWarning = UserWarning
+    enqueue_nd_range_kernel = None
+
+    def __init__(self, device: Any, size: int, refuses: bool) -> None:
+        self.device, self.size, self.refuses, self.built = device, size, refuses, list[list[str]]()
+
+    def get_platforms(self) -> Any:
+        return [SimpleNamespace(get_devices=lambda: [self.device])]
+
+    def Context(self, devices: Any) -> Any:  # noqa: N802
+        return devices
+
+    def Program(self, context: Any, text: str) -> Any:  # noqa: N802
+        return SimpleNamespace(build=self._build)
+
+    def Kernel(self, program: Any, name: str) -> Any:  # noqa: N802
+        return SimpleNamespace(get_sub_group_info=lambda device, wanted, group: self.size)
+
+    def _build(self, options: list[str], devices: Any, cache_dir: bool) -> None:
+        self.built.append(options)
+        if self.refuses and "-DSUBGROUP_SEARCH=1" in options:
+            raise FakeError("BUILD_PROGRAM_FAILURE")
+
+
+@pytest.mark.parametrize(
+    ("extensions", "size", "refuses", "standards"),
+    [
+        ("cl_khr_fp64", 32, False, ["-cl-std=CL1.2"]),
+        ("cl_khr_fp64 cl_khr_subgroup_ballot", 32, False, ["-cl-std=CL3.0"]),
+        ("cl_khr_subgroup_ballot", 8, False, ["-cl-std=CL3.0"]),
+        ("cl_khr_subgroup_ballot", 4, False, ["-cl-std=CL3.0", "-cl-std=CL1.2"]),
+        ("cl_khr_subgroup_ballot", 24, False, ["-cl-std=CL3.0", "-cl-std=CL1.2"]),
+        ("cl_khr_subgroup_ballot", 256, False, ["-cl-std=CL3.0", "-cl-std=CL1.2"]),
+        ("cl_khr_subgroup_ballot", 32, True, ["-cl-std=CL3.0", "-cl-std=CL1.2"]),
+    ],
+)
+def test_teams_vote_by_subgroups_where_the_device_has_fitting_ones(
+    monkeypatch: pytest.MonkeyPatch, extensions: str, size: int, refuses: bool, standards: list[str]
+) -> None:
+    versions = {"version": "OpenCL 3.0 A driver", "extensions": extensions, "max_work_group_size": 1024}
+    fake = FakeCompiler(fake_device("gpu", 4, **versions), size, refuses)
+    monkeypatch.setattr(opencl, "_load", lambda: fake)
+    runtime = opencl.Runtime()
+    runtime.kernel(0, driver.UNITS["hb_lookup"], 64)
+    assert [options[0] for options in fake.built] == standards
+    assert [("-DSUBGROUP_SEARCH=1" in options) for options in fake.built] == [s == "-cl-std=CL3.0" for s in standards]
+    runtime.kernel(0, driver.UNITS["bisort_indexer"], 64)
+    assert fake.built[-1][0] == "-cl-std=CL1.2"

@@ -42,7 +42,7 @@ def test_commands_queue_and_results_wait_in_order(board: Board) -> None:
         model.write_regs([(reg.REG_RESULT, 0)])
     assert found == [(opcode, reg.ERR_UNKNOWN_OPCODE if opcode == 99 else reg.ERR_OK) for opcode in opcodes]
     assert model.read_regs([reg.REG_STATUS]) == [0]
-    board.engine._staged.clear()
+    board.engine.commands.forget_staged()
 
 
 def test_a_full_queue_loses_a_command_and_says_so(board: Board) -> None:

@@ -20,7 +20,11 @@ CASES = 40
 MUTANTS = {
     "the larger tuple goes first": ("bisort_merger.cpp", "a.key < b.key ||", "a.key > b.key ||"),
     "a sample too late": ("bisort_indexer.cpp", "(0 - first)", "(1 - first)"),
-    "the last beat is not written": ("bisort_memory.h", "now.last = true;", "now.last = true, now.end = now.begin;"),
+    "the last beat is not written": (
+        "bisort_memory.h",
+        "if (tail) store_part<T>(",
+        "if (tail && full > length) store_part<T>(",
+    ),
 }
 
 

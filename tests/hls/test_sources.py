@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millrace.hw.driver import BoundsBatch, Engine, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch, Engine
+from millrace.hw.transfers import IndexAt, RunAt
 from millrace.sim import hls_build
 from millrace.sim.hls_build import FLAGS, HLS, UNITS, Shape
 from millrace.sim.memory import Memory

@@ -22,6 +22,7 @@ from millrace.hw import registers as reg
 from millrace.hw.crc import of_beats
 
 KEY_W = int(os.environ["ENGINE_KEY_W"])
+PAIRS = int(os.environ["ENGINE_PAIRS"])
 WORD: Any = np.uint32 if KEY_W == 32 else np.uint64
 MEMORY_BYTES = 1 << 16
 AT = {name: number * 0x1000 for number, name in enumerate(("a", "ai", "b", "bi", "out", "outi", "index", "more"), 1)}
@@ -92,6 +93,11 @@ def _staged(**values: int) -> dict[int, int]:
     return {getattr(reg, f"REG_{name}"): value for name, value in values.items()}
 
 
+def _slices(bounds: int) -> dict[int, int]:
+    """The slots of a probe: equal parts, one per pair."""
+    return {reg.REG_SLOT_A + k * reg.STRIDES["SLOT_A"]: bounds * (k + 1) // PAIRS for k in range(PAIRS)}
+
+
 def _run(rng: np.random.Generator, size: int, keys: int) -> tuple[Any, Any]:
     words, ids = rng.integers(0, keys, size).astype(WORD), rng.permutation(size).astype(np.uint32)
     order = np.lexsort((ids, words))
@@ -130,7 +136,7 @@ async def _probe(tb: TB, rng: np.random.Generator, size: int, bounds: int, offse
     staged = _staged(A_WORDS=tb.put("a", words), INDEX=tb.put("index", words[::8].copy(), offset), STEP_LOG2=3, FLAGS=0)
     bounds_at = _staged(B_WORDS=tb.put("b", low, offset), B_IDS=tb.put("bi", high, 3 * offset))
     staged |= bounds_at | _staged(A_COUNT=size, B_COUNT=bounds)
-    staged |= _staged(OUT_WORDS=AT["out"] + 4 * offset, OUT_IDS=AT["outi"], SLOT_A=bounds, SLOT_B=0)
+    staged |= _staged(OUT_WORDS=AT["out"] + 4 * offset, OUT_IDS=AT["outi"], SLOT_B=0) | _slices(bounds)
     assert await tb.command(reg.OP_PROBE, staged) == reg.ERR_OK
     starts, ends = tb.get(AT["out"] + 4 * offset, bounds, np.uint32), tb.get(AT["outi"], bounds, np.uint32)
     np.testing.assert_array_equal(starts, np.searchsorted(words, low, "left"))
@@ -163,6 +169,7 @@ async def reports_bad_commands(dut: Any) -> None:
         (reg.OP_MERGE, _staged(A_COUNT=1, OUT_IDS=3), reg.ERR_UNALIGNED),
         (reg.OP_INDEX, _staged(A_COUNT=0x80000001, OUT_IDS=0), reg.ERR_OVER_LIMIT),
         (reg.OP_INDEX, _staged(A_COUNT=8, SLOT_A=9, STEP_LOG2=3), reg.ERR_BAD_SLICE),
+        (reg.OP_PROBE, _staged(A_COUNT=8, B_COUNT=9) | _slices(8), reg.ERR_BAD_SLICE),
     ):
         assert await tb.command(opcode, spoilt) == code
         await _merge(tb, rng, (12, 9), offset=1)
@@ -182,7 +189,7 @@ async def indexes_and_probes_bands(dut: Any) -> None:
     more = _staged(B_WORDS=tb.put("b", words[:0]), B_COUNT=0, OUT_WORDS=AT["out"], OUT_IDS=AT["outi"])
     assert await tb.command(reg.OP_MERGE, more) == reg.ERR_OK
     np.testing.assert_array_equal(tb.get(AT["out"], 90, WORD), words)
-    bounds = _staged(B_WORDS=tb.put("more", keys), B_COUNT=25, SLOT_A=25, BELOW=7, ABOVE=9, LEAST=3, MOST=290)
+    bounds = _staged(B_WORDS=tb.put("more", keys), B_COUNT=25, BELOW=7, ABOVE=9, LEAST=3, MOST=290) | _slices(25)
     for flags in (1 << reg.FLAG_BAND, 1 << reg.FLAG_BAND | 1 << reg.FLAG_KEEP):
         assert await tb.command(reg.OP_PROBE, {**bounds, **_staged(FLAGS=flags)}) == reg.ERR_OK
         low, high = np.maximum(keys.astype(np.int64) - 7, 3), np.minimum(keys.astype(np.int64) + 9, 290)
@@ -232,9 +239,11 @@ async def sums_what_it_moves(dut: Any) -> None:
     await check(reg.REG_OUT_INDEX_CRC, AT["index"] + size, 7 * size)
     for rows, samples in ((190, 24), (150, 19)):
         await _probe(tb, rng, rows, 60, offset=5)
-        await check(reg.REG_LOW_CRC, AT["b"] + 5 * size, 60 * size)
-        await check(reg.REG_HIGH_CRC, AT["bi"] + 15 * size, 60 * size)
-        await check(reg.REG_ENDS_CRC, AT["outi"], 60 * 4)
+        for pair in range(PAIRS):
+            first, count = 60 * pair // PAIRS, 60 // PAIRS
+            await check(reg.REG_LOW_CRC + pair * reg.STRIDES["LOW_CRC"], AT["b"] + (5 + first) * size, count * size)
+            await check(reg.REG_HIGH_CRC + pair * reg.STRIDES["HIGH_CRC"], AT["bi"] + (15 + first) * size, count * size)
+            await check(reg.REG_ENDS_CRC + pair * reg.STRIDES["ENDS_CRC"], AT["outi"] + 4 * first, count * 4)
         await check(reg.REG_INDEX_CRC, AT["index"] + 5 * size, samples * size)
 
 
@@ -266,3 +275,51 @@ async def refuses_what_does_not_fit(dut: Any) -> None:
         await ClockCycles(dut.clk, 600)
         taken += 1
     assert taken == int(await tb.registers.read_dword(reg.REG_COMMANDS)) - before > 4
+
+
+@cocotb.test()
+@cocotb.parametrize(channel=["ar", "r", "aw", "w", "b"])
+async def recovers_by_a_reset(dut: Any, channel: str) -> None:
+    """A channel of the memory stalls in a merge: the reset waits for it, then the engine works again."""
+    tb = TB(dut)
+    await tb.start()
+    rng = np.random.default_rng(6)
+    await _merge(tb, rng, (30, 20), offset=1)
+    memory = tb.memory.read_if if channel in ("ar", "r") else tb.memory.write_if
+    stalled = getattr(memory, f"{channel}_channel")
+    stalled.pause = True
+    await tb.registers.write_dword(reg.REG_COMMAND, reg.OP_MERGE)
+    await tb.registers.write_dword(reg.REG_COMMAND, reg.OP_MERGE)
+    await ClockCycles(dut.clk, 400)
+    assert int(await tb.registers.read_dword(reg.REG_STATUS)) & 0b1101 == 0b0001
+    await tb.registers.write_dword(reg.REG_RESET, 1)
+    await ClockCycles(dut.clk, 50)
+    assert int(await tb.registers.read_dword(reg.REG_STATUS)) & 0b1101 == 0b1001, "it must wait for the memory"
+    stalled.pause = False
+    await ClockCycles(dut.clk, 400)
+    assert int(await tb.registers.read_dword(reg.REG_STATUS)) == 0, "the second command is dropped too"
+    assert await tb.registers.read_dword(reg.REG_A_COUNT) == 30
+    assert await tb.registers.read_dword(reg.REG_COMMANDS) == 1
+    await _merge(tb, rng, (25, 40), offset=2)
+    await _probe(tb, rng, 150, 60, offset=1)
+
+
+@cocotb.test()
+async def holds_the_next_command(dut: Any) -> None:
+    """After a command with HOLD the next one begins when the result is dropped; without it at once."""
+    tb = TB(dut)
+    await tb.start()
+    await _merge(tb, np.random.default_rng(7), (30, 20), offset=0)
+    done = int(await tb.registers.read_dword(reg.REG_COMMANDS))
+    for flags, ended in ((1 << reg.FLAG_HOLD, 1), (0, 2)):
+        await tb.registers.write_dword(reg.REG_FLAGS, flags)
+        for _ in range(2):
+            await tb.registers.write_dword(reg.REG_COMMAND, reg.OP_MERGE)
+        await ClockCycles(dut.clk, 1500)
+        assert int(await tb.registers.read_dword(reg.REG_COMMANDS)) == done + ended
+        for _ in range(2):
+            assert int(await tb.registers.read_dword(reg.REG_RESULT)) & 0x800000FF == 0x80000000
+            await tb.registers.write_dword(reg.REG_RESULT, 0)
+            await ClockCycles(dut.clk, 1500)
+        done += 2
+    assert await tb.registers.read_dword(reg.REG_COMMANDS) == done

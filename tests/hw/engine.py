@@ -14,7 +14,7 @@ from tests.hw.simulate import RTL, compile_design, fail, run_bench
 
 SMALL = {"CLUSTERS": 1, "PROBERS": 2, "INDEX_DEPTH": 64, "BURST": 4, "FIFO_BEATS": 8, "PENDING": 4}
 """Small queues, so that a short bench fills them."""
-SHAPES = {"key32w1": {"KEY_W": 32, "W": 1, "DATA_W": 64}, "key64w4": {"KEY_W": 64, "W": 4}}
+SHAPES = {"key32w1": {"KEY_W": 32, "W": 1, "DATA_W": 64, "PROBERS": 4}, "key64w4": {"KEY_W": 64, "W": 4}}
 PAUSES = {"verilator": "never,random,bursts", "icarus": "random,bursts"}
 """The idle and back-pressure patterns of the matrix; Icarus is far slower and runs only the hard ones."""
 
@@ -50,5 +50,7 @@ def _compile(simulator: str, shape: str, folder: Path, *, waves: bool) -> None:
 
 
 def _bench(simulator: str, shape: str, folder: Path, *, waves: bool) -> None:
-    settings = {"ENGINE_KEY_W": str(SHAPES[shape]["KEY_W"]), "ENGINE_PAUSES": PAUSES[simulator]}
+    given = {**SMALL, **SHAPES[shape]}
+    settings = {"ENGINE_KEY_W": str(given["KEY_W"]), "ENGINE_PAIRS": str(given["PROBERS"] // 2)}
+    settings["ENGINE_PAUSES"] = PAUSES[simulator]
     run_bench(simulator, folder, "bisort_engine", "bench_engine", "bench", settings, waves=waves)

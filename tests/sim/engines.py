@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array
-from millrace.hw.driver import BoundsBatch, Engine, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch, Engine
+from millrace.hw.transfers import IndexAt, RunAt
 from millrace.sim import build, hls_build
 from millrace.sim.build import Config
 from millrace.sim.hls_build import Shape

@@ -9,7 +9,8 @@ import pytest
 
 from millrace.host.base.errors import DeviceFault
 from millrace.hw import registers as reg
-from millrace.hw.driver import Engine, IndexAt, RunAt
+from millrace.hw.driver import Engine
+from millrace.hw.transfers import IndexAt, RunAt
 from millrace.sim import build
 from tests.sim.commands import BAD, check_bad_command, good_merge
 from tests.sim.engines import Board, check_merge
@@ -42,7 +43,7 @@ def test_commands_queue_and_results_wait_in_order(board: Board) -> None:
         model.write_regs([(reg.REG_RESULT, 0)])
     assert found == [(opcode, reg.ERR_UNKNOWN_OPCODE if opcode == 99 else reg.ERR_OK, True) for opcode in opcodes]
     assert model.read_regs([reg.REG_STATUS]) == [0]
-    board.engine._staged.clear()
+    board.engine.commands.forget_staged()
 
 
 def test_a_full_queue_loses_a_command_and_says_so(board: Board) -> None:

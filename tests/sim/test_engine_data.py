@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from millrace.hw.driver import BoundsBatch, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch
+from millrace.hw.transfers import IndexAt, RunAt
 from tests.sim.engines import ENGINES, SHAPES, U32, Board, check_merge, check_probe
 
 SIZES = [(1, 0), (0, 1), (1, 1), (3, 2), (7, 9), (64, 64), (100, 1), (1, 300), (129, 517), (1000, 900), (20, 3000)]
@@ -169,4 +170,16 @@ def test_the_memory_limits_as_it_says(memory: str) -> None:
         bound = 2 * size * 16 / (2 * 33.77)
         assert bound < cycles < 1.05 * bound
         assert all(0.9 * cycles < channel <= cycles for channel in busy)
+    board.close()
+
+
+@pytest.mark.parametrize(("key_bits", "lanes"), [(32, 1), (64, 4)])
+def test_ids_may_be_answered_in_any_order(key_bits: int, lanes: int) -> None:
+    board = Board(key_bits, lanes, "shuffled")
+    rng = np.random.default_rng(8)
+    for sizes, offset in (((3000, 1), 0), ((700, 900), 3), ((1, 5), 1)):
+        check_merge(board, board.run(rng, sizes[0], 500), board.run(rng, sizes[1], 500, sizes[0]), offset=offset)
+    words, _ = board.run(rng, 5000, 900)
+    bounds = np.sort(rng.integers(0, 910, 700).astype(board.word))
+    check_probe(board, words, bounds, bounds)
     board.close()

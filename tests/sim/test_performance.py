@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from millrace.host.base.errors import ArgumentError
-from millrace.hw.driver import BoundsBatch, IndexAt, RunAt
+from millrace.hw.driver import BoundsBatch
+from millrace.hw.transfers import IndexAt, RunAt
 from millrace.sim import performance
 from millrace.sim.performance import Engine
 from tests.sim.engines import SHAPES, U32, Board

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,11 @@ import millrace as mr
 from millrace.host.base.types import Array
 from millrace.host.device.contract import Device
 from millrace.host.join.panjoin.run_engine import RunEngine
+from millrace.hw.command_queue import Command
 from millrace.registry import join_pairs
 from millrace.sim import build, rtl
 from millrace.sim.build import Config
+from millrace.sim.model import IDEAL_LATENCY, IDLE_CYCLES, TIMINGS, Timing
 from tests.sim.devices import U32, check_band, check_memory, check_run_engine, send
 
 
@@ -66,7 +68,7 @@ def test_nothing_is_built_before_the_first_launch(monkeypatch: pytest.MonkeyPatc
     opened.close()
 
 
-@pytest.mark.parametrize("name", ["rtl", "rtl:ddr3", "rtl:w1"])
+@pytest.mark.parametrize("name", ["rtl", "rtl:ddr3", "rtl:w1", "rtl:shuffled"])
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 def test_the_run_engine_works(name: str, dtype: type) -> None:
     counters = check_run_engine(name, dtype, "rtl")
@@ -147,8 +149,63 @@ def test_a_closed_device_does_nothing_more(device: rtl.RtlDevice) -> None:
 def test_a_hang_is_a_fault(device: rtl.RtlDevice) -> None:
     device.idle_cycles = 8
     words = send(device, np.arange(100, dtype=np.uint64))
-    with pytest.raises(mr.DeviceFault, match="nothing moved for 8 cycles"):
-        device.wait(device.launch("bisort_indexer", [words, device.alloc(13, words.dtype)], (100, 8)))
+    index = device.alloc(13, words.dtype)
+    with pytest.raises(mr.DeviceFault, match=r"nothing moved for 8 cycles; the engine was reset and can be used again"):
+        device.wait(device.launch("bisort_indexer", [words, index], (100, 8)))
+
+
+def test_a_stalled_device_goes_on_after_a_reset(device: rtl.RtlDevice) -> None:
+    words = send(device, np.arange(100, dtype=np.uint64))
+    index, other = device.alloc(13, words.dtype), device.alloc(13, words.dtype)
+    engine = device.engine(words.dtype)
+    model = device._engines[64][0]
+    model._idle = 8  # fewer cycles than the memory's latency: every command seems to hang
+    first, second = (device.launch("bisort_indexer", [words, into], (100, 8)) for into in (index, other))
+    for launch in (first, second):  # both were in flight
+        with pytest.raises(mr.DeviceFault, match=r"nothing moved for 8 cycles; the engine was reset"):
+            device.wait(launch)
+    model._idle = IDLE_CYCLES
+    before = engine.counters()
+    device.wait(device.launch("bisort_indexer", [words, other], (100, 8)))
+    assert device.read(other, 0, 13).tolist() == list(range(0, 100, 8))
+    assert device.engine(words.dtype) is engine
+    assert engine.counters()["indexer_rows"] - before["indexer_rows"] == 100
+
+
+def test_an_engine_whose_memory_never_answers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TIMINGS, "ideal", Timing(latency=1 << 31))
+    device = rtl.open_device("rtl", None)
+    words = send(device, np.arange(100, dtype=np.uint64))
+    index = device.alloc(13, words.dtype)
+    hung = device.engine(words.dtype)
+    with pytest.raises(mr.DeviceFault, match=r"nothing moved for 20000 cycles$"):
+        device.wait(device.launch("bisort_indexer", [words, index], (100, 8)))
+    assert not hung.usable
+    device._timing = Timing(IDEAL_LATENCY)
+    device.wait(device.launch("bisort_indexer", [words, index], (100, 8)))
+    assert device.read(index, 0, 13).tolist() == list(range(0, 100, 8))
+    assert device.counters()["rtl_indexer_rows"] == 100
+    device.close()
+
+
+def test_several_commands_are_in_flight(device: rtl.RtlDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = send(device, np.arange(4000, dtype=np.uint64))
+    indexes = [device.alloc(500, words.dtype) for _ in range(6)]
+    engine = device.engine(words.dtype)
+    rooms: list[int] = []
+    finish = engine.finish
+
+    def noted(begun: Sequence[Command]) -> int:
+        rooms.append(engine.commands.room)
+        return finish(begun)
+
+    monkeypatch.setattr(engine, "finish", noted)
+    launches = [device.launch("bisort_indexer", [words, index], (4000, 8)) for index in indexes]
+    for launch in launches:
+        device.wait(launch)
+    assert min(rooms) < engine.shape.queue - 1, "no second command was queued behind the first"
+    for index in indexes:
+        assert device.read(index, 0, 500).tolist() == list(range(0, 4000, 8))
 
 
 def test_several_devices_work_at_once() -> None:

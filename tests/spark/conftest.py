@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from millrace.spark.cluster.settings import PREFIX
 from tests.spark.sessions import local_session
+
+SetSettings = Callable[..., None]
+"""`settings(broadcastLimit="0")` sets `spark.millrace.broadcastLimit` until the test ends."""
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +19,17 @@ def spark() -> Iterator[SparkSession]:
     session = local_session()
     yield session
     session.stop()
+
+
+@pytest.fixture
+def settings(spark: SparkSession) -> Iterator[SetSettings]:
+    known: list[str] = []
+
+    def change(**given: str) -> None:
+        for name, value in given.items():
+            spark.conf.set(PREFIX + name, value)
+            known.append(name)
+
+    yield change
+    for name in known:
+        spark.conf.unset(PREFIX + name)

@@ -28,9 +28,12 @@ from millrace.host.join.panjoin.subwindow import (
     VisibleIntervals,
 )
 from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.runtime.intrinsics import LANES, address
 
 RATIO = 2
 """Two runs are merged unless the older one is more than this many times as large as the newer one."""
+SMALL_RUN = 1 << 14
+"""The size of a run up to which it is merged with any newer one."""
 
 
 class Bisort(Structure):
@@ -47,6 +50,8 @@ class Bisort(Structure):
         self.buffer = InsertionBuffer(context.word)
         self._size = 0
         self._merge_count = 0
+        self._sources: tuple[Array, list[Array]] | None = None
+        """The table of sources, and the arrays whose addresses it contains; None after a change of the runs."""
 
     def insert(self, batch: InsertBatch) -> None:
         """Insert into the buffer, or as a run of its own if the batch is larger than the buffer."""
@@ -61,14 +66,21 @@ class Bisort(Structure):
     def _add(self, words: Array, ids: Ids) -> None:
         """Append a run. It is merged at the end of its step, or when the next run is appended."""
         self.maintain()
+        self._sources = None
         self._runs.append(self.engine.run(words, ids))
 
     def maintain(self) -> None:
         """Merge runs of similar size."""
-        while len(self._runs) > 1 and self._runs[-2].size <= RATIO * self._runs[-1].size:
+        while len(self._runs) > 1 and self._are_similar(self._runs[-2].size, self._runs[-1].size):
             self._merge_last()
 
+    def _are_similar(self, older: int, newer: int) -> bool:
+        """Whether two runs are merged now. In host memory, small ones always are: a probe costs more than the merge."""
+        small = self.engine.in_host_memory and older + newer <= SMALL_RUN
+        return small or older <= RATIO * newer
+
     def _merge_last(self) -> None:
+        self._sources = None
         newer, older = self._runs.pop(), self._runs.pop()
         self._runs.append(self.engine.merge(older, newer))
         self._merge_count += 1
@@ -88,6 +100,7 @@ class Bisort(Structure):
         """Drop tuples below position `oldest`, if the device can and everything is in one run."""
         if not (self.engine.trims and len(self._runs) == 1 and not self.buffer.size):
             return False
+        self._sources = None
         run = self.engine.trim(self._runs[0], oldest - self.first)
         self._runs, self._size = [run], run.size
         return True
@@ -145,7 +158,36 @@ class Bisort(Structure):
         """Free the runs."""
         for run in self._runs:
             self.engine.free(run)
-        self._runs = []
+        self._runs, self._sources = [], None
+
+    def sources(self) -> Array | None:
+        """Return the runs and the insertion buffer, oldest first."""
+        if self._sources is None and self.engine.in_host_memory:
+            sizes, used, lines = np.array([run.size for run in self._runs], np.int64), [], []
+            for i, run in enumerate(self._runs):
+                host, ids = self.engine.host_words(run), self.engine.ids(run)
+                index = address(host.index) if host.step == LANES else 0
+                lines.append([address(host.words), index, address(ids), address(sizes) + 8 * i, self.first])
+                used += [host.words, host.index, ids]
+            buffer = self.buffer
+            lines.append([address(buffer.words), 0, address(buffer.ids), address(buffer.sizes), self.first])
+            self._sources = np.array(lines, np.int64), [*used, sizes]
+        return None if self._sources is None else self._sources[0]
+
+    def count_probes(self, probes: int) -> None:
+        """Count probes that a small step has made in all runs."""
+        self.engine.device.count("bisort_prober", probes * len(self._runs))
+
+    def room_for(self, tuples: int) -> InsertionBuffer | None:
+        """Return the insertion buffer with room for so many tuples."""
+        if self.buffer.size + tuples > BUFFER:
+            self.flush()
+        return self.buffer
+
+    def filled(self, tuples: int) -> None:
+        """Count tuples that a small step has merged into the insertion buffer."""
+        self.buffer.sizes[0] += tuples
+        self._size += tuples
 
     def __len__(self) -> int:
         """Tuples in runs and buffer."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import is_not
 
 import numpy as np
 
 from millrace.host.base.types import Array, Ids
+from millrace.host.join.panjoin.insertion_buffer import InsertionBuffer
 from millrace.host.join.panjoin.subwindow import (
     ID_PADDING,
     MAX_ROWS,
@@ -24,6 +26,7 @@ from millrace.host.join.panjoin.subwindow import (
     VisibleIntervals,
 )
 from millrace.host.runtime.allocator import allocate
+from millrace.host.runtime.intrinsics import address
 
 SUBWINDOWS = 2
 """Subwindows per window."""
@@ -47,6 +50,14 @@ class Subwindow:
         return self.end - self.first
 
 
+class SourceTable:
+    """The sources of a chain, for small steps."""
+
+    def __init__(self, lines: Array) -> None:
+        """Lines as `small_step_kernel.HostSource` names them."""
+        self.lines, self.where, self.sources = lines, address(lines), len(lines)
+
+
 class Chain:
     """The subwindows of one side, oldest first. `begin(before, first, rows)` makes the next one's structure."""
 
@@ -64,6 +75,9 @@ class Chain:
         self._trims = False
         self.subwindows: list[Subwindow] = []
         self.boundaries = 0
+        self._tables: list[Array | None] = []
+        """The tables of the subwindows' sources that make up `_table`."""
+        self._table: SourceTable | None = None
         self._past: Counter[str] = Counter()
 
     def append(self, first: int, span: int, words: Array, numbers: Ids) -> None:
@@ -77,6 +91,36 @@ class Chain:
             np.add(numbers, np.uint32(first - newest.first), out=ids)
             newest.structure.insert(InsertBatch(words, ids))
         newest.end = first + span
+
+    def sources(self) -> SourceTable | None:
+        """Return the sources of all subwindows, oldest first, as one table; None if a structure has none."""
+        tables = [sub.structure.sources() for sub in self.subwindows]
+        if tables and (len(tables) != len(self._tables) or any(map(is_not, tables, self._tables))):
+            if any(table is None for table in tables):
+                return None
+            self._table = SourceTable(np.concatenate([one for one in tables if one is not None]))
+            self._tables = tables
+        return self._table if tables else None
+
+    def count_probes(self, probes: int) -> None:
+        """Count probes that a small step has made in the sources."""
+        for sub in self.subwindows:
+            sub.structure.count_probes(probes)
+
+    def room_for(self, first: int, tuples: int) -> InsertionBuffer | None:
+        """Return the insertion buffer of the next tuples, or None if their structure has none."""
+        return self._newest(first, tuples).structure.room_for(tuples)
+
+    def filled(self, end: int, tuples: int) -> None:
+        """A small step has merged tuples, up to position `end`, into the buffer that `room_for` returned."""
+        newest = self.subwindows[-1]
+        newest.structure.filled(tuples)
+        newest.end = end
+
+    @property
+    def newest_first(self) -> int:
+        """The first position of the newest subwindow."""
+        return self.subwindows[-1].first
 
     def _newest(self, first: int, span: int) -> Subwindow:
         """The subwindow for the next tuples."""

@@ -18,6 +18,7 @@ from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeB
 from millrace.host.join.panjoin import match_collector, range_probes, run_engine
 from millrace.host.join.panjoin.chain import SUBWINDOWS, Chain
 from millrace.host.join.panjoin.range_probes import SortedTuples
+from millrace.host.join.panjoin.small_step import MAX_TUPLES, SmallSteps
 from millrace.host.join.panjoin.subwindow import RangeProbes, Structure, StructureContext
 from millrace.host.kernels.word_sorter import sort_words
 from millrace.host.runtime.critical import load_module
@@ -29,6 +30,7 @@ STRUCTURES = {
     "wib": "millrace.host.join.panjoin.wibtree:WibTree",
 }
 _NO_POSITIONS = np.zeros(0, np.int64)
+NO_MATCHES, NO_COUNTS = Matches(_NO_POSITIONS, _NO_POSITIONS), Matches(_NO_POSITIONS, None)
 LOAD_ROWS = 1 << 16
 """Tuples inserted at a time when a window is loaded: sorting is fastest in the cache."""
 STATIC_LOAD_ROWS = 1 << 24
@@ -53,6 +55,7 @@ class PanJoinIndex(JoinIndex):
         self.team = context.team
         self._words = {side: context.plan.searches[side][0].key.kind.word for side in SIDES}
         subwindows = 1 if context.static else SUBWINDOWS
+        self._small_steps = SmallSteps()
         self._chains = {side: Chain(partial(self._begin, side), context.rows.get(side), subwindows) for side in SIDES}
 
     def _begin(self, side: Side, before: Structure | None, first: int, capacity: int) -> Structure:
@@ -85,15 +88,29 @@ class PanJoinIndex(JoinIndex):
     def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Insert, probe, expire."""
         r, s = self._chains["r"], self._chains["s"]
-        r_probes, s_probes = self._take("r", batch.r, batch), self._take("s", batch.s, batch)
-        found = (
-            self._find_matches(s, batch.r, r_probes, want_positions),
-            self._find_matches(r, batch.s, s_probes, want_positions),
-        )
+        found = self._small_step(batch, want_positions) if len(batch.order) <= MAX_TUPLES else None
+        if found is None:
+            r_probes, s_probes = self._take("r", batch.r, batch), self._take("s", batch.s, batch)
+            found = (
+                self._find_matches(s, batch.r, r_probes, want_positions),
+                self._find_matches(r, batch.s, s_probes, want_positions),
+            )
         for chain, keep in ((r, batch.keep[0]), (s, batch.keep[1])):
             chain.expire(keep)
             chain.maintain()
         return found
+
+    def _small_step(self, batch: ProbeBatch, want: bool) -> tuple[Matches, Matches] | None:
+        """Insert and probe few tuples of one side; None if the general path must."""
+        r, s = self._chains["r"], self._chains["s"]
+        none = NO_MATCHES if want else NO_COUNTS
+        if not len(batch.s.live) and batch.keep[0] <= batch.r.first:
+            found = self._small_steps.step(batch.r, r, s, want)
+            return None if found is None else (found, none)
+        if not len(batch.r.live) and batch.keep[1] <= batch.s.first:
+            found = self._small_steps.step(batch.s, s, r, want)
+            return None if found is None else (none, found)
+        return None
 
     def close(self) -> None:
         """Drop the chains and free their memory."""

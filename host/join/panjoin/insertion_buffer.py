@@ -12,7 +12,7 @@ import numpy as np
 
 from millrace.host.base.types import Array, Ids
 from millrace.host.join.panjoin.subwindow import ID_PADDING, InsertBatch, RangeProbes
-from millrace.host.runtime.intrinsics import LANES
+from millrace.host.runtime.intrinsics import LANES, address
 from millrace.host.runtime.jit import kernel
 
 BUFFER = 1 << 10
@@ -48,22 +48,30 @@ class InsertionBuffer:
 
     def __init__(self, word: np.dtype[np.unsignedinteger]) -> None:
         """Empty."""
-        self._words: Array = np.empty(BUFFER + _WORD_PADDING, word)
+        self.words: Array = np.empty(BUFFER + _WORD_PADDING, word)
         self.ids: Ids = np.empty(BUFFER + ID_PADDING, np.uint32)
-        self.size = 0
+        self.sizes = np.zeros(1, np.int64)
+        """The number of tuples, where kernels can read it."""
+        self.words_at, self.ids_at = address(self.words), address(self.ids)
+
+    @property
+    def size(self) -> int:
+        """The number of tuples."""
+        return int(self.sizes[0])
 
     def insert(self, batch: InsertBatch) -> None:
         """Merge a few tuples in. The caller ensures that they fit."""
-        _merge_in(self._words, self.ids, self.size, batch.words, batch.ids)
-        self.size += len(batch)
+        _merge_in(self.words, self.ids, self.size, batch.words, batch.ids)
+        self.sizes[0] += len(batch)
 
     def drain(self) -> tuple[Array, Ids]:
         """Remove and return all tuples."""
-        n, self.size = self.size, 0
-        return self._words[: n + _WORD_PADDING].copy()[:n], self.ids[: n + ID_PADDING].copy()[:n]
+        n = self.size
+        self.sizes[0] = 0
+        return self.words[: n + _WORD_PADDING].copy()[:n], self.ids[: n + ID_PADDING].copy()[:n]
 
     def probe(self, probes: RangeProbes) -> tuple[Ids, Ids]:
         """Starts and ends of the probes' partners."""
         starts, ends = np.empty(len(probes), np.uint32), np.empty(len(probes), np.uint32)
-        _search(self._words[: self.size], probes.low, probes.high, starts, ends)
+        _search(self.words[: self.size], probes.low, probes.high, starts, ends)
         return starts, ends

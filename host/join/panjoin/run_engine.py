@@ -136,12 +136,15 @@ class RunEngine:
 
     def host_run(self, run: SortedRun, probes: int) -> HostRun:
         """A run for the host to probe directly, with `probes` probes."""
-        self._finish_merge(run)
         self.device.count("bisort_prober", probes)
-        words = self.device.view(run.words, run.size)
-        if run.size <= DENSE * probes:
-            return HostRun(words, words, run.size, 1)
-        return HostRun(words, self.device.view(run.index, run.index.size), run.size, run.step)
+        host = self.host_words(run)
+        return HostRun(host.words, host.words, run.size, 1) if run.size <= DENSE * probes else host
+
+    def host_words(self, run: SortedRun) -> HostRun:
+        """The words of a run in host memory, and their index."""
+        self._finish_merge(run)
+        words, index = self.device.view(run.words, run.size), self.device.view(run.index, run.index.size)
+        return HostRun(words, index, run.size, run.step)
 
     def free(self, run: SortedRun) -> None:
         """Free a run."""

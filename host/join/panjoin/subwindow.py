@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ from millrace.host.base.value_class import value_class
 from millrace.host.device.contract import Device
 from millrace.host.runtime.allocator import SPARE
 from millrace.host.runtime.team import Team
+
+if TYPE_CHECKING:
+    from millrace.host.join.panjoin.insertion_buffer import InsertionBuffer
 
 ID_PADDING = 4
 """Ids that can be read beyond the end of an id array."""
@@ -165,6 +169,23 @@ class Structure(ABC):
     @abstractmethod
     def probe(self, probes: RangeProbes, visible: VisibleIntervals | None, want: bool) -> list[MatchRanges]:
         """Look up probes, oldest tuples first. Without `visible`, all tuples are. `want`: ids will be needed."""
+
+    def sources(self) -> Array | None:
+        """Return all tuples as a table of sorted sources in host memory, oldest first, or None if they are not so.
+
+        Lines are those of `small_step_kernel.HostSource`. The table is the same object until it changes.
+        """
+        return None
+
+    def count_probes(self, probes: int) -> None:  # noqa: B027 - structures without sources have none to count
+        """Count probes that a small step has made in the sources."""
+
+    def room_for(self, tuples: int) -> InsertionBuffer | None:
+        """Return an insertion buffer with room for so many tuples (at most `BUFFER`), or None if there is none."""
+        return None
+
+    def filled(self, tuples: int) -> None:  # noqa: B027 - structures without a buffer
+        """Count tuples that a small step has merged into the insertion buffer."""
 
     def trim(self, oldest: int) -> bool:
         """Drop tuples below position `oldest`, so that counting need not check them. False if that does not pay off."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from enum import auto
 
-from millrace.host.join.pimtree.results import Slot
 from millrace.host.runtime.intrinsics import load
 from millrace.host.runtime.jit import inline
 from millrace.host.runtime.kernel_args import KernelArgs
@@ -120,7 +119,9 @@ class Worker(KernelArgs):
 
 WORKER_BYTES = 64
 RECORD_BYTES = 8 * len(Record)
-SLOT_BYTES = 8 * len(Slot)
+SLOT_WORDS = 8
+"""A `Slot` and what fills its cache line: workers write to theirs for every tuple."""
+SLOT_BYTES = 8 * SLOT_WORDS
 
 
 @inline

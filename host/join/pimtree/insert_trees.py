@@ -43,7 +43,7 @@ from millrace.host.runtime.intrinsics import (
     within,
 )
 from millrace.host.runtime.jit import inline, kernel
-from millrace.host.runtime.kernel_args import KernelArgs
+from millrace.host.runtime.kernel_args import KernelArgs, in_own_lines
 from millrace.host.runtime.thread_sleep import pause
 
 NODE = 32
@@ -350,7 +350,7 @@ class InsertTrees:
         self._nodes = max(subindexes, 1) + entries * 8 // (NODE * 3) + entries // NODE + 64 * SPLIT_NODES
         self._pool = allocate(self._nodes * (LINE + NODE * (tree.word.itemsize + 4)), np.uint8)
         self._limits = max(subindexes, 1), entries
-        self.table = Trees.partly(POOL=self._pool, CAPACITY=self._nodes)
+        self.table = in_own_lines(Trees.partly(POOL=self._pool, CAPACITY=self._nodes))
         self.restart(tree, subindexes, base)
 
     def serves(self, subindexes: int, entries: int) -> bool:

@@ -24,6 +24,7 @@ from millrace.host.join.pimtree.control_block import (
     GROW_R,
     NO_MEMORY,
     RUNNING,
+    SLOT_WORDS,
     SLOTS,
     WORKER_BYTES,
     Control,
@@ -86,14 +87,14 @@ class ParallelStep:
         self._sides = (r, s)
         self._team = team
         self._spares: list[Spares] = []
-        self._slots = allocate(2 * SLOTS * len(Slot), np.int64)
+        self._slots = allocate(2 * SLOTS * SLOT_WORDS, np.int64)
         self._slots[:] = 0
         self._capacities = np.zeros(2 * SLOTS, np.int64)
         self._control = allocate(len(Control) + 8, np.int64)[: len(Control)]
         self._merge = allocate(MERGE_WORDS, np.int64)
         self._merge[:] = 0
         self.merges = 0
-        free_with(self, self._slots[Slot.WHERE :: len(Slot)])
+        free_with(self, self._slots[Slot.WHERE :: SLOT_WORDS])
 
     def run(self, order: Array, want_positions: bool, ranges: int) -> None:
         """Process the tuples that the sides hold as new."""
@@ -110,10 +111,14 @@ class ParallelStep:
             if stop == RUNNING:
                 break
             if stop == NO_MEMORY:
-                check_complete(np.concatenate([self._slots, *(side.result_slot for side in self._sides)]))
+                check_complete(max(int(one[Slot.FAILED]) for one in self._all_slots()))
             self._enlarge(stop - GROW_R)
         del held
         self.merges += int(control[Control.MERGES])
+
+    def _all_slots(self) -> list[Array]:
+        """Those of tasks, and those of the step's results."""
+        return [*self._slots.reshape(-1, SLOT_WORDS), *(side.result_slot for side in self._sides)]
 
     def _exchange(self) -> None:
         for number, (side, spare) in enumerate(zip(self._sides, self._spares, strict=True)):
@@ -138,10 +143,10 @@ class ParallelStep:
         task_rows = most_task_rows(self._sides, len(order) // threads)
         records = allocate((-(-len(order) // task_rows) + 1) * len(Record), np.int64)
         records[:] = 0
-        capacities = self._slots[Slot.CAPACITY :: len(Slot)]
+        capacities = self._slots[Slot.CAPACITY :: SLOT_WORDS]
         self._capacities = np.where(capacities < 0, self._capacities, capacities)
         capacities[:] = self._capacities if want_positions else -1
-        self._slots[Slot.FAILED :: len(Slot)], self._slots[Slot.LIMIT :: len(Slot)] = 0, most_results()
+        self._slots[Slot.FAILED :: SLOT_WORDS], self._slots[Slot.LIMIT :: SLOT_WORDS] = 0, most_results()
         self._tables = np.zeros(2, np.int64), np.zeros(2, np.int64)
         workers = allocate(threads * WORKER_BYTES // 8, np.int64)
         workers[:] = 0

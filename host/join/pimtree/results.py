@@ -7,14 +7,14 @@ builds its index again from its windows.
 
 from __future__ import annotations
 
+import time
 from enum import auto
-from functools import cache
 
 import numpy as np
 
-from millrace.host.base.memory import memory
+from millrace.host.base.memory import free_bytes
 from millrace.host.base.types import Array, Positions
-from millrace.host.join.pair_memory import BYTES_PER_PAIR, FEWER_ROWS, check_fits
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.runtime.allocator import result_array
 from millrace.host.runtime.heap import free_memory, free_with, resize_memory
 from millrace.host.runtime.intrinsics import address, load, move_bytes, store
@@ -68,17 +68,26 @@ def append(slot: int, at: int, position: int) -> int:
     return at + 1
 
 
-@cache
+BYTES_PER_RESULT = 32
+"""A buffer is up to twice as large as needed, and its results are copied to the two positions of pairs."""
+RECHECK = 1.0
+"""Seconds for which the free memory is taken as known: every step asks for it."""
+_known = (float("-inf"), 0)
+
+
 def most_results() -> int:
-    """How many results a buffer may hold; read once, as every step asks for it."""
-    return memory() // BYTES_PER_PAIR
+    """How many results a step may have in the memory that is free."""
+    global _known
+    now = time.monotonic()
+    if now - _known[0] > RECHECK:
+        _known = now, free_bytes() // BYTES_PER_RESULT
+    return _known[1]
 
 
-def check_complete(slots: Array) -> None:
-    """Raise if results of a step are missing in one of these buffers."""
-    needed = int(slots[Slot.FAILED :: len(Slot)].max())
+def check_complete(needed: int) -> None:
+    """Raise if results of a step are missing: `needed` is the `FAILED` of a buffer."""
     if needed:
-        check_fits(needed, FEWER_ROWS)
+        check_fits(needed, FEWER_ROWS, BYTES_PER_RESULT)
         raise MemoryError(f"there is no memory for {needed:,} partners of a step; {FEWER_ROWS}")
 
 
@@ -105,7 +114,7 @@ class ResultBuffer:
     def take(self, count: int) -> Positions | None:
         """A copy of the first `count` results; None if they were only counted."""
         slot = self._slot
-        check_complete(slot)
+        check_complete(int(slot[Slot.FAILED]))
         if slot[Slot.CAPACITY] < 0:
             return None
         found = result_array(count, np.int64)

@@ -21,6 +21,7 @@ from millrace.host.join.pimtree.results import ResultBuffer, Slot
 from millrace.host.join.pimtree.static_tree import LINE, StaticTree
 from millrace.host.runtime.allocator import allocate, result_array
 from millrace.host.runtime.intrinsics import WIDE_LANES, address
+from millrace.host.runtime.kernel_args import in_own_lines
 
 ENTRIES_PER_SUBINDEX = 16
 """Entries of a subindex just before a merge, on average: most are one leaf then."""
@@ -41,7 +42,7 @@ class JoinSide(ABC):
         self.word = word
         self.rows = rows
         self.task_rows = task_rows
-        self.table = np.zeros(len(Side), np.int64)
+        self.table = in_own_lines(np.zeros(len(Side), np.int64))
         self.table[Side.MASK] = -1
         self._results = ResultBuffer(self.result_slot)
         self.end = 0
@@ -102,8 +103,8 @@ class JoinSide(ABC):
 
     def store_trees(self, ranges: int = 1) -> None:
         """Update the addresses of the trees in the table, and a task's scratch memory for so many ranges per tuple."""
-        statics = np.array([address(one.table) for one in self.statics], np.int64)
-        trees = np.array([address(one.table) for one in self.trees], np.int64)
+        statics = in_own_lines(np.array([address(one.table) for one in self.statics], np.int64))
+        trees = in_own_lines(np.array([address(one.table) for one in self.trees], np.int64))
         self._held = (statics, trees, self._scratch(self.table, ranges, len(statics)))
         self.table[Side.STATICS], self.table[Side.TREES] = address(statics), address(trees)
         self.table[Side.STATIC_COUNT], self.table[Side.TREE_COUNT] = len(statics), len(trees)
@@ -129,8 +130,7 @@ class JoinSide(ABC):
 
     def worker_table(self, ranges: int) -> tuple[Array, Array]:
         """A copy of the table for a worker, and its scratch memory; no other worker's shares a cache line with them."""
-        table = allocate(len(Side), np.int64)
-        table[:] = self.table
+        table = in_own_lines(self.table)
         return table, self._scratch(table, ranges, len(self.statics))
 
     def set_probes(self, part: SideProbes, want_positions: bool) -> None:

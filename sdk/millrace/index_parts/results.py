@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError
-from millrace.host.base.memory import memory, size_text
+from millrace.host.base.memory import free_bytes, size_text
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import all_true
 
 MAX_VALUES = (1 << 31) - 1
-SMALL = 1 << 20
+SMALL = 1 << 24
 """Results of fewer bytes are not compared with the memory."""
 Positions = npt.NDArray[np.int64]
 
@@ -46,10 +46,10 @@ def offsets_of(counts: Positions) -> Positions:
             f"these ranges hold {offsets[-1]:,} values; allowed are {MAX_VALUES:,} a call: query fewer ranges per call"
         )
     size = 8 * int(offsets[-1])
-    if size > SMALL and size > memory():
+    if size > SMALL and size > free_bytes():
         raise ArgumentError(
             f"the values of these ranges do not fit in memory: {offsets[-1]:,} values of 8 bytes are "
-            f"{size_text(size)}, and there are {size_text(memory())}: query fewer ranges per call"
+            f"{size_text(size)}, and there are {size_text(free_bytes())}: query fewer ranges per call"
         )
     return offsets
 

@@ -32,24 +32,30 @@ def fitted(table: pa.Table, known: pa.Schema, side: str) -> pa.Table:
 
 
 def _fitted_column(column: pa.ChunkedArray, field: pa.Field, side: str) -> pa.ChunkedArray:
-    if column.type == field.type:
+    try:
+        return exactly_cast(column, field.type)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise SchemaError(
+            f"a batch of {side} has {field.name} of type {column.type}, schemas[{side!r}] has {field.type}, and a cast "
+            f"would change values ({reason}): cast it yourself before the push, as with "
+            f"batch[{field.name!r}].cast({str(field.type)!r}, safe=False), or fix a type in schemas= that holds all "
+            f"values"
+        ) from error
+
+
+def exactly_cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    """The same values in another type; an error says why there are none."""
+    if column.type == wanted:
         return column
     if not len(column) or pa.types.is_null(column.type):
-        return pa.chunked_array([pa.nulls(len(column), field.type)], field.type)
-    reason = "values of these types mean different things"
-    if _may_cast(column.type, field.type):
-        try:
-            cast = column.cast(field.type)
-            if _same(column, cast):
-                return cast
-            reason = "values would be rounded"
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-    raise SchemaError(
-        f"a batch of {side} has {field.name} of type {column.type}, schemas[{side!r}] has {field.type}, and a cast "
-        f"would change values ({reason}): cast it yourself before the push, as with "
-        f"batch[{field.name!r}].cast({str(field.type)!r}, safe=False), or fix a type in schemas= that holds all values"
-    )
+        return pa.chunked_array([pa.nulls(len(column), wanted)], wanted)
+    if not _may_cast(column.type, wanted):
+        raise ValueError("values of these types mean different things")
+    cast = column.cast(wanted)
+    if not _same(column, cast):
+        raise ValueError("values would be rounded")
+    return cast
 
 
 def _may_cast(given: pa.DataType, wanted: pa.DataType) -> bool:

@@ -49,14 +49,22 @@ def distinct_schema(fields: list[pa.Field], taken: str) -> pa.Schema:
 
 
 def pairs_table(
-    schema: pa.Schema, windows: dict[Side, Window], positions: dict[Side, Positions], several: bool, team: Team
+    schema: pa.Schema,
+    windows: dict[Side, Window],
+    positions: dict[Side, Positions],
+    several: bool,
+    team: Team,
+    compiled: bool = True,
 ) -> pa.Table:
-    """Pairs given by positions in the two windows; the team gathers their payload."""
+    """Pairs given by positions in the two windows; the team gathers their payload, or Arrow unless `compiled`."""
     r, s = positions["r"], positions["s"]
     columns: list[pa.Array | pa.ChunkedArray] = [_longs(windows["r"].seq_at(r)), _longs(windows["s"].seq_at(s))]
     if several:
         columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
-    if len(schema) > len(columns):
+    if len(schema) > len(columns) and not compiled:
+        for side in SIDES:
+            columns += windows[side].rows.gather(positions[side]).columns
+    elif len(schema) > len(columns):
         team.acquire(len(r))
         try:
             for side in SIDES:

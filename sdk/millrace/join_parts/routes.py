@@ -43,6 +43,7 @@ __all__ = [
     "Arithmetic",
     "BoundCondition",
     "Column",
+    "Comparison",
     "Duration",
     "Expression",
     "Instant",
@@ -84,7 +85,8 @@ class BoundCondition:
     """A condition bound to two schemas. A row with a null in one of its `keys` matches nothing.
 
     `columns`: the columns that it uses. `routes`: all routes of each side, best first: equalities, then bands, then
-    hashed ones (often of few distinct values), then half-open ranges.
+    hashed ones (often of few distinct values), then half-open ranges. `bands`: the condition's terms; several bands are
+    joined by OR.
     """
 
     text: str
@@ -93,6 +95,7 @@ class BoundCondition:
     keys: dict[Side, tuple[str, ...]]
     types: dict[tuple[Side, str], KeyType]
     routes: dict[Side, tuple[Route, ...]]
+    bands: tuple[tuple[Comparison, ...], ...]
 
 
 def bound_condition(on: str, r: Any, s: Any) -> BoundCondition:
@@ -114,6 +117,7 @@ def bound_condition(on: str, r: Any, s: Any) -> BoundCondition:
         {side: _keys(condition, side) for side in SIDES},
         dict(plan.types),
         {side: _routes(condition, side, plan.types) for side in SIDES},
+        condition.bands,
     )
 
 

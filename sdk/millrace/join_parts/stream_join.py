@@ -7,7 +7,7 @@ Every call is atomic, whatever error or signal handler ends it. It works on a co
 the windows it leaves marks (`_undo_to`); its last step adopts the new state, drops the marks and keeps the result, in
 one line without a call, where no signal can come. A call that finds marks first undoes what an earlier one left. The
 result is kept (`_unreturned`) until it is returned, again without a call between; `recover` returns it if a signal
-handler has raised before that. See "Signals" in docs/architecture.md.
+handler has raised before that. See "Signals" in docs/internals/architecture.md.
 """
 
 from __future__ import annotations
@@ -94,7 +94,23 @@ class StreamJoin(ABC):
         return fixed
 
     def push(self, side: str, batch: Any, source: int = 0) -> pa.Table:
-        """Add rows of one side; return the pairs that they complete, in order."""
+        """Add rows of one side; return the pairs that they complete, in order.
+
+        Args:
+            side: `"r"` or `"s"`; in a self-join `"r"`.
+            batch (pyarrow.Table or the like): The rows to add.
+            source: The number of the side's source, from 0.
+
+        Returns:
+            The pairs completed, possibly none.
+
+        Raises:
+            ArgumentError: `side` or `source` is unknown, or `batch` is no table.
+            SchemaError: The columns or types differ from the side's earlier batches.
+            KeyTypeError: A column of the condition has a type that cannot be compared so.
+            StateError: The join is closed, or more than `max_pending` rows would wait; the message names the source.
+            DeviceFault: The device failed, and `fallback` is None.
+        """
         with self._calls.exclusive():
             known = self._begin(side, source)
             table = self._fitted(known, self._reader.as_table(self._progress, known, batch))
@@ -119,7 +135,17 @@ class StreamJoin(ABC):
         return table if schema is None else fitted(table, schema, side)
 
     def advance(self, side: str, ts: Any, source: int = 0) -> pa.Table:
-        """Declare that a source pushes nothing older than `ts` minus the lateness; return the pairs completed."""
+        """Declare that a source pushes nothing older than `ts` minus the lateness; return the pairs completed.
+
+        Args:
+            side: `"r"` or `"s"`; in a self-join `"r"`.
+            ts (datetime | int | pyarrow.Scalar): The time, of the same kind as the time column.
+            source: The number of the side's source, from 0.
+
+        Raises:
+            ArgumentError: The join has no `time=`, or `ts` is no time of its kind.
+            StateError: The join is closed.
+        """
         with self._calls.exclusive():
             result = self._take(self._advanced(self._begin(side, source), ts, source))
         if self._unreturned is result:
@@ -172,6 +198,13 @@ class StreamJoin(ABC):
         >>> batches = [("r", pa.table({"x": [1, 2]})), ("s", pa.table({"x": [2]})), ("s", pa.table({"x": [1]}))]
         >>> [pairs.to_pydict()["r_seq"] for pairs in j.run(batches)]
         [[1], [0]]
+
+        Args:
+            batches: Pairs `(side, batch)`, or triples with the source.
+
+        Raises:
+            ArgumentError: An item is no such pair; and all that `push` raises.
+            StateError: The join is closed.
         """
         self._check("r", 0)
         return self._run(batches)
@@ -243,6 +276,14 @@ class StreamJoin(ABC):
         """Continue from a stored state; output, clocks and stats are as without a stop.
 
         The arguments must be the same, except `index`, `device`, `threads`, `fallback` and `options`.
+
+        Args:
+            manifest: The last manifest that `state()` gave.
+            runs: The runs that it names, by name; others are ignored.
+            arguments (Any): The arguments of the join, as when it was made.
+
+        Raises:
+            StateError: A run is missing or altered, an argument differs, or the state is of another version.
         """
         join = cls(**arguments)
         try:

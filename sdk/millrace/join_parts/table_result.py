@@ -39,6 +39,8 @@ class TableResult:
     how: str
     output: str
     team: Team
+    compiled: bool = True
+    """Whether kernels gather payload; otherwise Arrow does, and nothing is compiled."""
 
     @cached_property
     def _gatherers(self) -> tuple[Gatherer, Gatherer]:
@@ -92,6 +94,8 @@ class TableResult:
     def _payload(self, r: pa.Array, s: pa.Array) -> list[pa.Array | pa.ChunkedArray]:
         if self.output != "pairs":
             return []
+        if not self.compiled:
+            return [*gather(self.tables["r"], r).columns, *gather(self.tables["s"], s).columns]
         own, partners = (one.gather(rows) for one, rows in zip(self._gatherers, (r, s), strict=True))
         return [*own, *partners]
 

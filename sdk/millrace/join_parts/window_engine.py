@@ -11,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.errors import DeviceUnavailable, StateError
-from millrace.host.base.types import SIDES, Side
+from millrace.host.base.types import SIDES, Positions, Side
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan, search_shape
 from millrace.host.join.matcher import STEP_ROWS, Matcher
-from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
+from millrace.host.join.pair_memory import BYTES_PER_PAIR, FEWER_ROWS, check_fits
 from millrace.host.join.pair_order import counts_in_order, pair_positions
+from millrace.host.join.registry import ALL_PAIRS
 from millrace.host.planner.rule import RecentSteps
 from millrace.host.planner.tune import Arrival, HeldStream, TuneResult, candidates, measure
+from millrace.host.runtime import first_use
 from millrace.host.runtime.fork import ProcessMark
 from millrace.host.stream.window_bounds import TakenTuples
 from millrace.ingest.arguments import WindowArguments
@@ -27,7 +29,13 @@ from millrace.ingest.memory_limits import check_device_memory
 from millrace.join_parts import output as out
 from millrace.join_parts.batch_reader import Progress
 from millrace.join_parts.held_windows import HeldWindows
+from millrace.join_parts.small_results import SmallResults
 from millrace.state.join_state import Snapshot
+
+WINDOW_JOIN = "window_join"
+"""The name of the operator's kernels (`host/runtime/first_use.py`)."""
+FEW_PAIRS = 1 << 10
+"""The memory of results of up to so many pairs is not checked."""
 
 
 class WindowEngine(HeldWindows):
@@ -41,6 +49,9 @@ class WindowEngine(HeldWindows):
         self._past_fallback: str | None = None
         self._past_strategy = ""
         self._empty_table: tuple[pa.Schema, pa.Table] | None = None
+        self._small: SmallResults | None = None
+        self._compiled: bool | None = None
+        """Whether the index has kernels; None until the first match."""
         self._tuned: str | None = None
         self._recent = RecentSteps()
         self._mixed = False
@@ -140,11 +151,28 @@ class WindowEngine(HeldWindows):
                 return out.counts_table(taken, counts_in_order(taken, found)), pairs
             if pairs == 0:
                 return self._empty(schema), 0
-            check_fits(pairs, FEWER_ROWS, out.row_bytes(schema))
+            if pairs > FEW_PAIRS:
+                # ordered, then in one piece
+                check_fits(pairs, FEWER_ROWS, out.row_bytes(schema) + 2 * BYTES_PER_PAIR)
             positions = pair_positions(taken, new, found)
-            return out.pairs_table(schema, self.windows, positions, self._args.several, team), pairs
+            return self._pairs_table(schema, positions, pairs), pairs
         finally:
             team.depth -= 1
+
+    def _pairs_table(self, schema: pa.Schema, positions: dict[Side, Positions], pairs: int) -> pa.Table:
+        """The table of pairs at these positions."""
+        if self._compiled:
+            small = self._small_results(schema)
+            made = small.table(self.windows, positions) if pairs <= small.limit else None
+            if made is not None:
+                return made
+        return out.pairs_table(schema, self.windows, positions, self._args.several, self.team, bool(self._compiled))
+
+    def _small_results(self, schema: pa.Schema) -> SmallResults:
+        """The block of small results."""
+        if self._small is None or self._small.schema is not schema:
+            self._small = SmallResults(schema, self._args.several)
+        return self._small
 
     def _empty(self, schema: pa.Schema) -> pa.Table:
         """The table without pairs; made once, since most small batches complete none."""
@@ -157,12 +185,25 @@ class WindowEngine(HeldWindows):
         if not self._opened_in.is_here:
             self._save_stats()
             self._open()
+        if not self._compiled and self.matcher is not None and not self._may_wait():
+            self._save_stats()
+            self._compiled, self.matcher = True, None
         if self.matcher is None or self.matcher.plan is not plan:
             # The plan differs if a first push failed after planning and the next one has other columns.
-            made = self._new_matcher(plan, self.index, self.device, self._spare)
+            index = ALL_PAIRS if self._compiled is None and self._may_wait() else self.index
+            made = self._new_matcher(plan, index, self.device, self._spare)
             made.start_counters(self._past_counters)
-            self.matcher = made
+            self.matcher, self._compiled = made, index != ALL_PAIRS
         return self.matcher
+
+    def _may_wait(self) -> bool:
+        """Whether small windows are matched without kernels, since these are being compiled in the background."""
+        return (
+            self._args.given.index == "auto"
+            and self.device.shares_host_memory
+            and max(len(window) for window in self.windows.values()) <= first_use.MAX_ROWS
+            and first_use.in_background(WINDOW_JOIN)
+        )
 
     def _new_matcher(self, plan: Plan, index: str, device: Device, spare: Device | None) -> Matcher:
         window = self._args.window
@@ -194,6 +235,7 @@ class WindowEngine(HeldWindows):
             matcher.start_counters(counters)
             raise
         self.matcher, self.index, self._tuned, self._past_strategy = chosen, result.index, result.index, result.reason
+        self._compiled = True
         return result
 
     def _held_stream(self, progress: Progress) -> HeldStream:

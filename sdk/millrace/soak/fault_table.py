@@ -1,4 +1,4 @@
-"""What a fault does, point by point: `millrace faults --table` makes the table of docs/reliability.md with it.
+"""What a fault does, point by point: `millrace faults --table` makes the table of docs/howto/failures.md with it.
 
 Each operator runs once with every point watched, which shows the points that it passes, and then once for each of them
 with that point failing. The output is compared with the brute force all the time, so an outcome is also a proof that

@@ -23,9 +23,9 @@ class EmulatedRuntime(cuda.Runtime):
     family = FAMILY
 
 
-def emulated(barrier: bool = False, standin: StandIn | None = None) -> cuda.CudaDevice:
-    """A device on its own stand-in; `barrier`: teams vote through shared memory, not by ballots."""
-    return cuda.CudaDevice(EmulatedRuntime(standin or StandIn(), barrier), 0)
+def emulated(votes: str = "", standin: StandIn | None = None) -> cuda.CudaDevice:
+    """A device on its own stand-in; `votes`: how teams vote, if not by ballots (`driver.defines`)."""
+    return cuda.CudaDevice(EmulatedRuntime(standin or StandIn(), votes), 0)
 
 
 runtime = api.Started("the stand-in", lambda: EmulatedRuntime(StandIn()))

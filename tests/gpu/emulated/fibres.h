@@ -204,6 +204,39 @@ static inline int __ffs(int word)
     return __builtin_ffs(word);
 }
 
+/* OpenCL's subgroups: the lanes of a warp in reverse, because OpenCL does not promise any order. */
+struct uint4 {
+    unsigned x, y, z, w;
+};
+
+static inline unsigned get_max_sub_group_size()
+{
+    return emulated::WARP;
+}
+
+static inline unsigned get_sub_group_id()
+{
+    return threadIdx.x / emulated::WARP;
+}
+
+static inline unsigned get_sub_group_local_id()
+{
+    return emulated::WARP - 1 - threadIdx.x % emulated::WARP;
+}
+
+static inline uint4 sub_group_ballot(int predicate)
+{
+    unsigned votes = __ballot_sync(0xffffffffu, predicate), turned = 0;
+    for (unsigned lane = 0; lane < emulated::WARP; lane++)
+        turned |= (votes >> lane & 1) << (emulated::WARP - 1 - lane);
+    return {turned, 0, 0, 0};
+}
+
+static inline unsigned popcount(unsigned word)
+{
+    return (unsigned)__builtin_popcount(word);
+}
+
 /* Put behind the text of a kernel: how the stand-in reaches it. */
 #define EMULATED_ENTRY(NAME)                                                                                           \
     extern "C" const char *emulated_launch(unsigned blocks, unsigned threads, const uint64_t *arguments)               \

@@ -11,7 +11,18 @@ import pytest
 
 from millrace.host.base.errors import ArgumentError
 from millrace.host.device.virtual_clock import VirtualClock
-from millrace.host.hybrid.balance import CostModel, Drift, Plan, Split, StageTimes, balance_of, check_split, discover
+from millrace.host.hybrid import lookup_runner
+from millrace.host.hybrid.balance import (
+    CostModel,
+    Drift,
+    Plan,
+    Split,
+    StageTimes,
+    balance_of,
+    best_bucket,
+    check_split,
+    discover,
+)
 from millrace.host.hybrid.lookup_runner import LookupRunner
 from millrace.host.hybrid.paced_device import DevicePace, HostPace, PacedDevice, PacedTree
 from millrace.host.hybrid.pipeline import DOUBLE_BUFFERED, LOAD_BALANCED, Bucket, Stage
@@ -297,3 +308,35 @@ def test_drift_is_a_matter_of_many_buckets_and_of_a_third() -> None:
     assert not drift.drifted(plan, buckets(100, 100, 10))
     assert not Drift(10).drifted(Plan(), buckets(500, 1, 99))
     assert balance_of(StageTimes(1, 0, 0, 0, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("speeds", "best"),
+    [
+        ({64: 1.0, 128: 2.0, 256: 3.0, 512: 3.1}, 256),
+        ({64: 1.0, 128: 0.9, 32: 1.5, 16: 1.6, 8: 1.0}, 16),
+        ({64: 1.0, 128: 1.01, 32: 1.02}, 64),
+        ({64: 1.0, 128: 2.0, 256: 3.0, 512: 9.0, 1024: 20.0}, 1024),
+    ],
+)
+def test_buckets_grow_or_shrink_while_that_pays(speeds: dict[int, float], best: int) -> None:
+    assert best_bucket(speeds.__getitem__, 64, 8, 1024) == (best, speeds[best])
+
+
+@pytest.mark.parametrize(("launch", "larger"), [(8_000.0, True), (0.0, False)])
+def test_tune_sizes_buckets_unless_the_caller_did(launch: float, larger: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_runner, "BUCKET", BUCKET)
+    monkeypatch.setattr(lookup_runner, "MIN_TUNED_BUCKET", BUCKET)
+    scene = Scene((200.0,) * 3, 5.0, (20.0,) * 3, launch=launch)
+    fixed, pace, mine = scene.runner()
+    clock = VirtualClock()
+    engine = SearchEngine(PacedDevice(FlatDevice(), pace, clock), clock)
+    free = LookupRunner(engine, PacedTree(FlatTree(WORDS, 3), mine, clock), clock=clock)
+    assert free.bucket == BUCKET
+    plan = free.tune(QUERIES)
+    assert fixed.tune(QUERIES).bucket is None
+    assert fixed.bucket == BUCKET
+    assert plan.bucket == free.bucket
+    assert (free.bucket > BUCKET) == larger
+    assert f"buckets of {free.bucket:,}" in repr(plan)
+    np.testing.assert_array_equal(free.lookup(QUERIES), positions_of(WORDS, QUERIES))

@@ -48,7 +48,7 @@ def test_the_fan_out_of_a_large_step_is_known_at_once() -> None:
 
 @pytest.mark.parametrize("output", ["seqs", "count"])
 def test_the_choice_is_made_anew_at_each_subwindow_and_reported(output: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "rule", lambda threads: Rule(small_batch=1000))
+    monkeypatch.setattr(calibration, "rule", lambda threads: Rule(tiny_batch=0, small_batch=1000))
     rng = np.random.default_rng(1)
     joins = [
         mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="9000 rows", index=index, output=output)
@@ -70,7 +70,7 @@ def test_the_choice_is_made_anew_at_each_subwindow_and_reported(output: Any, mon
 def test_small_pushes_after_a_large_one_soon_get_another_structure(
     output: Literal["seqs", "count"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration, "rule", lambda threads: Rule())
+    monkeypatch.setattr(calibration, "rule", lambda threads: Rule(tiny_batch=0))
     rng = np.random.default_rng(3)
     joins = [
         mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="20000 rows", index=index, output=output)
@@ -88,7 +88,7 @@ def test_small_pushes_after_a_large_one_soon_get_another_structure(
 
 
 def test_only_the_first_small_steps_of_a_subwindow_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "rule", lambda threads: Rule())
+    monkeypatch.setattr(calibration, "rule", lambda threads: Rule(tiny_batch=0))
     join = mr.WindowJoin(on="abs(r.x - s.x) <= 2", window="20000 rows", index="auto")
     rng = np.random.default_rng(3)
 
@@ -105,7 +105,7 @@ def test_only_the_first_small_steps_of_a_subwindow_are_kept(monkeypatch: pytest.
 
 
 def test_many_partners_get_bisort_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "rule", lambda threads: Rule(max_partners=5_000))
+    monkeypatch.setattr(calibration, "rule", lambda threads: Rule(tiny_batch=0, max_partners=5_000))
     join = mr.WindowJoin(on="r.x = s.x", window="5000 rows", index="auto", output="count")
     rows = pa.table({"x": np.zeros(100, np.int64)})
     for number in range(260):
@@ -127,7 +127,7 @@ def test_a_restored_join_goes_on_with_bisort_until_it_has_seen_batches() -> None
     arguments: dict[str, Any] = {"on": "abs(r.x - s.x) <= 2", "window": "5000 rows", "index": "auto"}
     join = mr.WindowJoin(**arguments)
     rng = np.random.default_rng(9)
-    tables = [pa.table({"x": rng.integers(0, 900, 40)}) for _ in range(4)]
+    tables = [pa.table({"x": rng.integers(0, 900, 700)}) for _ in range(4)]
     for side, table in zip("rsr", tables, strict=False):
         join.push(side, table)
     assert join.stats["strategy"].startswith("wib for ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import millrace as mr
@@ -38,3 +40,22 @@ def test_a_limit_of_the_group_counts(tmp_path: object, monkeypatch: pytest.Monke
     assert memory.memory() == unlimited
     path.write_text("12345\n")
     assert memory.memory() == 12345
+
+
+def test_what_others_use_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is compared with the memory that is free: one of all memory would end the process."""
+    for name, text in (
+        ("meminfo", "MemTotal: 9000 kB\nMemAvailable: 3000 kB\nSwapFree: 1000 kB\nHugePages_Total: 0\n"),
+        ("memory.max", "5000000\n"),
+        ("memory.current", "4500000\n"),
+        ("memory.stat", "anon 1000000\ninactive_file 2000000\nactive_file 50000\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_MEMINFO", str(tmp_path / "meminfo"))
+    monkeypatch.setattr(memory, "_LIMITS", ())
+    assert memory.free_bytes() == 4000 * 1024
+    monkeypatch.setattr(memory, "_LIMITS", (str(tmp_path / "memory.max"),))
+    assert memory.free_bytes() == 5_000_000 - 4_500_000 + 2_050_000
+    monkeypatch.setattr(memory, "_MEMINFO", str(tmp_path / "absent"))
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes() == memory.memory()

@@ -25,7 +25,8 @@ EQUAL = pa.table({"x": np.zeros(ROWS, np.int64)})
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (pair_memory, results):
-        monkeypatch.setattr(module, "memory", lambda: SMALL)
+        monkeypatch.setattr(module, "free_bytes", lambda: SMALL)
+        monkeypatch.setattr(module, "SMALL", 0)
 
 
 @pytest.mark.usefixtures("little")
@@ -53,7 +54,8 @@ def test_a_join_of_tables_whose_pairs_do_not_fit_says_how_to_get_them(index: Any
 
 def test_payload_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = EQUAL.slice(0, 300).append_column("y", pa.array([1.0] * 300))
-    monkeypatch.setattr(pair_memory, "memory", lambda: 3 << 20)
+    monkeypatch.setattr(pair_memory, "free_bytes", lambda: 3 << 20)
+    monkeypatch.setattr(pair_memory, "SMALL", 0)
     assert mr.join(wide, wide, on="r.x = s.x", output="seqs", index="scan").num_rows == 300 * 300
     with pytest.raises(mr.ArgumentError, match=r"90,000 pairs of 48 bytes are 4\.1 MiB"):
         mr.join(wide, wide, on="r.x = s.x", index="scan")

@@ -20,8 +20,10 @@ from millrace.spark.api.join import join_request
 from millrace.spark.exec import shuffle
 from millrace.spark.exec.broadcast import sorted_by_key
 from millrace.spark.plan.hows import How, read_how
+from millrace.spark.plan.routing import Cells
 from millrace.spark.plan.strategy import StrategyName, choose
 from tests.spark.cases import Drawn, draw, found, frames
+from tests.spark.conftest import SetSettings
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
@@ -144,7 +146,7 @@ def test_equal_rows_of_a_heavy_hitter_are_distributed(spark: SparkSession) -> No
     request = join_request(r, s, "r.x = s.x", "inner", None, "range")
     chosen = choose(request)
     assert chosen.home == "r"
-    assert chosen.cells is not None
+    assert isinstance(chosen.cells, Cells)
     ways = max(chosen.cells.ways)
     assert ways > 2
     rows, _ = shuffle.shuffle_sides(request.frames, request.condition, chosen.route, chosen.cells, chosen.home, False)
@@ -175,12 +177,12 @@ def _pairs(intervals: pa.Table) -> list[tuple[int, int]]:
     return list(zip(intervals["lo"].to_pylist(), intervals["hi"].to_pylist(), strict=True))
 
 
-def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_strategy_follows_size_and_condition(spark: SparkSession, settings: SetSettings) -> None:
     many, few = spark.range(100_000).selectExpr("id AS x"), spark.range(100).selectExpr("id AS x")
     band, open_ended, none = "abs(r.x - s.x) <= 1", "r.x < s.x", "r.x * s.x > 5"
     assert "s has about 100 rows" in str(ms.explain("join", many, few, on=band))
     assert "r has about 100 rows" in str(ms.explain("join", few, many, on=band))
-    monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 10_000)
+    settings(broadcastLimit="10000")
     assert "s has about 100 rows" in str(ms.explain("join", many, few, on=band, how="left"))
     for (left, how, on), strategy in {
         (few, "left", band): ("range", "the condition bounds r.x on both ends"),
@@ -189,20 +191,20 @@ def test_the_strategy_follows_size_and_condition(spark: SparkSession, monkeypatc
     }.items():
         plan = ms.explain("join", left, many, on=on, how=how).plan
         assert (plan["strategy"], plan["why"]) == strategy
-    sampled = choose(join_request(many, many, band, "inner", None, "auto"))
-    assert sampled.cells is not None
+    sampled = choose(join_request(many, many, band, "inner", None, "range"))
+    assert isinstance(sampled.cells, Cells)
     assert sampled.cells.shards >= 4
     bounds = np.array(sampled.cells.bounds)
     assert np.all(np.abs(bounds - np.linspace(0, 100_000, len(bounds) + 2)[1:-1]) < 6_000), "cells are even"
 
 
 @pytest.mark.parametrize("wide", ["repeat('x', 5000)", "array_repeat(7L, 3000)", "CAST(repeat('x', 5000) AS BINARY)"])
-def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_side_of_few_wide_rows_is_not_held(spark: SparkSession, wide: str, settings: SetSettings) -> None:
     """Columns of variable length are measured before a side is collected; other small sides are still broadcast."""
-    monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 100_000)
+    settings(broadcastLimit="100000")
     few, many = spark.range(100).selectExpr("id AS x", f"{wide} AS y"), spark.range(1000).selectExpr("id AS x")
     band = "abs(r.x - s.x) <= 1"
-    assert ms.explain("join", many, few, on=band, how="left").plan["strategy"] == "range"
+    assert ms.explain("join", many, few, on=band, how="left").plan["strategy"] == "buckets"
     assert "r has about 1,000 rows" in str(ms.explain("join", many, few, on=band))
     assert "s has about 100 rows" in str(ms.explain("join", many, few.drop("y"), on=band, how="left"))
 

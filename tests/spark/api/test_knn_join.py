@@ -21,6 +21,7 @@ from millrace import spark as ms
 from millrace.spark.plan.nearest import KnnStrategyName
 from tests.knn_oracle import Search, knn_join
 from tests.sdk.knn_cases import NAMES, Rows, as_arrow, random_rows
+from tests.spark.conftest import SetSettings
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
@@ -113,12 +114,12 @@ def test_integers_float32_and_other_names(spark: SparkSession) -> None:
         assert _found(ms.knn_join(*frames, **_arguments(search), strategy=strategy)) == _wanted(r, s, search)
 
 
-def test_many_rows_go_to_few_shards(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_go_to_few_shards(spark: SparkSession, settings: SetSettings) -> None:
     """Enough rows for cells with tight bounds; half of r at one location; payload comes along."""
     r = spark.range(6000).selectExpr("id", "if(id % 2 = 0, 0.5D, rand(1)) AS x", "if(id % 2 = 0, 0.5D, rand(2)) AS y")
     s = spark.range(5000).selectExpr("id AS n", "rand(3) AS x", "rand(4) AS y", "concat('s', id) AS name")
     r, s = (frame.repartition(3).localCheckpoint() for frame in (r, s))
-    monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 1000)
+    settings(broadcastLimit="1000")
     plan = ms.explain("knn_join", r, s, on=("x", "y"), k=3).plan
     assert (plan["strategy"], plan["shards"]) == ("partition", 4)
     assert 1 < float(plan["copies of an s row"].split()[0]) < 3
@@ -195,13 +196,13 @@ def test_empty_frames(spark: SparkSession) -> None:
         assert ms.knn_join(none, **_arguments(replace(search, how="inner"), True), strategy=strategy).count() == 0
 
 
-def test_explain(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain(spark: SparkSession, settings: SetSettings) -> None:
     frame = spark.range(3000).selectExpr("id % 97 / 7 AS x", "id % 83 / 5 AS y", "id % 5 AS team")
     small = ms.explain("knn_join", frame, frame, on=("x", "y"), k=3, within=2, device="cpu")
     assert (small.operator, small.plan["strategy"], small.index["name"]) == ("knn_join", "broadcast", "hilbert")
     assert "s has about 3,000 rows" in small.plan["why"]
     assert small.device["name"] == "cpu"
-    monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 1000)
+    settings(broadcastLimit="1000")
     grouped = ms.explain("knn_join", frame, on=("x", "y"), k=3, by="team", self_join=True, how="left_outer")
     assert (grouped.plan["strategy"], grouped.plan["how"]) == ("partition", "left")
     assert grouped.plan["cells"].endswith("by a hash of the groups")

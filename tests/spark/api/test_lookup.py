@@ -54,7 +54,13 @@ def test_several_indexes_in_one_pass(spark: SparkSession, tmp_path: Path) -> Non
     frame = spark.range(120).selectExpr("id AS a", "CAST(id * 2 AS INT) AS b")
     both = ms.lookup(frame, {"twice": (doubled, "a"), "name": (tmp_path / "named.index", "b")})
     plan = both._jdf.queryExecution().executedPlan().toString()
-    assert plan.count("ArrowEvalPython") == 1, "one pass through Python"
+    assert plan.count("MapInArrow") == 1, "one pass through Python"
+    wide = ms.lookup(frame.selectExpr("a", "b", "a AS c"), {"twice": (doubled, "a"), "again": (doubled, "c")})
+    plan = wide._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("ArrowEvalPython") == 1, "a wider frame leaves its rows in the JVM"
+    assert {(row.a, row.twice, row.again) for row in wide.where("a < 3").collect()} == {
+        (i, 2 * i, 2 * i) for i in range(3)
+    }
     for row in both.collect():
         assert row.twice == (2 * row.a if row.a < 100 else None)
         assert row.name == (f"n{row.b}" if row.b < 100 and row.b % 3 == 0 else None)

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace import spark as ms
 from millrace.spark.api.join import join_request
+from millrace.spark.plan.routing import Cells
 from millrace.spark.plan.strategy import choose
 from tests.spark import stream_cases as sc
 from tests.spark.cases import Drawn, frames
@@ -81,7 +82,7 @@ def test_text_is_routed_by_its_hash_unless_a_band_is_there(spark: SparkSession) 
     r, s = frames(spark, drawn(CONDITIONS["text"]))
     alone = choose(join_request(r, s, CONDITIONS["text"], "left", None, "range"))
     assert alone.route is not None
-    assert alone.cells is not None
+    assert isinstance(alone.cells, Cells)
     assert (alone.route.column, alone.route.hashed) == ("site", True)
     assert alone.cells.shards > 1
     assert max(alone.cells.ways) > 1, "the most frequent site is a heavy hitter"

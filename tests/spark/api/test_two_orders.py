@@ -12,9 +12,13 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark.api.join import join_request
+from millrace.spark.exec import shuffle
 from millrace.spark.plan.hows import How, read_how
-from millrace.spark.plan.strategy import StrategyName
+from millrace.spark.plan.routing import Blocks
+from millrace.spark.plan.strategy import StrategyName, choose
 from tests.spark.cases import draw, found, frames
+from tests.spark.conftest import SetSettings
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
@@ -33,22 +37,38 @@ def test_every_how_equals_the_oracle(spark: SparkSession, strategy: StrategyName
         assert found(result) == drawn.wanted(how), f"{how}: {drawn.name}"
 
 
-def test_explain_names_the_strategy_and_the_index(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_names_the_strategy_and_the_index(spark: SparkSession, settings: SetSettings) -> None:
     racks = spark.range(5000).selectExpr("id AS power", "id % 97 AS cool")
     trips = spark.range(5000).selectExpr("id / 100 AS lon", "(id % 97) / 100 AS lat")
     wanted = {
-        POWER: ("grid", "the condition bounds r.power on one end", "two keys of the kind 'at least'"),
+        POWER: ("grid", "the condition bounds r.power and r.cool on one end each", "two keys of the kind 'at least'"),
         NEAR: ("range", "the condition bounds r.lon on both ends", "two keys of the kind 'range'"),
     }
     small = ms.explain("join", racks, racks, on=POWER, device="cpu")
     assert (small.plan["strategy"], small.index["name"]) == ("broadcast", "spo")
-    monkeypatch.setattr("millrace.spark.plan.strategy.BROADCAST_BYTES", 1000)
+    settings(broadcastLimit="1000")
     for frame, on in ((racks, POWER), (trips, NEAR)):
-        plan = ms.explain("join", frame, frame, on=on, device="cpu")
         strategy, why, keys = wanted[on]
+        plan = ms.explain("join", frame, frame, on=on, strategy=strategy, device="cpu")
         assert (plan.plan["strategy"], plan.plan["why"]) == (strategy, why)
         assert plan.index["name"] == "spo"
         assert keys in plan.index["why"]
+
+
+def test_blocks_that_cannot_match_get_no_rows(spark: SparkSession) -> None:
+    """Along a diagonal each row of s has partners in few blocks; the pairs are those of one task."""
+    frame = spark.range(3000).selectExpr("id", "id AS power", "id + id * 7919 % 40 AS cool")
+    request = join_request(frame, frame, POWER, "inner", None, "grid", shards=16)
+    chosen = choose(request)
+    assert isinstance(chosen.cells, Blocks)
+    assert chosen.cells.shards >= 12
+    rows, _ = shuffle.shuffle_sides(request.frames, request.condition, chosen.route, chosen.cells, chosen.home, False)
+    copies = rows.where(shuffle.SIDE).count() / 3000
+    assert 1 <= copies < 5, "one inequality alone would send half of the blocks"
+    for how in ("inner", "anti"):
+        found_rows = ms.join(frame, frame, on=POWER, how=how, strategy="grid", shards=16, device="cpu")
+        table = frame.toArrow()
+        assert found_rows.count() == mr.join(table, table, on=POWER, how=how, output="seqs").num_rows > 0
 
 
 def test_text_in_front_of_two_orders(spark: SparkSession) -> None:

@@ -54,7 +54,8 @@ def test_tables_of_several_blocks_and_slices(name: str, output: str, monkeypatch
 def test_a_result_larger_than_memory_is_refused_counted_or_taken_in_parts(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_memory, "memory", lambda: 1 << 20)
+    monkeypatch.setattr(pair_memory, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(pair_memory, "SMALL", 0)
     same = pa.table({"x": np.zeros(400, np.int64), "y": np.zeros(400, np.int64)})
     given: dict[str, Any] = {"on": "r.x <= s.x AND r.y >= s.y", "index": "spo", "device": name}
     with pytest.raises(mr.ArgumentError, match=r"160,000 pairs of 16 bytes are 2\.4 MiB, .* are 1\.0 MiB.*batch_rows"):

@@ -91,7 +91,7 @@ def test_rows_are_found_in_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_result_larger_than_memory_is_refused_with_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_memory, "memory", lambda: 100 << 20)
+    monkeypatch.setattr(pair_memory, "free_bytes", lambda: 100 << 20)
     r = s = pa.table({"a": np.zeros(4000, np.int64), "b": np.zeros(4000, np.int64)})
     on = "r.a <= s.a AND r.b >= s.b"
     with pytest.raises(mr.ArgumentError, match=r"16,000,000 pairs of 16 bytes are 244\.1 MiB, .* are 100\.0 MiB"):

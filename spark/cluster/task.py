@@ -136,6 +136,7 @@ def map_in_arrow(frame: DataFrame, task: Task, schema: ty.StructType) -> DataFra
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batch.rename_columns(names) for batch in batches)
 
+    run.__name__ = task.__name__  # Spark shows it in plans
     return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(run, schema)
 
 

@@ -3,7 +3,8 @@
 A step starts a Python process, imports everything, makes one call on three rows or a thousand keys, and ends; its time
 is that of the whole process. `first-…-empty` gives each process a new cache folder, `first-…-warm` the user's own, in
 which the first step, untimed, leaves the kernels. What a process compiles in the background is ended after its step.
-Beside each stands the floor `imports`: a process that imports numba, pyarrow and sqlglot and does nothing.
+Rows are made without `pa.array`, whose first call imports pandas. Beside each stands the floor `imports`: a process
+that imports numba, pyarrow and sqlglot and does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ CALLS = {
 }
 SCRIPT = """
 import numpy as np, pyarrow as pa, millrace as mr
-rows = pa.table({{"x": [1, 2, 3], "v": [0.5, 1.5, 2.5]}})
+columns = [pa.Array.from_buffers(pa.int64(), 3, [None, pa.py_buffer(np.arange(3) + i)]) for i in (0, 1)]
+rows = pa.Table.from_arrays(columns, ["x", "v"])
 {call}
 from millrace.host.runtime import first_use
 print(*first_use._started.values())

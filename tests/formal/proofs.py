@@ -210,7 +210,7 @@ PROOFS = (
         "bisort_sequencer",
         {"CLUSTERS": 2},
         22,
-        26,
+        14,
         (
             Mutant("stable", "bisort_sequencer.sv", "default: if (m_result_tready) begin", "default: begin"),
             Mutant("complete", "bisort_sequencer.sv", "SETTLE: if (settled_reg) state_reg", "SETTLE: state_reg"),

@@ -173,7 +173,7 @@ module bisort_sequencer_proof #(
         loads_once: assert (!(result_valid && good) || loads_reg <= {1'b0, is_probe});
         loads_unless_there: assert (!(result_valid && good && is_probe && loads_reg == 0) || resident_reg);
         dropped_first: assert (!drop || (is_probe && !begun));
-        second_done: cover (done && results_reg == 3'd1 && code == BISORT_ERR_OK[7:0] && starts_reg == 2'd1 && followed && is_merge);
+        second_slice: cover (start_here && followed && is_merge && starts_reg == 0 && flags[BISORT_FLAG_HOLD[4:0]]);
     end
 
     // After a command with HOLD the next one begins only when no result waits.

@@ -54,7 +54,10 @@ def _compile_uninterrupted(kernel: Any, compile_for: Callable[..., Any], *values
 
 
 class CompileTime:
-    """Adds up the time that this process compiles kernels, and says so on stderr, once, when it is noticeable."""
+    """Adds up the time that this process compiles kernels, and says so on stderr, once, when it is noticeable.
+
+    Not with `MILLRACE_COMPILE=now` (`first_use.py`): then compiling is what was asked for.
+    """
 
     def __init__(self) -> None:
         """Nothing was compiled yet."""
@@ -63,7 +66,8 @@ class CompileTime:
     def add(self, seconds: float) -> None:
         """A kernel was compiled."""
         self._seconds += seconds
-        if self._seconds > NOTICED_SECONDS and not self._reported:
+        wanted = os.environ.get("MILLRACE_COMPILE") == "now"
+        if self._seconds > NOTICED_SECONDS and not self._reported and not wanted:
             self._reported = True
             sys.stderr.write(
                 f"millrace: compiling kernels on first use ({self._seconds:.1f} s so far, kept in {_cache_home()}); "

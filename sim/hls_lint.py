@@ -85,10 +85,10 @@ def _partitioned(text: str, at: int, name: str) -> Iterator[tuple[int, str]]:
 def _in_struct(text: str, at: int) -> bool:
     """Whether the innermost open brace before `at` is that of a struct."""
     depth = 0
-    for place in range(at - 1, -1, -1):
-        depth += {"}": 1, "{": -1}.get(text[place], 0)
+    for index in range(at - 1, -1, -1):
+        depth += {"}": 1, "{": -1}.get(text[index], 0)
         if depth < 0:
-            line = text[text.rfind("\n", 0, place) + 1 : place]
+            line = text[text.rfind("\n", 0, index) + 1 : index]
             return bool(re.match(r"\s*struct ", line))
     return False
 

@@ -65,6 +65,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
                 "live_join",
                 "memory",
             ),
+            ("warm",),
             ("bench", "soak"),
             ("cli",),
         ),

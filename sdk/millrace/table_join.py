@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from millrace.host.base.log import log
 from millrace.host.base.types import SIDES, Side
 from millrace.host.runtime import first_use
 from millrace.host.runtime.team import Team
@@ -152,6 +153,7 @@ def _needs_no_index(tables: dict[Side, pa.Table]) -> bool:
 
 def _evaluated(prepared: PreparedJoin, tables: dict[Side, pa.Table], readings: dict[Side, Reading]) -> pa.Table:
     """The output of a join without an index."""
+    log.info("join: no index; all pairs of rows are evaluated")
     args = prepared.args
     result = TableResult(prepared.schema, tables, args.how, args.output, _ONE_THREAD, compiled=False)
     found = evaluated_blocks(prepared.bound.plan, readings["r"].tuples, readings["s"].tuples)

@@ -31,6 +31,9 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_choices_are_logged(heard: pytest.LogCaptureFixture) -> None:
     mr.join(TABLE, TABLE, "r.x < s.x")
+    assert "join: no index; all pairs of rows are evaluated" in heard.text
+    large = pa.table({"x": np.arange(100)})
+    mr.join(large, large, "r.x < s.x")
     assert "join: index scan on device cpu; with the kind 'inequality'" in heard.text
 
 

@@ -183,12 +183,16 @@ class ConstantArray(LazySlidingArray):
     """The same value at all positions: joins without time columns, and sides with a single source."""
 
     _value: Any = None
+    _last: Array | None = None
+    """The latest array: those of `constant` are shared, so it often comes again."""
 
     def _add(self, values: Array) -> bool:
+        if values is self._last:
+            return True
         # An array with stride 0 repeats one value.
         steady = values.strides == (0,) and (self._value is None or values[0] == self._value)
         if steady:
-            self._value = values[0]
+            self._value, self._last = values[0], values
         return steady
 
     def _values(self) -> Array:

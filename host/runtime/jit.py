@@ -40,36 +40,42 @@ def kernel(function: F) -> F:
     """Compile a function on first call, to run without the GIL; the machine code is cached on disk."""
     compiled = _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function)
     # Numba takes locks and fills registries while it compiles or loads: an interrupt there breaks later compilations.
-    compiled._compile_for_args = partial(_compile_uninterrupted, compiled._compile_for_args)
+    compiled._compile_for_args = partial(_compile_uninterrupted, compiled, compiled._compile_for_args)
     return cast(F, compiled)
 
 
-def _compile_uninterrupted(compile_for: Callable[..., Any], *values: Any, **named: Any) -> Any:
+def _compile_uninterrupted(kernel: Any, compile_for: Callable[..., Any], *values: Any, **named: Any) -> Any:
     """Compile a kernel for the types of values; called by Numba once for each list of types."""
-    with _Stopwatch():
-        return uninterrupted(partial(compile_for, *values, **named))
+    start, before = time.perf_counter(), kernel.stats.cache_misses.total()
+    made = uninterrupted(partial(compile_for, *values, **named))
+    if kernel.stats.cache_misses.total() > before:  # otherwise it was loaded from disk
+        compile_time.add(time.perf_counter() - start)
+    return made
 
 
-class _Stopwatch:
-    """Adds up the time that this process compiles or loads kernels, and says so on stderr once it is noticeable."""
+class CompileTime:
+    """Adds up the time that this process compiles kernels, and says so on stderr, once, when it is noticeable.
 
-    seconds = 0.0
-    reported = False
+    Not with `MILLRACE_COMPILE=now` (`first_use.py`): then compiling is what was asked for.
+    """
 
-    def __enter__(self) -> None:
-        """Start."""
-        self._start = time.perf_counter()
+    def __init__(self) -> None:
+        """Nothing was compiled yet."""
+        self._seconds, self._reported = 0.0, False
 
-    def __exit__(self, *_: object) -> None:
-        """Stop."""
-        watch = _Stopwatch
-        watch.seconds += time.perf_counter() - self._start
-        if watch.seconds > NOTICED_SECONDS and not watch.reported:
-            watch.reported = True
+    def add(self, seconds: float) -> None:
+        """A kernel was compiled."""
+        self._seconds += seconds
+        wanted = os.environ.get("MILLRACE_COMPILE") == "now"
+        if self._seconds > NOTICED_SECONDS and not self._reported and not wanted:
+            self._reported = True
             sys.stderr.write(
-                f"millrace: compiling kernels on first use ({watch.seconds:.1f} s so far, kept in {_cache_home()}); "
+                f"millrace: compiling kernels on first use ({self._seconds:.1f} s so far, kept in {_cache_home()}); "
                 f"'millrace warm' does it ahead\n"
             )
+
+
+compile_time = CompileTime()
 
 
 def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
@@ -100,13 +106,18 @@ class Share:
     def address(self) -> int:
         """The address of the machine code."""
         if self._compiled is None:
-            with self._lock, _Stopwatch():
+            with self._lock:
                 uninterrupted(self._compile)
         where: int = self._compiled.address
         return where
 
     def _compile(self) -> None:
-        self._compiled = self._compiled or _cached(numba.cfunc(_SHARE, cache=True), self._function)
+        if self._compiled is None:
+            start = time.perf_counter()
+            made = _cached(numba.cfunc(_SHARE, cache=True), self._function)
+            if not made.cache_hits:
+                compile_time.add(time.perf_counter() - start)
+            self._compiled = made
 
 
 def share(function: Callable[[int, int, int], None]) -> Share:

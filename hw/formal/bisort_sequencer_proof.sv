@@ -91,8 +91,9 @@ module bisort_sequencer_proof #(
 
     // A command stays until it is taken.
     reg stalled_reg;
-    reg [PARAMS*32+7:0] held_command_reg;
-    always @* if (!rst && stalled_reg) assume (command_valid && command == held_command_reg);
+    wire [75:0] given = {opcode, pointers, counts, ends_of_slots, step, flag_bits};
+    reg [75:0] given_reg;
+    always @* if (!rst && stalled_reg) assume (command_valid && given == given_reg);
 
     wire [7:0] code = result[7:0];
     wire is_merge = opcode == BISORT_OP_MERGE[7:0];
@@ -124,7 +125,7 @@ module bisort_sequencer_proof #(
 
     always @(posedge clk) begin
         stalled_reg <= command_valid && !command_ready;
-        held_command_reg <= command;
+        given_reg <= given;
         started_reg <= {started_reg[0], begun};
         if (started_reg[1]) busy_reg <= 1'b1;
         else if (ends) busy_reg <= 1'b0;
@@ -172,7 +173,7 @@ module bisort_sequencer_proof #(
         loads_once: assert (!(result_valid && good) || loads_reg <= {1'b0, is_probe});
         loads_unless_there: assert (!(result_valid && good && is_probe && loads_reg == 0) || resident_reg);
         dropped_first: assert (!drop || (is_probe && !begun));
-        second_done: cover (done && results_reg == 3'd1 && code == BISORT_ERR_OK[7:0] && starts_reg == 2'd1 && followed && is_merge);
+        second_slice: cover (start_here && followed && is_merge && starts_reg == 0 && flags[BISORT_FLAG_HOLD[4:0]]);
     end
 
     // After a command with HOLD the next one begins only when no result waits.

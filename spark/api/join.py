@@ -20,12 +20,13 @@ from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import Fallback
 from millrace.join_parts.routes import BoundCondition, bound_condition
-from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.files import save_table, use_in
 from millrace.spark.cluster.jobs import described, named_node
+from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.settings import read_settings
-from millrace.spark.cluster.task import DeviceRequest
+from millrace.spark.cluster.task import DeviceRequest, map_in_arrow
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import broadcast, shuffle
 from millrace.spark.exec.batch_bytes import read_limits
@@ -180,7 +181,9 @@ def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], he
     file = save_table(broadcast.sorted_by_key(rows, None if route is None else route.column))
     deliver(frames[probing].sparkSession, file)
     search = named_node(broadcast.joiner(job, file, held), f"join_holding_{rows.num_rows}_rows_of_{held}")
-    return frames[probing].mapInArrow(search, _schema(part, job.report))
+    made = map_in_arrow(frames[probing], search, _schema(part, job.report))
+    use_in(file, task_function(made))
+    return made
 
 
 def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chosen: Strategy) -> DataFrame:

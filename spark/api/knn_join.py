@@ -17,11 +17,13 @@ import millrace as mr
 from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import explain_knn, parse_search
-from millrace.spark.cluster.files import save_table
+from millrace.spark.cluster.files import save_table, use_in
 from millrace.spark.cluster.jobs import described
+from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
 from millrace.spark.cluster.settings import read_settings
+from millrace.spark.cluster.task import map_in_arrow
 from millrace.spark.cluster.workers import check_workers, deliver
 from millrace.spark.exec import nearest
 from millrace.spark.exec.batch_bytes import read_limits
@@ -54,7 +56,7 @@ def knn_join(
     (see `ms.explain`). `metrics`: a `Metrics` for counts.
     """
     request = knn_request(r, s, on, k, within, by, metric, how, self_join, device, fallback, strategy)
-    device_request = read_device_request(request.frames["r"].sparkSession, device, fallback)
+    device_request = read_device_request(request.frames["r"].sparkSession, "cpu", fallback)  # whatever the settings say
     chosen = choose_nearest(request)
     if metrics is not None:
         metrics.start()
@@ -155,10 +157,13 @@ def _broadcast(
         held = frames[request.sides[-1]].toArrow()
     file = save_table(held)
     deliver(session, file)
-    if not request.search.self_join:
-        return frames["r"].mapInArrow(nearest.broadcast_joiner(job, file), _schema(request, job.report))
-    rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
-    return rows.mapInArrow(nearest.self_joiner(job, file), _schema(request, job.report))
+    if request.search.self_join:
+        rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
+        made = rows.mapInArrow(nearest.self_joiner(job, file), _schema(request, job.report))
+    else:
+        made = map_in_arrow(frames["r"], nearest.broadcast_joiner(job, file), _schema(request, job.report))
+    use_in(file, task_function(made))
+    return made
 
 
 def _partition(
@@ -167,7 +172,7 @@ def _partition(
     """Shuffle the rows of both sides, and search each shard."""
     if request.search.self_join:
         rows = nearest.shuffle_self(request, frames["r"], chosen)
-        return rows.mapInArrow(nearest.self_shard_joiner(job, chosen.routes), _schema(request, job.report))
+        return map_in_arrow(rows, nearest.self_shard_joiner(job, chosen.routes), _schema(request, job.report))
     rows, where = nearest.shuffle_nearest(request, frames, chosen)
     return rows.mapInArrow(nearest.shard_joiner(job, where, chosen.routes), _schema(request, job.report))
 

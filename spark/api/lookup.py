@@ -25,12 +25,21 @@ from pyspark.sql.pandas.functions import arrow_udf
 import millrace as mr
 from millrace.errors import ArgumentError
 from millrace.ingest.choices import Fallback
-from millrace.spark.cluster.files import SharedFile, new_path, shared_file
+from millrace.spark.cluster.files import SharedFile, save_shared, shared_file, use_in
 from millrace.spark.cluster.jobs import named_node
+from millrace.spark.cluster.lifetimes import column_function, task_function
 from millrace.spark.cluster.metrics import Metrics, watched
 from millrace.spark.cluster.open_cache import OpenCache
 from millrace.spark.cluster.resources import read_device_request
-from millrace.spark.cluster.task import DeviceRequest, TaskDevice, device_lock, task_device
+from millrace.spark.cluster.task import (
+    DeviceRequest,
+    TaskDevice,
+    device_lock,
+    error_first,
+    map_in_arrow,
+    reporting,
+    task_device,
+)
 from millrace.spark.cluster.workers import deliver, describe_remote
 from millrace.spark.exec.join_rows import merge_batches
 from millrace.spark.plan import columns as cl
@@ -84,7 +93,10 @@ def lookup(
     counts = {f"{step.into}_null_keys": fn.count_if(fn.expr(cl.unusable(frame.schema, [step.key]))) for step in steps}
     seen = watched(frame, {"rows": fn.count(fn.lit(1)), **counts}, "lookup", metrics)
     if _is_narrow(frame):
-        return seen.mapInArrow(_row_mapper(steps, device_request), _with_values(frame, steps))
+        made = map_in_arrow(seen, _row_mapper(steps, device_request), _with_values(frame, steps))
+        for step in steps:
+            use_in(step.file, task_function(made))
+        return made
     return seen.withColumns({step.into: _udf(step, device_request)(cl.column(step.key)) for step in steps})
 
 
@@ -125,9 +137,7 @@ def _prepare(frame: DataFrame, into: str, index: Any, key: Any) -> Step:
     spark = frame.sparkSession
     if isinstance(index, mr.OrderedIndex):
         values = _check_key(index, key_type, key)
-        path = new_path(".index")
-        index.save(path)
-        file = shared_file(path)
+        file = save_shared(index.save, ".index")
         deliver(spark, file)
     elif isinstance(index, str | os.PathLike):
         file, values = _prepare_path(frame, Path(index), key_type, key)
@@ -186,7 +196,7 @@ def _row_mapper(steps: list[Step], device_request: DeviceRequest) -> Callable[[B
             names = [*rows.schema.names, *(step.into for step in steps)]
             yield pa.RecordBatch.from_arrays([*rows.columns, *values], names=names)
 
-    return named_node(look_up_rows, f"lookup_{'_'.join(step.into for step in steps)}")
+    return named_node(reporting(look_up_rows), f"lookup_{'_'.join(step.into for step in steps)}")
 
 
 def _udf(step: Step, device_request: DeviceRequest) -> Callable[..., Any]:
@@ -195,11 +205,13 @@ def _udf(step: Step, device_request: DeviceRequest) -> Callable[..., Any]:
     file = step.file
 
     def look_up(keys: pa.Array) -> pa.Array:
-        found = find(file, device_request, keys)
+        with error_first():
+            found = find(file, device_request, keys)
         return found if found.type == exact else found.cast(exact)
 
     named_node(look_up, f"lookup_{step.into}")
     made: Callable[..., Any] = arrow_udf(look_up, returnType=step.spark_values)  # type: ignore[call-overload]
+    use_in(file, column_function(made))
     return made
 
 

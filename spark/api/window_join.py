@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,20 +36,26 @@ from millrace.spark.api.stream_inputs import (
     streaming,
     time_kinds,
 )
+from millrace.spark.cluster.lifetimes import sweep, task_function, when_gone
 from millrace.spark.cluster.metrics import watched
 from millrace.spark.cluster.resources import read_device_request
+from millrace.spark.cluster.session_settings import Change, change, put_back
+from millrace.spark.cluster.settings import read_settings
+from millrace.spark.cluster.task import map_in_arrow
 from millrace.spark.cluster.workers import check_workers
 from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.shuffle import row_hash
 from millrace.spark.plan import columns as cl
+from millrace.spark.plan.hows import other_side
 from millrace.spark.plan.routing import Cells, as_double, range_of
-from millrace.spark.plan.strategy import JoinRequest, Strategy, choose
+from millrace.spark.plan.strategy import JoinRequest, Strategy, by_splits
 from millrace.spark.stream.packed_batches import (
     FIRST,
     MAX_SHARDS,
     PACKED_TYPE,
     SHARD,
     Packing,
+    marker,
     packer,
     shard_keys,
     unpacker,
@@ -82,12 +89,16 @@ class Call:
     chained: frozenset[str]
     """The sides that are pairs of another join."""
     pair_time: ty.StructField | None
+    idle: int | None = None
+    """How many ticks a side may be behind the other and still hold the watermark."""
 
     def describe(self) -> dict[str, Any]:
         """Entries for `ms.explain`."""
         given = dict(self.plan.arguments)
         late = f"{self.lateness_ms:,} ms below the newest row, watermark {self.watermark!r}"
         entries: dict[str, Any] = {"window": given["window"], "time": given["time"], "late": late}
+        if self.idle is not None:
+            entries["idle"] = f"a side that is more than {given['idle']} behind no longer holds the watermark"
         if self.strategy is not None:
             return entries | self.strategy.describe()
         why = "every shard sees all rows and stores its part; no splits were given"
@@ -103,8 +114,9 @@ def window_join(
     time: Any,
     lateness: Any = 0,
     watermark: Watermark = "min",
+    idle: Any = None,
     splits: Sequence[Any] | None = None,
-    shards: int = SHARDS,
+    shards: int | None = None,
     event_time: str | None = None,
     device: str = "auto",
     fallback: Fallback | None = None,
@@ -112,8 +124,9 @@ def window_join(
     """All pairs of rows of two streams that satisfy `on` and are within `window` of each other, as a stream.
 
     `time`: the time column, or a pair of names. `lateness`: how far below the newest time a row may be. `watermark`:
-    `"min"`, the slower side sets it, or `"max"`, the faster side sets it. `splits`: values of r's column at which
-    ranges begin; without them every shard sees all rows. `shards`: their number, without splits; a checkpoint fixes it.
+    `"min"`, the slower side sets it, or `"max"`, the faster side sets it. `idle`: with `"min"`, how far a side may be
+    behind the other and still hold the watermark. `splits`: values of r's column at which ranges begin; without them
+    every shard sees all rows. `shards`: their number, without splits (4); a checkpoint fixes it.
     `event_time`: a name for one more column, the later time of each pair, for stateful operators behind the join.
     Counts are in the query's progress, under a name that begins with `millrace_window_join`.
     """
@@ -125,6 +138,7 @@ def window_join(
         time=time,
         lateness=lateness,
         watermark=watermark,
+        idle=idle,
         splits=splits,
         shards=shards,
         event_time=event_time,
@@ -143,8 +157,9 @@ def read_call(
     time: Any,
     lateness: Any = 0,
     watermark: Any = "min",
+    idle: Any = None,
     splits: Any = None,
-    shards: Any = SHARDS,
+    shards: Any = None,
     event_time: Any = None,
     device: Any = "auto",
     fallback: Any = None,
@@ -170,8 +185,11 @@ def read_call(
     chained = frozenset(side for side in ("r", "s") if is_chained(frames[side], side, names[side], watermark))
     condition = read_condition(frames, text)
     device_request = read_device_request(spark, device, fallback)
-    strategy = None if splits is None else choose(JoinRequest(frames, condition, "inner", splits, "auto", 1))
+    strategy = None if splits is None else by_splits(JoinRequest(frames, condition, "inner", splits, "auto", 1))
+    if shards is None:
+        shards = read_settings(spark).shards or SHARDS
     keys = shard_keys(_shard_count(shards, strategy))
+    behind = None if idle is None else _idle(idle, watermark, integer, chained)
     late = _milliseconds(parse_lateness(lateness))
     arguments = {
         "on": condition.text,
@@ -187,6 +205,8 @@ def read_call(
         side: Side(schemas[side], names[side], condition.columns[side], condition.keys[side]) for side in ("r", "s")
     }
     after, before = (_ticks(span) for span in (spans.r, spans.s))
+    if behind is not None:
+        arguments["idle"] = str(parse_lateness(idle))
     given = tuple(sorted(arguments.items()))
     limits = read_limits(spark)
     outputs = [f"{side}_{name}" for side in ("r", "s") for name in frames[side].columns]
@@ -205,14 +225,15 @@ def read_call(
         None if pair_field is None else pair_field.name,
         zoned,
     )
-    return Call(frames, condition, plan, strategy, keys, watermark, late, chained, pair_field)
+    return Call(frames, condition, plan, strategy, keys, watermark, late, chained, pair_field, behind)
 
 
 def build(call: Call) -> DataFrame:
     """Build the query."""
     spark = call.frames["r"].sparkSession
     check_workers(spark)
-    _configure(spark, call)
+    sweep()
+    changed = _configure(spark, call)
     joined = (
         _watermarked(call)
         .select(*(field.name for field in PACKED_TYPE.fields if field.name != "time"))
@@ -227,6 +248,8 @@ def build(call: Call) -> DataFrame:
     counted = watched(joined, {name: fn.sum(name) for name in COUNTS}, "window_join", None)
     pairs = counted.where("data IS NOT NULL OR path IS NOT NULL").select("data", "path")
     made = pairs.mapInArrow(unpacker(call.plan.limits), _pairs(call))
+    if changed:
+        when_gone(task_function(made), partial(put_back, spark, changed))
     return refuse_watermarks(made, call.plan.event_time)
 
 
@@ -243,6 +266,22 @@ def _shard_count(given: Any, strategy: Strategy | None) -> int:
     return shards
 
 
+def _idle(given: Any, watermark: str, integer: bool, chained: frozenset[str]) -> int:
+    """The idle time-out in ticks."""
+    span = parse_lateness(given)
+    if watermark != "min":
+        raise ArgumentError(f"idle={given!r} with watermark='max': there an idle side holds nothing; leave idle out")
+    if chained:
+        raise ArgumentError(
+            f"idle={given!r}: {', '.join(sorted(chained))} has the pairs of another join, whose watermark is its own; "
+            f"give idle to that join"
+        )
+    if span.length and (span.measure == "ticks") != integer:
+        kind = "a number, as the time columns are integers" if integer else "a length of time, such as '10 minutes'"
+        raise ArgumentError(f"idle={given!r}: allowed is {kind}")
+    return _ticks(span)
+
+
 def _ticks(span: Span) -> int:
     return span.length if span.measure == "ticks" else span.length // _NS_PER_US
 
@@ -252,11 +291,11 @@ def _milliseconds(span: Span) -> int:
     return span.length if span.measure == "ticks" else -(-span.length // _NS_PER_MS)
 
 
-def _configure(spark: SparkSession, call: Call) -> None:
+def _configure(spark: SparkSession, call: Call) -> dict[str, Change]:
     """Set the state store that the operator needs; report settings that make the query wrong or slow."""
+    wanted = {CHANGELOG: "true"}
     if "rocksdb" not in str(spark.conf.get(PROVIDER, "")).lower():
-        spark.conf.set(PROVIDER, ROCKSDB)
-    spark.conf.set(CHANGELOG, "true")
+        wanted[PROVIDER] = ROCKSDB
     if call.watermark == "min" and str(spark.conf.get(POLICY, "min")).lower() != "min":
         raise ArgumentError(f"{POLICY} is not 'min' in this session, but watermark='min' needs it: unset it")
     partitions = int(str(spark.conf.get(PARTITIONS, "200")))
@@ -266,6 +305,7 @@ def _configure(spark: SparkSession, call: Call) -> None:
             f"{len(call.keys)} have work; set it to {len(call.keys)} before the query starts",
             stacklevel=4,
         )
+    return change(spark, wanted, "ms.window_join")
 
 
 # The query.
@@ -280,10 +320,20 @@ def _packed_batches(call: Call, side: str) -> DataFrame:
         assigned = frame.select(shard.alias(SHARD), fn.lit(True).alias(FIRST), *own)
     else:
         assigned = _routed(call, side, frame, own)
+    return map_in_arrow(assigned, packer(_packing(call, side)), PACKED_TYPE)
+
+
+def _packing(call: Call, side: str) -> Packing:
     plan = call.plan
     late = call.lateness_ms if plan.integer else 0
-    packing = Packing(side, plan.side(side), call.keys, call.strategy is None, plan.integer, plan.limits, late)
-    return assigned.mapInArrow(packer(packing), PACKED_TYPE)
+    return Packing(side, plan.side(side), call.keys, call.strategy is None, plan.integer, plan.limits, late)
+
+
+def _markers(call: Call, side: str) -> DataFrame:
+    """A side's times for the watermark of the other, which may be idle."""
+    assert call.idle is not None
+    times = call.frames[side].select(cl.column(call.plan.side(side).time))
+    return map_in_arrow(times, marker(_packing(call, side), call.idle), PACKED_TYPE)
 
 
 def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataFrame:
@@ -313,8 +363,13 @@ def _watermarked(call: Call) -> DataFrame:
     delay = f"{0 if call.plan.integer else call.lateness_ms} milliseconds"
     if call.watermark == "max":
         return packed["r"].union(packed["s"]).withWatermark("time", delay)
+    if call.idle is not None:
+        packed = {side: rows.union(_markers(call, other_side(side))) for side, rows in packed.items()}
     r, s = (packed[side] if side in call.chained else packed[side].withWatermark("time", delay) for side in ("r", "s"))
-    return r.union(s)
+    if call.idle is None:
+        return r.union(s)
+    # The markers end here. The condition names `time`, or Spark would apply it before it sets the watermark.
+    return r.union(s).where("data IS NOT NULL OR time IS NULL")
 
 
 def _pairs(call: Call) -> ty.StructType:

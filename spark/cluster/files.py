@@ -1,26 +1,32 @@
 """Files that every worker reads: an index or a table, saved once by the driver and memory-mapped by each worker.
 
 A worker first tries the path itself (local mode, shared file systems), then the files that Spark copied to it
-(`addArtifacts`). `workers.py` finds out whether a copy is needed. Files that this module creates are in a folder of the
-driver's process, which is removed when the process ends.
+(`addArtifacts`). `workers.py` finds out whether a copy is needed. Files that this module creates are named by their
+content, so calls with the same rows share one. A file is removed when no frame needs it any more (`lifetimes.py`), when
+the session stops (it is in a folder of Spark's that is removed then), when the process ends, and after a kill by the
+next process that saves one: a process holds a lock as long as it lives (`owned_folders.py`).
 """
 
 from __future__ import annotations
 
-import atexit
+import hashlib
 import os
-import shutil
-import tempfile
+import threading
 import uuid
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 from millrace.errors import ArgumentError, StateError
+from millrace.spark.cluster.lifetimes import sweep, when_gone
+from millrace.spark.cluster.owned_folders import folder
 
 _HEAD_BYTES = 64
 
@@ -83,25 +89,56 @@ def shared_file(path: str | Path) -> SharedFile:
         raise ArgumentError(f"cannot open {absolute}: {error.strerror}; name a file that can be read") from error
 
 
-@cache
-def folder() -> Path:
-    """The folder for files that this process makes for workers."""
-    made = Path(tempfile.mkdtemp(prefix="millrace-spark-"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
+_users: Counter[str] = Counter()
+"""How many frames need each file that this process made."""
+_lock = threading.Lock()
+
+
+def save_shared(write: Callable[[Path], None], ending: str) -> SharedFile:
+    """Let `write` make a file, named by its content; it stays until `use_in` has told which frame needs it."""
+    sweep()
+    made = new_path(".unfinished")
+    try:
+        write(made)
+        with made.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()[:32]
+        path = made.with_name(f"{content}{ending}")
+        with _lock:
+            _users[str(path)] += 1
+            os.replace(made, path)
+    finally:
+        made.unlink(missing_ok=True)
+    return shared_file(path)
+
+
+def use_in(file: SharedFile, function: Any) -> None:
+    """Remove the file once the frames that run this function are gone (`lifetimes.py`), if this process made it."""
+    if file.path in _users:
+        when_gone(function, lambda: _release(file.path))
+
+
+def _release(path: str) -> None:
+    with _lock:
+        _users[path] -= 1
+        if _users[path] <= 0:
+            del _users[path]
+            with suppress(OSError):
+                os.unlink(path)
 
 
 def new_path(ending: str) -> Path:
-    """A unique path in that folder."""
+    """A unique path in this process's folder, for a file that stays until the session stops."""
     return folder() / f"{uuid.uuid4().hex}{ending}"
 
 
 def save_table(table: pa.Table) -> SharedFile:
     """Save a table as one batch in an Arrow IPC file."""
-    path = new_path(".arrow")
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
-        file.write_table(table.combine_chunks(), max_chunksize=max(1, table.num_rows))
-    return shared_file(path)
+
+    def write(path: Path) -> None:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
+            file.write_table(table.combine_chunks(), max_chunksize=max(1, table.num_rows))
+
+    return save_shared(write, ".arrow")
 
 
 def map_table(file: SharedFile) -> pa.Table:

@@ -10,6 +10,7 @@ the first action that ends; a limit may stop an action early. docs/reference/spa
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -17,6 +18,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
 _numbers = itertools.count()
+_POLL_SECONDS = 0.05
 TASK_FIELDS = ("tasks", "asked", "held", "pairs", "device_rows", "device_cycles", "device_ns", "fallbacks")
 """The counts that a task reports, as 64-bit integers; see `tally` in `exec/join_rows.py`."""
 TASK_COLUMN = "__millrace_task"
@@ -45,7 +47,9 @@ class Metrics:
         """The counts, by name; waits until an action on the call's result has ended."""
         found = dict(self._known)
         for one in self._observed:
-            found |= {name: int(value or 0) for name, value in one.get.items()}
+            while not (counts := one.get):  # with Connect it is empty until then; otherwise `get` itself waits
+                time.sleep(_POLL_SECONDS)
+            found |= {name: int(value or 0) for name, value in counts.items()}
         return found
 
     def know(self, counts: dict[str, int]) -> None:

@@ -9,12 +9,17 @@ others are cards, and so is every device that Spark assigned as a resource.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 
+import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import types as ty
 
 import millrace as mr
 from millrace.errors import StateError
@@ -25,6 +30,9 @@ from millrace.spark.cluster.jobs import log_in_worker
 
 RESOURCES = {"cuda": "gpu", "opencl": "gpu", "fpga": "fpga"}
 """Spark's resource name for a family of devices."""
+log = logging.getLogger("millrace")
+_HIDE_TRACE = "SPARK_HIDE_TRACEBACK"
+"""PySpark's worker reads it when it reports an error."""
 SHARED_KINDS = frozenset({"cpu", "null", "rtl", "hls", "opencl-cpu"})
 """Kinds of device that many tasks may use at once."""
 
@@ -89,6 +97,47 @@ def _is_card(name: str) -> bool:
     family = name.partition(":")[0]
     kind = kinds.get(name) or next((k for n, k in kinds.items() if n.partition(":")[0] == family), family)
     return kind not in SHARED_KINDS
+
+
+@contextmanager
+def error_first() -> Iterator[None]:
+    """Let an error of millrace arrive at the driver as its own sentence, without the worker's stack trace before it.
+
+    The worker ends after an error, so the setting holds for this one error alone. The trace goes to the worker's log.
+    """
+    try:
+        yield
+    except mr.MillraceError:
+        log.debug("a task fails", exc_info=True)
+        os.environ[_HIDE_TRACE] = "1"
+        raise
+
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def reporting(task: Task) -> Task:
+    """A task function whose errors of millrace come first (`error_first`)."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with error_first():
+            yield from task(batches)
+
+    return run
+
+
+def map_in_arrow(frame: DataFrame, task: Task, schema: ty.StructType) -> DataFrame:
+    """`frame.mapInArrow`, which cannot read columns whose names contain dots or backticks: they travel renamed."""
+    names = frame.columns
+    if not any(mark in name for name in names for mark in ".`"):
+        return frame.mapInArrow(task, schema)
+
+    @wraps(task)  # the plan shows the task's name
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    run.__name__ = task.__name__  # Spark shows it in plans
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(run, schema)
 
 
 @contextmanager

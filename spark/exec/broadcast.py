@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from millrace.join_parts.table_probe import TableProbe
 from millrace.spark.cluster.files import SharedFile, map_table
 from millrace.spark.cluster.open_cache import OpenCache
-from millrace.spark.cluster.task import task_device
+from millrace.spark.cluster.task import reporting, task_device
 from millrace.spark.exec.join_rows import JoinJob, open_probe
 from millrace.spark.exec.probe_task import ProbeTask, bulks
 
@@ -63,4 +63,4 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
             if job.report:
                 yield task.report(schema)
 
-    return join_batches
+    return reporting(join_batches)

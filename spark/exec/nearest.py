@@ -25,7 +25,7 @@ from millrace.join_parts.knn_routes import PointRoutes
 from millrace.spark.cluster.files import SharedFile, map_table
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_FIELDS
 from millrace.spark.cluster.open_cache import OpenCache
-from millrace.spark.cluster.task import DeviceRequest, task_device
+from millrace.spark.cluster.task import DeviceRequest, reporting, task_device
 from millrace.spark.exec import shuffle
 from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS, BatchLimits
 from millrace.spark.exec.join_rows import (
@@ -144,7 +144,7 @@ def self_joiner(job: KnnJob, file: SharedFile) -> Task:
         if job.report:
             yield counts.row(output_schema(held.schema, held.schema, True))
 
-    return join_rows
+    return reporting(join_rows)
 
 
 # Partition.
@@ -267,7 +267,7 @@ def shard_joiner(job: KnnJob, where: shuffle.Layout, routes: PointRoutes | None)
         ids = sides["s"].column(ID).to_numpy()
         yield from _join_shard(job, sides["r"], sides["s"].drop_columns(ID), ids, routes)
 
-    return join_shard
+    return reporting(join_shard)
 
 
 def self_shard_joiner(job: KnnJob, routes: PointRoutes | None) -> Task:
@@ -282,7 +282,7 @@ def self_shard_joiner(job: KnnJob, routes: PointRoutes | None) -> Task:
         ids, held = table.column(ID).to_numpy(), table.drop_columns([HOME, ID])
         yield from _join_shard(job, held.take(pa.array(own)), held, ids, routes, own)
 
-    return join_shard
+    return reporting(join_shard)
 
 
 def _join_shard(

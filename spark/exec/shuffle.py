@@ -22,7 +22,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
 from millrace.join_parts.routes import BoundCondition, Route
-from millrace.spark.cluster.task import task_device
+from millrace.spark.cluster.task import reporting, task_device
 from millrace.spark.exec.join_rows import JoinJob, open_probe
 from millrace.spark.exec.probe_task import ProbeTask, bulks
 from millrace.spark.plan import columns as cl
@@ -170,7 +170,7 @@ def joiner(job: JoinJob, where: Layout) -> Callable[[Batches], Iterator[pa.Recor
         finally:
             task.close()
 
-    return join_shard
+    return reporting(join_shard)
 
 
 def split_sides(batches: Batches, where: Layout) -> dict[str, pa.Table] | None:

@@ -157,7 +157,7 @@ def choose(request: JoinRequest) -> Strategy:
     if name == "auto" and request.splits is None:
         name = choice("the setting spark.millrace.strategy", request.settings.strategy, STRATEGIES)
     if request.splits is not None:
-        return _by_splits(request)
+        return by_splits(request)
     if name == "broadcast":
         held = other_side(request.kept)
         return Strategy("broadcast", f"requested; {held} is held by every worker", held=held)
@@ -324,7 +324,7 @@ def shards_for(tasks: int, rows: int) -> int:
     return max(SHARDS_PER_TASK * tasks, -(-rows // CELL_ROWS))
 
 
-def _by_splits(request: JoinRequest) -> Strategy:
+def by_splits(request: JoinRequest) -> Strategy:
     """Cells that begin at the given splits."""
     if request.strategy == "broadcast":
         raise ArgumentError("splits are for strategy='range' or 'grid': leave one of the two out")

@@ -14,12 +14,13 @@ its rows, which is all that Spark's watermark needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as ty
 
+from millrace.spark.cluster.task import reporting
 from millrace.spark.exec.batch_bytes import BatchLimits
 from millrace.spark.exec.join_rows import merge_batches
 from millrace.spark.exec.row_bytes import cut_rows
@@ -79,7 +80,27 @@ def packer(packing: Packing) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         for bulk in merge_batches(batches, PACK_ROWS, packing.limits.bytes):
             yield from _packed_batches(packing, bulk)
 
-    return pack
+    return reporting(pack)
+
+
+def marker(packing: Packing, idle: int) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """The function that makes rows without data of a side's times, `idle` ticks behind.
+
+    They move the watermark of the other side, so that it does not stay further behind than that while it is idle.
+    """
+    behind = replace(packing, lateness=packing.lateness + idle) if packing.integer else packing
+    only_time = pa.schema([packing.side.schema.field(packing.side.time)])
+
+    def mark(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for bulk in merge_batches(batches, PACK_ROWS, packing.limits.bytes):
+            newest = _newest(behind, bulk.cast(only_time)) - (0 if packing.integer else idle)
+            values = [packing.keys[0], False, newest, None, 0, 0]
+            yield pa.record_batch(
+                [pa.array([one], field.type) for one, field in zip(values, PACKED_SCHEMA, strict=True)],
+                schema=PACKED_SCHEMA,
+            )
+
+    return mark
 
 
 def _packed_batches(packing: Packing, bulk: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -147,7 +168,7 @@ def unpacker(limits: BatchLimits) -> Callable[[Batches], Iterator[pa.RecordBatch
                 for rows in unpack_rows(data).to_batches():
                     yield from (rows.slice(*cut) for cut in cut_rows(rows, limits))
 
-    return unpack
+    return reporting(unpack)
 
 
 # The partition that Spark's hash partitioning gives a key.

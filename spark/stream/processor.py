@@ -21,7 +21,7 @@ from pyspark.sql.streaming.stateful_processor import (
     ValueState,
 )
 
-from millrace.spark.cluster.task import task_device
+from millrace.spark.cluster.task import error_first, task_device
 from millrace.spark.stream.gc_freeze import freeze_loaded_objects
 from millrace.spark.stream.input_spool import InputSpool
 from millrace.spark.stream.packed_batches import unpack_input
@@ -101,9 +101,9 @@ class JoinProcessor(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: TimerValues
     ) -> Iterator[pd.DataFrame]:
         """Join a shard's packed batches of a micro-batch."""
-        batch = self._shard_batch(timerValues)
         output = PairOutput(self._writer)
-        with InputSpool(self._plan.limits.bytes) as spool:
+        with error_first(), InputSpool(self._plan.limits.bytes) as spool:
+            batch = self._shard_batch(timerValues)
             for table in batch.join(_inputs(self._plan, rows, spool)):
                 yield _output_row(output.add(table))
         yield _output_row(batch.counts())
@@ -112,8 +112,9 @@ class JoinProcessor(StatefulProcessor):
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[pd.DataFrame]:
         """Remove the dead rows of a shard."""
-        batch = self._shard_batch(timerValues)
-        batch.expire()
+        with error_first():
+            batch = self._shard_batch(timerValues)
+            batch.expire()
         yield _output_row(batch.counts())
 
     def _shard_batch(self, timers: TimerValues) -> ShardBatch:

@@ -61,7 +61,10 @@ class DemoRun:
     late: int
     pairs: int
     seconds: float
+    first_batch_seconds: float
+    """Until the first micro-batch is done: Spark starts workers, and they load the kernels."""
     rows_per_second: int
+    """Of all micro-batches after the first."""
     asked: int
     device_rows: int
     device_cycles: int
@@ -77,6 +80,8 @@ class Outcome:
     runs: list[DemoRun]
     result: pa.Table
     faults: list[str]
+    setup_seconds: float
+    """Until the first stream starts: the data, Spark, the index of sites."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +134,13 @@ def usable_devices() -> list[str]:
 def run(rows: int, progress: Progress) -> Outcome:
     """Run every device, and compare its rows with the CPU's."""
     progress("starting Spark", 0.0)
+    began = time.perf_counter()
     given, names = sources(rows), usable_devices()
     folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
     spark = local_session(log=folder / "spark.log", spark__sql__shuffle__partitions=str(SHARDS))
     try:
         _write(given, folder)
+        setup = time.perf_counter() - began
         runs: list[DemoRun] = []
         full = sliced = pa.table({})
         for number, name in enumerate(names):
@@ -147,7 +154,7 @@ def run(rows: int, progress: Progress) -> Outcome:
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(rows, runs, full, [fault for one in runs for fault in _faults(one)])
+    return Outcome(rows, runs, full, [fault for one in runs for fault in _faults(one)], round(setup, 3))
 
 
 def _in_slice(numbers: pa.ChunkedArray) -> Any:
@@ -192,9 +199,20 @@ def _run_one(
     error = query.exception()
     if error is not None:
         raise error
-    counts = counted(query) | {"seconds": time.perf_counter() - start, "device": name}
+    seconds = time.perf_counter() - start
+    counts = counted(query) | {"seconds": seconds, "device": name} | batch_speeds(query, seconds)
     counts["given"] = sum(t.num_rows // SLICE if small else t.num_rows for t in (given.readings, given.events))
     return counts, _in_order(pq.read_table(sink / "rows", partitioning=None))
+
+
+def batch_speeds(query: StreamingQuery, seconds: float) -> dict[str, float]:
+    """The time until the first micro-batch is done, and the rows per second of those after it (of one alone: its)."""
+    batches = list(query.recentProgress)
+    rows = sum(one.numInputRows for one in batches[1:])
+    later = sum(one.batchDuration for one in batches[1:]) / 1000
+    if rows == 0:
+        return {"first": seconds, "speed": sum(one.numInputRows for one in batches) / seconds}
+    return {"first": seconds - later, "speed": rows / max(later, 1e-3)}
 
 
 def counted(query: StreamingQuery) -> dict[str, Any]:
@@ -227,7 +245,8 @@ def _evaluate(counts: dict[str, Any], table: pa.Table, wanted: pa.Table) -> Demo
         counts["r_late"] + counts["s_late"],
         table.num_rows,
         round(counts["seconds"], 3),
-        round(rows / counts["seconds"]),
+        round(counts["first"], 3),
+        round(counts["speed"]),
         counts["asked"],
         counts["device_rows"],
         counts["device_cycles"],
@@ -257,6 +276,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "rows": outcome.rows,
         "serials": SERIALS,
         "batches": BATCHES,
+        "setup_seconds": outcome.setup_seconds,
         "identical": all(one.identical for one in outcome.runs),
         "accounted": all(one.accounted for one in outcome.runs),
         "faults": outcome.faults,

@@ -143,7 +143,7 @@ PROOFS = (
             Mutant("alive", "bisort_prober.sv", "assign next_take = emit || !valid_reg;", "assign next_take = emit;"),
         ),
     ),
-    Proof("axi_reader", {"W": 1, "QUEUE": 1}, 12, 22),
+    Proof("axi_reader", {"W": 1, "QUEUE": 1}, 10, 22),
     Proof(
         "axi_reader",
         {"W": 2, "QUEUE": 2},
@@ -157,7 +157,7 @@ PROOFS = (
                 "ar_valid_reg <= 1'b0;",
             ),
             Mutant("sorted", "axi_reader.sv", "both = {chunk, carry_reg};", "both = {carry_reg, chunk};"),
-            Mutant("complete", "axi_reader.sv", "has_room = reserved_reg <= MOST_RESERVED;", "has_room = 1'b1;"),
+            Mutant("complete", "axi_reader.sv", "end_keep = ~({W{1'b1}} << end_lane << 1);", "end_keep = {W{1'b1}};"),
             Mutant("alive", "axi_reader.sv", ": {(FIFO_LOG2+1){beat_pop}};", ": {(FIFO_LOG2+1){1'b0}};"),
         ),
     ),
@@ -210,7 +210,7 @@ PROOFS = (
         "bisort_sequencer",
         {"CLUSTERS": 2},
         22,
-        26,
+        9,
         (
             Mutant("stable", "bisort_sequencer.sv", "default: if (m_result_tready) begin", "default: begin"),
             Mutant("complete", "bisort_sequencer.sv", "SETTLE: if (settled_reg) state_reg", "SETTLE: state_reg"),

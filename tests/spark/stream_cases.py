@@ -41,6 +41,8 @@ class Streams:
     lateness_ms: int = 0
     watermark: str = "min"
     per_ms: int = 1000
+    idle: str | None = None
+    idle_ms: int | None = None
     late: list[int] = field(default_factory=list)
     """Late rows of each batch, filled in by `wanted`."""
 
@@ -52,6 +54,7 @@ class Streams:
             "time": "ts",
             "lateness": self.lateness,
             "watermark": self.watermark,
+            **({} if self.idle is None else {"idle": self.idle}),
         }
 
     def wanted(self) -> Pairs:
@@ -82,6 +85,8 @@ class Streams:
                     newest[side] = max(newest.get(side, 0), max(known) // self.per_ms - self.lateness_ms)
             self.late.append(late)
             both = [newest.get(side, 0) for side in "rs"]
+            if self.idle_ms is not None:
+                both = [max(own, other - self.idle_ms) for own, other in (both, both[::-1])]
             watermark = max(watermark, min(both) if self.watermark == "min" else max(both))
         return kept
 

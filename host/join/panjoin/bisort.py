@@ -175,8 +175,8 @@ class Bisort(Structure):
         return None if self._sources is None else self._sources[0]
 
     def count_probes(self, probes: int) -> None:
-        """Count probes that a small step has made in all runs."""
-        self.engine.device.count("bisort_prober", probes * len(self._runs))
+        """Count probes that a small step has made in runs."""
+        self.engine.device.count("bisort_prober", probes)
 
     def room_for(self, tuples: int) -> InsertionBuffer | None:
         """Return the insertion buffer with room for so many tuples."""

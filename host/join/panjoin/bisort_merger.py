@@ -22,6 +22,8 @@ from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.team import Team
 
+MAX_ALONE = 1 << 14
+"""So many tuples are merged at once by the caller: waking a helper thread takes as long."""
 SLICE = 1 << 13
 """About how many tuples one thread merges at a time."""
 _U32 = np.uint32
@@ -147,6 +149,9 @@ def begin(arrays: Sequence[Array], scalars: Sequence[int], team: Team) -> Callab
         B_SIZE=b_n,
         STEP=step,
     )
+    if a_n + b_n <= MAX_ALONE:
+        team.run(merge, given, 1)
+        return lambda: a_n + b_n
     finish = team.post(merge, given, -(-(a_n + b_n) // SLICE), arrays)
 
     def finished() -> int:

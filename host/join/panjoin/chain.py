@@ -103,9 +103,11 @@ class Chain:
         return self._table if tables else None
 
     def count_probes(self, probes: int) -> None:
-        """Count probes that a small step has made in the sources."""
-        for sub in self.subwindows:
-            sub.structure.count_probes(probes)
+        """Count probes that a small step has made in the runs of all subwindows."""
+        table, subwindows = self._table, self.subwindows
+        if table is not None and subwindows:
+            # Every structure has its insertion buffer as one source; the others are runs.
+            subwindows[0].structure.count_probes(probes * (table.sources - len(subwindows)))
 
     def room_for(self, first: int, tuples: int) -> InsertionBuffer | None:
         """Return the insertion buffer of the next tuples, or None if their structure has none."""

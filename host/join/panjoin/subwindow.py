@@ -178,7 +178,7 @@ class Structure(ABC):
         return None
 
     def count_probes(self, probes: int) -> None:  # noqa: B027 - structures without sources have none to count
-        """Count probes that a small step has made in the sources."""
+        """Count probes that a small step has made in runs."""
 
     def room_for(self, tuples: int) -> InsertionBuffer | None:
         """Return an insertion buffer with room for so many tuples (at most `BUFFER`), or None if there is none."""

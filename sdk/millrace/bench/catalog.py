@@ -35,6 +35,10 @@ BENCHES: dict[str, Bench] = {
         "millrace.bench.small",
         "latency of small calls: pushes of 1, 16 and 256 rows, joins of 3 rows, lookups of 2 keys; how auto starts",
     ),
+    "cold": Bench(
+        "millrace.bench.cold",
+        "the first call in a fresh process, with an empty and a warm kernel cache, against the imports alone",
+    ),
     "knn": Bench(
         "millrace.bench.knn",
         "nearest neighbours in tables and streams, against SciPy's cKDTree, pykdtree and scikit-learn",

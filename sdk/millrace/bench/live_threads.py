@@ -1,7 +1,9 @@
 """Cases of bench `live` with several threads (PIM-Tree, section 5.2), and what the machine can give at all.
 
 - `threads-…`: `pim` on two threads against one. Beside it `compute on 1 thread` and `… on 2 threads`: a loop of shifts
-  without memory. What two threads give there is the most that they can give anywhere on this machine.
+  without memory. What two threads give there is the most that they can give anywhere on this machine. And `exchange`:
+  two threads pass a cache line to and fro. On a virtual machine this changes by a factor of six while it runs, as its
+  host moves the cores under one L3 cache or under two, and the speed of two threads changes with it.
 - `control-…`: the cost of concurrency control (Figure 12a): the protocol with one worker against none.
 - `robin-…`: round-robin partitioning (Figure 8a) in the nested loop (ScaleJoin, two stripes) and in the index-based
   join (`btree`, two partitions), each on two threads, beside one thread, and `pim` on two threads.
@@ -18,8 +20,9 @@ import numpy as np
 from millrace.bench.harness import Answer, Case, Contender
 from millrace.bench.live_workload import Engine, LiveSession, LiveWorkload
 from millrace.bench.stream import Stream
-from millrace.host.runtime.intrinsics import load, store
+from millrace.host.runtime.intrinsics import atomic_load, atomic_store, load, store
 from millrace.host.runtime.jit import share
+from millrace.host.runtime.kernel_args import in_own_lines
 from millrace.host.runtime.team import Team
 
 ONE = Engine("pim", "one thread")
@@ -29,6 +32,8 @@ TREE, TREE_TWO = Engine("btree"), Engine("btree", "two partitions", {"partitions
 CONTROLLED = Engine("pim", "one worker", threads=2, alone=True)
 ROUNDS = 1 << 22
 UNIT = "rounds/s"
+EXCHANGES, PATIENCE = 1 << 14, 1 << 20
+"""Passes of the line in a step, and looks at it before a thread gives up: the other one may not have come."""
 
 
 def cases(window: int, batch: int, slice_share: float) -> Iterator[Case]:
@@ -45,6 +50,7 @@ def cases(window: int, batch: int, slice_share: float) -> Iterator[Case]:
         )
         for threads in (1, 2)
     ]
+    ceiling.append(Contender("exchange", Exchange, None, answers=False, unit="exchanges/s"))
     for name, engine, peers in (("threads", TWO, [one, *ceiling]), ("control", CONTROLLED, [one])):
         yield Case(
             f"{name}-2^{size}",
@@ -86,6 +92,18 @@ def _shift(words: int, part: int, parts: int) -> None:
     store(words, 8 * part, word)
 
 
+@share
+def _exchange(words: int, part: int, parts: int) -> None:
+    """Add 1 to a word whenever it is even (part 0) or odd (part 1)."""
+    for n in range(part, EXCHANGES, 2):
+        looks = 0
+        while atomic_load(words) != n:
+            looks += 1
+            if looks == PATIENCE:
+                return
+        atomic_store(words, n + 1)
+
+
 class Compute:
     """The loop on some threads; each has a cache line of its own."""
 
@@ -114,3 +132,23 @@ class Compute:
     def close(self) -> None:
         """Return the helper threads."""
         self._team.close()
+
+
+class Exchange(Compute):
+    """Two threads that wait for each other."""
+
+    def __init__(self) -> None:
+        """A word in a cache line of its own."""
+        super().__init__(2)
+        self._words = in_own_lines(self._words[:1])
+
+    def step(self) -> tuple[float, float]:
+        """Pass the line to and fro; if a thread has not come, few passes are counted."""
+        self._words[0] = 0
+        self._team.acquire()
+        try:
+            begin = time.perf_counter()
+            self._team.run(_exchange, self._words, 2)
+            return float(max(self._words[0], 1)), time.perf_counter() - begin
+        finally:
+            self._team.depth -= 1

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millrace.bench.ours import OurSession
 from millrace.bench.workload import DOMAIN, Longs, Rows, Turn, Workload, sampled_eps
+from millrace.host.base.types import Side
 from millrace.host.runtime.team import Team
 from millrace.ingest.choices import IndexName
 from millrace.window_join import WindowJoin
@@ -24,6 +25,7 @@ SIGMA = 0.125
 GAMMA_SCALE = 1 / 64
 """Gamma distributed keys become a part of the domain."""
 DRIFT_WINDOWS = 10
+FILL_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,17 @@ class LiveSession(OurSession):
     def fill(self, r: Rows, s: Rows) -> None:
         """Fill the windows with the fastest index, and go on with the engine's."""
         join = WindowJoin(**self._arguments, index="bisort")
-        join.push("r", self._table(r))
+        self._push_all(join, "r", self._table(r))
         if not self._self_join:
-            join.push("s", self._table(s))
+            self._push_all(join, "s", self._table(s))
         delta = join.state()
         self._join = WindowJoin.restore(delta.manifest, delta.added, **self._arguments, **self._engine)
+
+    @staticmethod
+    def _push_all(join: WindowJoin, side: Side, rows: pa.Table) -> None:
+        """In parts: all pairs of a window with many matches would not fit in memory."""
+        for first in range(0, len(rows), FILL_ROWS):
+            join.push(side, rows.slice(first, FILL_ROWS))
 
     def push(self, prepared: tuple[pa.Table, pa.Table, Any]) -> pa.Table:
         """Push a turn."""

@@ -15,14 +15,18 @@ from millrace.cli import demo_job
 from millrace.cli.screen import print_table, progress, remark
 
 _FIRST_ROWS = 5
-_SPARK_NUMBERS = ("rows", "late", "pairs", "seconds", "rows_per_second", "asked", "device_rows", "device_cycles")
+_SPARK_NUMBERS = (
+    *("rows", "late", "pairs", "seconds", "first_batch_seconds", "rows_per_second"),
+    *("asked", "device_rows", "device_cycles"),
+)
 _SPARK_HEADINGS = (
     "device",
     "rows in",
     "late",
     "pairs",
     "seconds",
-    "rows/s",
+    "first batch",
+    "rows/s after",
     "probing rows",
     "rows probed by device",
     "device cycles",
@@ -64,7 +68,8 @@ def show_spark_demo(rows: int, out: Path, as_json: bool) -> int:
             f"lookup among {summary['serials']:,} serials, "
             f"then {summary['on']}, window {summary['window']}"
         )
-        print_table(_SPARK_HEADINGS, [_spark_line(run) for run in summary["runs"]], frozenset(_SPARK_HEADINGS[1:9]))
+        print_table(_SPARK_HEADINGS, [_spark_line(run) for run in summary["runs"]], frozenset(_SPARK_HEADINGS[1:10]))
+        typer.echo(f"set-up (data, Spark, index of sites): {summary['setup_seconds']:.1f} s")
     remark(f"result: {out / 'demo.parquet'}, table: {out / 'demo.json'}")
     for fault in outcome.faults:
         remark(f"error: {fault}")

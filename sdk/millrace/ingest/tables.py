@@ -73,15 +73,34 @@ def _hashable(given: pa.DataType) -> bool:
     return True
 
 
+def _row_numbers(*numbers: int, valid: bytes | None = None) -> pa.Array:
+    """Row numbers; not by `pa.array`, whose first call imports pandas."""
+    values = np.array(numbers, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(values), [valid and pa.py_buffer(valid), pa.py_buffer(values)])
+
+
+_KNOWN_TYPES = (
+    pa.types.is_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+)
+"""Types that need no trial: it would import pandas, through pyarrow, in every first call."""
+_ROWS, _ROWS_AND_NULL = _row_numbers(1, 0), _row_numbers(1, 0, 0, valid=bytes([0b101]))
+
+
 @lru_cache(maxsize=1024)
 def _checked_type(given: pa.DataType) -> pa.DataType:
     """The plain type. Tries on nulls all that a join does with payload, so that Arrow cannot fail during a join."""
+    if any(known(given) for known in _KNOWN_TYPES):
+        return given
     storage = given.storage_type if isinstance(given, pa.BaseExtensionType) else given
     plain = _dictionary_type(storage) if pa.types.is_dictionary(storage) else plain_type(given)
     nulls = pa.nulls(1, plain)
     table = pa.Table.from_arrays([pa.chunked_array([nulls, nulls], plain)], ["c"])
-    table.take(pa.array([1, 0]))
-    table.take(pa.array([1, None, 0]))
+    table.take(_ROWS)
+    table.take(_ROWS_AND_NULL)
     combined = pa.concat_tables([table, table]).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, combined.schema) as stream:

@@ -18,7 +18,6 @@ from millrace.host.runtime.team import Team
 from millrace.host.stream.window_bounds import TakenTuples
 
 COUNT_SCHEMA = pa.schema([("side", pa.string()), ("source", pa.int32()), ("seq", pa.int64()), ("count", pa.int64())])
-_SIDE_NAMES = pa.array(SIDES)
 MIN_SHARED_PAIRS = 1 << 15
 """With fewer pairs one thread gathers the payload: waking others costs more."""
 Schemas = dict[Side, pa.Schema]
@@ -58,7 +57,7 @@ def pairs_table(
 ) -> pa.Table:
     """Pairs given by positions in the two windows; the team gathers their payload, or Arrow unless `compiled`."""
     r, s = positions["r"], positions["s"]
-    columns: list[pa.Array | pa.ChunkedArray] = [_longs(windows["r"].seq_at(r)), _longs(windows["s"].seq_at(s))]
+    columns: list[pa.Array | pa.ChunkedArray] = [longs(windows["r"].seq_at(r)), longs(windows["s"].seq_at(s))]
     if several:
         columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
     if len(schema) > len(columns) and not compiled:
@@ -74,8 +73,8 @@ def pairs_table(
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _longs(values: Array) -> pa.Array:
-    """A column of 64-bit integers without a copy; for few values faster than `pa.array`."""
+def longs(values: Array) -> pa.Array:
+    """A column of 64-bit integers without a copy; faster than `pa.array`, whose first call imports pandas."""
     return pa.Array.from_buffers(_LONG, len(values), [None, pa.py_buffer(values)])
 
 
@@ -86,7 +85,7 @@ def counts_table(taken: TakenTuples, counts: Positions) -> pa.Table:
     for side in SIDES[:1] if taken.self_join else SIDES:
         at = np.flatnonzero(order == (side == "s"))
         source[at], seq[at] = taken.sides[side].source, taken.sides[side].seq
-    arrays = [_SIDE_NAMES.take(pa.array(order)), pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
+    arrays = [pa.array(SIDES).take(pa.array(order)), pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
     return pa.Table.from_arrays(arrays, schema=COUNT_SCHEMA)
 
 

@@ -56,7 +56,7 @@ class TableResult:
         """The output of a block."""
         if not self.wants_pairs:
             return self._of_rows(found)
-        r, s = pa.array(found.rows), pa.array(found.partners)
+        r, s = out.longs(found.rows), out.longs(found.partners)
         if self.how == "left":
             r, s = with_unmatched(found)
         return pa.Table.from_arrays([r, s, *self._payload(r, s)], schema=self.schema)

@@ -27,8 +27,8 @@ from millrace.soak.operators import OPERATORS, RESIDENTS, operators_of
 from millrace.soak.resources import LIMIT, growth, held_resources
 
 RESIDENT_ROWS, EPISODE_ROWS, SIMULATED_ROWS = 400, 200, 40
-ROUND_SECONDS = 1.0
-"""How long the residents work in a round."""
+ROUND_SECONDS, MAX_ROUND_SECONDS = 1.0, 15.0
+"""The residents work in a round as long as the episode before took, within these limits, so that neither starves."""
 KILLED_STEPS = 60
 Say = Callable[[str], None]
 
@@ -186,9 +186,12 @@ def soak(minutes: float, seed: int, say: Say) -> SoakReport:
     report, device_names, residents = SoakReport(seed), usable_devices(), Residents(seed)
     begin = said_at = time.monotonic()
     try:
+        episode_seconds = 0.0
         while time.monotonic() - begin < 60 * minutes:
-            residents.work(ROUND_SECONDS)
+            residents.work(min(max(ROUND_SECONDS, episode_seconds), MAX_ROUND_SECONDS))
+            started = time.monotonic()
             _episode(seed, report.episodes, device_names, report)
+            episode_seconds = time.monotonic() - started
             report.episodes += 1
             residents.sample()
             if time.monotonic() - said_at > 10:

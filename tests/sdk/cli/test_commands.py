@@ -291,6 +291,7 @@ def test_bench_lists_and_refuses(tmp_path: Path) -> None:
             "join",
             "inequality_join",
             "small",
+            "cold",
             "knn",
             "scalegate",
             "live",

@@ -17,10 +17,10 @@ EXACT = "spark.sql.caseSensitive"
 
 
 def test_case_and_backticks_in_conditions(spark: SparkSession) -> None:
-    frame = spark.createDataFrame(pa.table({"Id": [1, 2, 3], "my col": [1, 5, 9], "b`t": [1, 2, 3]}))
-    for on in ("r.id = s.ID", "r.`my col` = s.`MY COL`", 'r."my col" = s.`my col` AND r.`b``t` = s.iD'):
+    frame = spark.createDataFrame(pa.table({"Id": [1, 2, 3], "my col": [1, 5, 9], "b`t.u": [1, 2, 3]}))
+    for on in ("r.id = s.ID", "r.`my col` = s.`MY COL`", 'r."my col" = s.`my col` AND r.`b``t.u` = s.iD'):
         pairs = ms.join(frame, frame, on=on, strategy="broadcast", device="cpu")
-        assert pairs.columns == ["r_Id", "r_my col", "r_b`t", "s_Id", "s_my col", "s_b`t"]
+        assert pairs.columns == ["r_Id", "r_my col", "r_b`t.u", "s_Id", "s_my col", "s_b`t.u"]
         assert pairs.count() == 3
     text = spark_condition({"r": frame, "s": frame}, "r.id = s.id AND r.name = 'a `quoted` \"text\"'")
     assert text == 'r."Id" = s."Id" AND r.name = \'a `quoted` "text"\''

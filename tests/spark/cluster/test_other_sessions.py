@@ -16,6 +16,7 @@ def test_connect(tmp_path: Path) -> None:
     assert report["kind"].startswith("pyspark.sql.connect")
     assert report["lookup"] == [[f"v{i // 2}"] * 2 if i % 2 == 0 else [None, None] for i in range(10)]
     assert report["lookup_metrics"] == {"rows": 10, "a_null_keys": 0, "b_null_keys": 0}
+    assert report["waited"] == {"rows": 10, "value_null_keys": 0}, "get waits for the action"
     assert len(report["joins"]) == 6
     assert all(report["joins"].values()), report["joins"]
     assert report["pairs"] == 28
@@ -32,6 +33,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 def test_two_executors_join_and_look_up(cluster: dict[str, object]) -> None:
     assert cluster["joins"] == {"broadcast": True, "grid": True}
     assert cluster["lookup"] == 1000
+    assert cluster["files"] != 0
+    assert not cluster["left"], "the session that stops removes its files"
 
 
 def test_a_task_takes_the_card_that_spark_gave_it(cluster: dict[str, object]) -> None:

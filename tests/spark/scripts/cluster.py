@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark.cluster import owned_folders
 from tests.spark import card
 from tests.spark.cases import draw, found
 from tests.spark.sessions import local_session
@@ -63,7 +64,10 @@ def main() -> None:
     report["holders"] = card.holders((folder / "log").read_text())
     index = mr.OrderedIndex(pa.array(range(1000)), pa.array(range(1000)))
     report["lookup"] = ms.lookup(spark.range(0, 2000, 1, 4), index, key="id").where("value = id").count()
+    made = owned_folders.folder()
+    report["files"] = len(list(made.iterdir()))
     spark.stop()
+    report["left"] = made.exists()
     print(json.dumps(report))  # noqa: T201 - what the test reads
 
 

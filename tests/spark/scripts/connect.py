@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,6 +55,12 @@ def main() -> None:
     counted = ms.Metrics()
     band = ms.join(frame, frame, on="abs(r.id - s.id) <= 1", strategy="range", device="cpu", metrics=counted)
     report["pairs"], report["counted"] = band.count(), counted.get
+    waiting = ms.Metrics()
+    later = ms.lookup(frame, index, key="id", metrics=waiting)
+    timer = threading.Timer(1.0, lambda: later.write.format("noop").mode("overwrite").save())
+    timer.start()
+    report["waited"] = waiting.get
+    timer.join()
     stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
     report["stream"] = ms.lookup(stream, index, key="value", into="found").isStreaming
     report["window_join"] = window_join(spark, folder / "streams")

@@ -52,6 +52,8 @@ COUNTS = {
     "device_rows": 9,
     "device_cycles": 0,
     "seconds": 2.0,
+    "first": 1.5,
+    "speed": 40.0,
     "given": 14,
 }
 PAIRS = pa.table({"r_n": [1, 2]})

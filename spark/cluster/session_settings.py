@@ -1,0 +1,63 @@
+"""Settings of a session that a call must change: one line in the log for each, and put back when they are not needed.
+
+A query takes its settings from the session when it starts, and a frame may be started any number of times. So a change
+stays as long as the frame that needs it (`lifetimes.py`). Limit: with Spark Connect it stays until the session ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+log = logging.getLogger("millrace")
+_frames: Counter[str] = Counter()
+"""How many frames need each setting that was changed."""
+_before: dict[str, Change] = {}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A changed setting: what it was (None: not set), and what it is."""
+
+    before: str | None
+    now: str
+
+
+def change(spark: SparkSession, wanted: dict[str, str], call: str) -> dict[str, Change]:
+    """Make sure that settings have these values; return those that a later `put_back` concerns."""
+    found: dict[str, Change] = {}
+    for name, value in wanted.items():
+        before = spark.conf.get(name, None)
+        if before != value:
+            log.warning(
+                "%s sets %s to %s in this session, as long as its frame exists; it was %s", call, name, value, before
+            )
+            spark.conf.set(name, value)
+            _before[name] = Change(before, value)
+        if name in _before:
+            found[name] = _before[name]
+            _frames[name] += 1
+    return found
+
+
+def put_back(spark: SparkSession, changed: dict[str, Change]) -> None:
+    """A frame is gone: put back the settings that no other frame needs, if nobody has changed them since."""
+    for name, one in changed.items():
+        _frames[name] -= 1
+        if _frames[name] > 0:
+            continue
+        _before.pop(name, None)
+        try:
+            if spark.conf.get(name, None) != one.now:
+                continue
+            if one.before is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, one.before)
+        except Exception:  # pyspark raises various types if the session has stopped: then there is nothing to put back
+            log.debug("cannot put back %s", name, exc_info=True)
+            continue
+        log.info("%s is %s again", name, one.before)

@@ -1,0 +1,117 @@
+"""What calls leave behind: files for workers, settings of the session, and errors of executors."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace import spark as ms
+from millrace.spark.api.window_join import CHANGELOG, PROVIDER
+from millrace.spark.cluster.lifetimes import sweep
+from millrace.spark.cluster.owned_folders import folder, lists_folder, remove_abandoned
+from tests.spark.sessions import GROUP
+
+pytestmark = GROUP
+
+
+def files() -> set[Path]:
+    return set(folder().iterdir())
+
+
+def let_go(spark: SparkSession) -> None:
+    """Collect what nobody refers to, in both processes, and release it."""
+    for _ in range(2):
+        gc.collect()
+        spark.sparkContext._jvm.System.gc()  # type: ignore[union-attr]
+    sweep()
+
+
+def test_equal_content_is_one_file_until_no_frame_needs_it(spark: SparkSession) -> None:
+    let_go(spark)
+    before = files()
+    index = mr.OrderedIndex([1, 2, 3], [10, 20, 30], device="cpu")
+    frames = [ms.lookup(spark.range(4), index, key="id", device="cpu") for _ in range(4)]
+    table = spark.createDataFrame(pa.table({"x": [1, 2, 3]}))
+    frames += [ms.join(table, table, on="r.x = s.x", strategy="broadcast", device="cpu") for _ in range(2)]
+    assert len(files() - before) == 2
+    derived = frames[0].where("value > 10").select("value")
+    frames.clear()
+    let_go(spark)
+    (left,) = files() - before
+    assert left.suffix == ".index"
+    assert sorted(derived.toArrow()["value"].to_pylist()) == [20, 30]
+    derived.createOrReplaceTempView("looked_up")
+    del derived
+    let_go(spark)
+    assert spark.table("looked_up").count() == 2
+    spark.catalog.dropTempView("looked_up")
+    let_go(spark)
+    assert files() == before
+
+
+def test_files_of_a_killed_process_are_removed_by_the_next(spark: SparkSession) -> None:
+    script = (
+        "import os, signal; from millrace.spark.cluster.owned_folders import folder; made = folder();"
+        "(made / 'left').write_text('x'); print(made, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = Path(done.stdout.strip())
+    assert (left / "left").exists()
+    mine = folder()
+    lists = set(lists_folder().iterdir())
+    remove_abandoned()
+    assert not left.exists()
+    assert mine.exists()
+    assert len(set(lists_folder().iterdir())) < len(lists)
+
+
+def test_a_process_that_ends_removes_its_own(tmp_path: Path) -> None:
+    script = "from millrace.spark.cluster.owned_folders import folder; print(folder())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip()
+    assert not Path(done.stdout.strip()).exists()
+
+
+def test_settings_are_logged_and_put_back(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    let_go(spark)
+    for name in (PROVIDER, CHANGELOG):
+        spark.conf.unset(name)
+    before = {name: spark.conf.get(name, None) for name in (PROVIDER, CHANGELOG)}
+    stream = spark.readStream.format("rate").load()
+    with caplog.at_level(logging.INFO, "millrace"):
+        pairs = ms.window_join(stream, stream, "r.value = s.value", window="1 second", time="timestamp", shards=1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith(f"ms.window_join sets {PROVIDER} to ") for line in lines), lines
+    assert any(line.startswith(f"ms.window_join sets {CHANGELOG} to true") for line in lines), lines
+    let_go(spark)
+    assert "RocksDB" in str(spark.conf.get(PROVIDER)), pairs.columns
+    del pairs
+    let_go(spark)
+    assert {name: spark.conf.get(name, None) for name in (PROVIDER, CHANGELOG)} == before
+
+
+def test_errors_of_executors_begin_with_our_sentence(spark: SparkSession) -> None:
+    table = spark.createDataFrame(pa.table({"x": [7, 8]}))
+    before = files()
+    pairs = ms.join(table, table, on="abs(r.x - s.x) <= 9", strategy="broadcast", device="cpu")
+    looked = ms.lookup(spark.range(4), mr.OrderedIndex([77], [5], device="cpu"), key="id", device="cpu")
+    for path in files() - before:
+        os.unlink(path)
+    for frame in (pairs, looked):
+        with pytest.raises(PySparkException) as failed:
+            frame.toArrow()
+        text = str(failed.value)
+        assert "StateError: this worker cannot see" in text
+        assert "Traceback" not in text.partition("this worker cannot see")[0]

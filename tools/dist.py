@@ -4,7 +4,8 @@
 2. Puts the SBOM (`tools/sbom.py`) into the wheel, in `.dist-info/sboms/`.
 3. Checks the contents: every tracked file of the package is in, documents, tests and results are out.
 4. Installs the wheel into an empty environment of each Python 3.11 to 3.14 that this machine has, with the locked
-   versions; and of 3.11 with the lowest versions that are allowed. In each, `millrace verify cpu` must pass.
+   versions; and of 3.11 with the lowest versions that are allowed. In each, `millrace verify cpu` must pass, and with
+   the locked versions the pages for newcomers must print what they say.
 
 Results are in `dist/`. `--build-only` stops after step 3. Pythons are looked for on the PATH and in pyenv's folder.
 """
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from tools.imports import PACKAGES
 from tools.sbom import parts_list
+from tools.walk import walk
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = tuple(f"3.{minor}" for minor in range(11, 15))
@@ -36,6 +38,8 @@ LOWEST_ON = "3.11"
 NOT_SHIPPED = (".md",)
 SHIPPED_KINDS = (".py", ".cu", ".sv", ".svh", ".cpp", ".h", ".tcl", ".sh", ".lpf", ".toml")
 """Kinds of which the wheel must have at least one: kernels, RTL, HLS, scripts of boards."""
+WALKED = ("first-join.md", "first-index.md", "first-live-join.md", "first-neighbours.md")
+"""Pages for newcomers that need no extra: each block is run in the empty environment."""
 INPUTS = ("pyproject.toml", "LICENSE", "README.md", "sdk", *PACKAGES)
 
 
@@ -182,6 +186,10 @@ def try_wheel(python: Path, wheel: Path, lowest: bool) -> str:
         run([*pip, *chosen, wheel], folder)
         run([*pip[:-2], "check"], folder)
         run([bin_folder / "millrace", "verify", "cpu", "--out", folder / "results"], folder)
+        for page in () if lowest else WALKED:
+            wrong = walk(bin_folder / "python", ROOT / "docs" / "start" / page, folder)
+            if wrong:
+                raise SystemExit(f"dist: {wrong[0]}")
         shown = "import numpy, sys; print(sys.version.split()[0], numpy.__version__)"
         found, numpy = run([bin_folder / "python", "-c", shown], folder).split()
         return f"Python {found}, NumPy {numpy}{', the lowest versions allowed' if lowest else ''}: verified"

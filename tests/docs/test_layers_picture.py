@@ -1,4 +1,4 @@
-"""The picture of the layers in docs/internals/architecture.md is the one that the imports give."""
+"""The picture of the layers in docs/architecture.md is the one that the imports give."""
 
 from __future__ import annotations
 

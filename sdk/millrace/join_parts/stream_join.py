@@ -7,7 +7,7 @@ Every call is atomic, whatever error or signal handler ends it. It works on a co
 the windows it leaves marks (`_undo_to`); its last step adopts the new state, drops the marks and keeps the result, in
 one line without a call, where no signal can come. A call that finds marks first undoes what an earlier one left. The
 result is kept (`_unreturned`) until it is returned, again without a call between; `recover` returns it if a signal
-handler has raised before that. See "Signals" in docs/internals/architecture.md.
+handler has raised before that. See "Signals" in docs/architecture.md.
 """
 
 from __future__ import annotations

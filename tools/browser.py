@@ -218,7 +218,7 @@ def look_at(site: Path, pictures: Path, every: bool = True) -> None:
     pictures.mkdir(parents=True)
     pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if path.name != "404.html")
     wrong: list[str] = []
-    with served(site) as address, tempfile.TemporaryDirectory() as profile:
+    with served(site) as address, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Chromium(program, Path(profile))
         try:
             for page in pages if every else ():

@@ -2,7 +2,7 @@
 # Sets up what Millrace needs: `tools/setup.sh [main|pynq]`.
 #
 # main (the default) makes .venv from constraints/main.txt, and needs Java 17+ (Spark), a C++17 compiler, Icarus Verilog
-# (simulators) and Tcl (checks of vendor scripts).
+# (simulators), Tcl (checks of vendor scripts) and Chromium (tests of the site).
 # pynq makes .venv-pynq from constraints/pynq.txt. Millrace itself goes in as an editable install.
 #
 # Missing system packages are installed with apt-get if allowed (root, or sudo without a password); otherwise one line
@@ -68,6 +68,10 @@ find_cxx() { # a compiler that accepts C++17 and has its headers
     return 1
 }
 
+find_browser() { # for the tests of the site
+    command -v chromium || command -v chromium-browser || command -v google-chrome || command -v chrome
+}
+
 missing() { # one word per missing program
     if ! find_python python_makes_venvs >/dev/null; then
         if find_python python_ok >/dev/null; then echo venv; else echo python; fi
@@ -77,6 +81,7 @@ missing() { # one word per missing program
         find_cxx >/dev/null || echo c++
         command -v iverilog >/dev/null || echo icarus
         command -v tclsh >/dev/null || echo tcl
+        find_browser >/dev/null || echo browser
     fi
 }
 
@@ -90,6 +95,7 @@ packages_for() { # Debian's packages for those words
         c++) echo g++ ;;
         icarus) echo iverilog ;;
         tcl) echo tcl ;;
+        browser) echo chromium ;;
         esac
     done
 }
@@ -104,6 +110,7 @@ describe() {
         c++) text+=("a C++17 compiler (Debian: g++)") ;;
         icarus) text+=("Icarus Verilog (Debian: iverilog)") ;;
         tcl) text+=("Tcl (Debian: tcl)") ;;
+        browser) text+=("Chromium or Chrome (Debian: chromium)") ;;
         esac
     done
     local IFS=,
@@ -188,6 +195,7 @@ system_still_there() { # a quick check; ensure_system is the thorough one
     [ "$FLAVOUR" = main ] || return 0
     { [ -x "${JAVA_HOME:-}/bin/java" ] || command -v java; } >/dev/null || return 1
     { command -v "${CXX:-g++}" || command -v c++ || command -v clang++; } >/dev/null || return 1
+    find_browser >/dev/null || return 1
     command -v iverilog >/dev/null
 }
 

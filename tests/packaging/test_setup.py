@@ -64,6 +64,7 @@ class Machine:
         self.script("java", JAVA.format("17.0.1"))
         self.script("g++", "#!/bin/sh\nexit 0\n")
         self.script("iverilog", "#!/bin/sh\nexit 0\n")
+        self.script("chromium", "#!/bin/sh\nexit 0\n")
         self.script("tclsh", "#!/bin/sh\nexit 0\n")
         self._make_tree()
 

@@ -9,6 +9,8 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 # The tests of the hardware: those of the folders that are there.
 HW := $(wildcard tests/hw tests/hls tests/formal)
+# `make hw` runs long checks of the hardware though nothing changed, and records those that passed (hw/checked.json).
+HARDWARE ?= --all-hardware
 # Those of boards, which need pynq's environment too.
 BOARDS := $(wildcard tests/boards)
 
@@ -35,7 +37,7 @@ pytest: setup pynqenv ## the tests alone
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 hw: setup pynqenv ## the hardware alone: benches, coverage, HLS, and, changed or not, proofs, synthesis, bitstream
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --all-hardware $(HW) $(BOARDS)/test_deploy_document.py $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HARDWARE) $(HW) $(BOARDS)/test_deploy_document.py $(ARGS)
 
 boards: setup pynqenv ## boards: images, deploys, joins on simulated and loopback boards
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(BOARDS) $(ARGS)

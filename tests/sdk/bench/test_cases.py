@@ -349,6 +349,8 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
     yield "pim", "one thread", "cpu"
     yield "kdtree", "bar", "cpu"
     yield "instant", "before", "cpu"
+    for peer in ("spark-buckets", "spark-equi-join", "spark-loop"):
+        yield "auto", peer, "cpu"
     for peer in ("scipy-sorted", "scipy", "pykdtree", "bar", "scipy-rebuild", "search", "uniform"):
         yield "hilbert", peer, "cpu"
     for index, peer in (("pim", "btree on cpu"), ("im", "btree on cpu"), ("pim", "pim on cpu, 2 threads, steady")):

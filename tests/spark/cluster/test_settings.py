@@ -62,7 +62,8 @@ def test_jobs_of_a_call_are_described(spark: SparkSession) -> None:
     with described(spark, "outer"):
         ms.join(frame, frame, on=BAND)
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    texts = [job.description().getOrElse(None) for job in (jobs.apply(i) for i in range(jobs.size()))]
+    found = [jobs.apply(i).description() for i in range(jobs.size())]
+    texts = [one.get() for one in found if one.isDefined()]
     assert "millrace: sample of r and s" in texts
     assert "millrace: ms.join reads s, which every worker will hold" in texts
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millrace.index import OrderedIndex
     from millrace.knn_stream import KnnJoin
     from millrace.knn_table import knn_join
-    from millrace.limits import Limits, limits
+    from millrace.call_limits import Limits, limits
     from millrace.live_join import LiveJoin
     from millrace.memory import trim
     from millrace.registry import device, devices
@@ -50,7 +50,7 @@ _LAZY = {
     "IndexStats": "millrace.stats",
     "JoinStats": "millrace.stats",
     "KnnJoin": "millrace.knn_stream",
-    "Limits": "millrace.limits",
+    "Limits": "millrace.call_limits",
     "LiveJoin": "millrace.live_join",
     "LiveStats": "millrace.stats",
     "OrderedIndex": "millrace.index",
@@ -63,7 +63,7 @@ _LAZY = {
     "explain": "millrace.explainer",
     "join": "millrace.table_join",
     "knn_join": "millrace.knn_table",
-    "limits": "millrace.limits",
+    "limits": "millrace.call_limits",
     "trim": "millrace.memory",
 }
 

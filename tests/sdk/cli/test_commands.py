@@ -279,7 +279,7 @@ def test_doctor_looks_at_what_pyproject_names() -> None:
 
     assert names(project["dependencies"]) == set(health.CORE)
     extras = project["optional-dependencies"]
-    assert {name: names(extras[name]) for name in extras if name not in ("dev", "fpga")} == {
+    assert {name: names(extras[name]) for name in extras if name not in ("dev", "docs", "fpga")} == {
         name: set(parts) for name, parts in health.EXTRAS.items()
     }
 

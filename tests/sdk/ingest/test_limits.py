@@ -129,7 +129,7 @@ def test_devices_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(mr.StateError):
         mr.WindowJoin.restore(b"", {}, on="r.x = s.x", window="2 rows")
     assert len(closed) == 3
-    mr.join(pa.table({"x": [1]}), pa.table({"x": [1]}), on="r.x = s.x")
+    mr.join(pa.table({"x": [1]}), pa.table({"x": [1]}), on="r.x = s.x", index="scan")
     assert len(closed) == 4
 
 

@@ -106,13 +106,17 @@ def _gather_few(given: int) -> None:
     _gather_part(given, 0, 1)
 
 
+def _gather_point() -> None:
+    fault_point("output.gather")
+
+
 def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Array | pa.ChunkedArray]:
     """Return the store's columns at these positions, in this order; the caller has acquired the team."""
     rows = len(positions)
     if rows == 0:
         return list(store.gather(positions).columns)
     if ARMED:
-        fault_point("output.gather")
+        _gather_point()
     chunks = store.chunk_map()
     if not chunks.plain:
         return list(store.gather(positions).columns)
@@ -127,7 +131,7 @@ def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Ar
 def gather_into(chunks: ChunkMap, positions: Positions, outs: list[int]) -> None:
     """Gather few rows, of columns that are all plain, to the address of each column."""
     if ARMED:
-        fault_point("output.gather")
+        _gather_point()
     columns: list[int] = []
     for width, origins, out in zip(chunks.widths, chunks.origin_addresses, outs, strict=True):
         columns += [width, origins, out]

@@ -26,6 +26,7 @@ from millrace.errors import (
 )
 
 if TYPE_CHECKING:
+    from millrace.call_limits import Limits, limits
     from millrace.explainer import explain
     from millrace.host.device.contract import DeviceInfo
     from millrace.host.planner.explanation import Explanation
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from millrace.index import OrderedIndex
     from millrace.knn_stream import KnnJoin
     from millrace.knn_table import knn_join
-    from millrace.call_limits import Limits, limits
     from millrace.live_join import LiveJoin
     from millrace.memory import trim
     from millrace.registry import device, devices

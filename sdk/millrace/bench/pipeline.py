@@ -150,7 +150,7 @@ class Paced:
         # One lookup at full speed compiles the kernels before the first timed stage.
         LookupRunner(SearchEngine(inner), tree).lookup(self._queries)
         engine = SearchEngine(PacedDevice(inner, pace, WALL))
-        self._runner = LookupRunner(engine, PacedTree(tree, mine, WALL), depth=depth)
+        self._runner = LookupRunner(engine, PacedTree(tree, mine, WALL), depth=depth, bucket=BUCKET)
         if depth == LOAD_BALANCED:
             self._runner.tune(self._queries)
         self._strategy, self._gathering = strategy, gathering

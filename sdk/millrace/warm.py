@@ -87,7 +87,7 @@ def _indexes() -> Iterator[Step]:
 
 def _index(dtype: type, layout: Any) -> None:
     keys: Array = np.arange(5_000).astype(dtype)
-    with OrderedIndex(keys, layout=layout, device=CPU) as index:
+    with OrderedIndex(keys, np.arange(len(keys)), layout=layout, device=CPU) as index:
         index.lookup(keys[:2])
         index.lookup(keys)
         index.range(keys[:3], keys[3:6])

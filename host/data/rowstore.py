@@ -15,6 +15,7 @@ from dataclasses import field, replace
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.columns import column_of
 from millrace.host.base.types import Array
 from millrace.host.base.value_class import value_class
 from millrace.host.data.chunk_map import ChunkMap
@@ -75,7 +76,7 @@ class RowStore:
         if 0 < len(positions) <= FEW_ROWS and len(self.chunks) > 1:
             return self._gather_few(positions, columns)
         parts = [c.table if columns is None else c.table.select(columns) for c in self.chunks]
-        return gather(pa.concat_tables(parts), pa.array(positions - self.chunks[0].start))
+        return gather(pa.concat_tables(parts), column_of(positions - self.chunks[0].start))
 
     def _gather_few(self, positions: Array, columns: Sequence[int] | None) -> pa.Table:
         """Gather row by row: Arrow's `take` from several chunks first copies all of them into one."""
@@ -119,5 +120,5 @@ def _trimmed(chunk: Chunk, first: int, live: int) -> Chunk:
     if dead < max(TRIM_ROWS, live):
         return chunk
     rest = chunk.table.slice(dead)
-    own = rest.take(pa.array(np.arange(rest.num_rows)))  # a copy: a slice would keep the memory of the expired rows
+    own = rest.take(column_of(np.arange(rest.num_rows)))  # a copy: a slice would keep the memory of the expired rows
     return Chunk(first, own, chunk.run, chunk.run_start)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.host.base.columns import column_of
 from millrace.host.base.types import Array, Longs, Mask
 from millrace.host.base.value_class import value_class
 from millrace.host.data.timescale import rescaled
@@ -41,7 +42,7 @@ class Tuples:
 
     def take(self, rows: Array) -> Tuples:
         """Return these rows, in this order."""
-        return self._part(rows, self.payload.take(pa.array(rows)))
+        return self._part(rows, self.payload.take(column_of(rows)))
 
     def slice(self, start: int, stop: int) -> Tuples:
         """Return consecutive rows, without a copy."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from millrace.host.base.faults import fault_point
 from millrace.host.base.types import Array
-from millrace.host.hbtree.layout import LINE, Shape, shape_of
+from millrace.host.hbtree import plain
+from millrace.host.hbtree.layout import LINE, Shape, level_starts, shape_of
 from millrace.host.hbtree.leaves import DISTINCT, Leaves, empty_leaves, fill_arguments, fill_lines, largest
 from millrace.host.runtime.allocator import huge_array
 from millrace.host.runtime.intrinsics import address, load, load_as, size_of, store_as
@@ -151,12 +152,6 @@ def _bottom_64(args: int, part: int, parts: int) -> None:
     _bottom(args, part, parts, np.uint64(0))
 
 
-def level_starts(shape: Shape) -> list[int]:
-    """The index in `nodes` of the first word of each inner level."""
-    uppers = np.cumsum([0, *shape.counts[:-2]]) * shape.upper_stride
-    return [int(word) for word in uppers]
-
-
 class FilledLines(Protocol):
     """Filled leaf lines: all but the last hold `per_leaf` words, which may be less than their capacity."""
 
@@ -206,6 +201,9 @@ def _run_levels(shape: Shape, leaves: FilledLines, nodes: Array, levels: range, 
 def build_nodes(shape: Shape, leaves: FilledLines, team: Team, spare: int = 0) -> Array:
     """Return the I-segment above filled leaves, followed by `spare` unused words."""
     nodes = huge_array(shape.node_words + spare, shape.word)
+    if shape.layout == "implicit" and isinstance(leaves, Leaves) and plain.without_kernels(shape.size):
+        plain.fill_nodes(shape, leaves, nodes)
+        return nodes
     _run_levels(shape, leaves, nodes, range(shape.levels), team)
     return nodes
 
@@ -228,6 +226,9 @@ def build(raw: Array, flip: int, values: Array | None, hybrid: bool | None, team
     shape = shape_of("implicit", leaves.word, leaves.size, bool(hybrid), leaves.per_leaf)
     if leaves.size == 0:
         return Built(leaves, None if hybrid is None else build_nodes(shape, leaves, team), DISTINCT)
+    if plain.without_kernels(leaves.size):
+        known = plain.fill_leaves(leaves, raw, flip, values)
+        return Built(leaves, None if hybrid is None else build_nodes(shape, leaves, team), known)
     parts = max(shape.lines // SLICE, 1)
     verdicts, nodes, above = np.zeros(parts, np.int64), None, np.zeros(0, np.int64)
     if hybrid is not None:

@@ -100,3 +100,9 @@ def shape_of(layout: LayoutName, word: np.dtype[Any], size: int, hybrid: bool, p
     while len(counts) == 1 or counts[0] > 1:
         counts.insert(0, -(-counts[0] // fanout))
     return Shape(layout, word, size, fanout, words, tuple(counts))
+
+
+def level_starts(shape: Shape) -> list[int]:
+    """The index in `nodes` of the first word of each inner level."""
+    uppers = np.cumsum([0, *shape.counts[:-2]]) * shape.upper_stride
+    return [int(word) for word in uppers]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ import numpy.typing as npt
 
 from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import Array
+from millrace.host.hbtree import plain
 from millrace.host.hbtree import search as hs
 from millrace.host.hbtree import search_args as ha
-from millrace.host.hbtree.build import build, build_nodes, level_starts
+from millrace.host.hbtree.build import build, build_nodes
 from millrace.host.hbtree.directory import make_directory
-from millrace.host.hbtree.layout import MAX_KEYS, LayoutName, shape_of
+from millrace.host.hbtree.layout import MAX_KEYS, LayoutName, level_starts, shape_of
 from millrace.host.hbtree.leaves import Leaves
 from millrace.host.hbtree.query_order import run_partitioned
 from millrace.host.hbtree.search_call import run_search, tree_table
@@ -79,7 +81,6 @@ class HBTree:
                 nodes = build_nodes(self.shape, leaves, team)
         self.nodes = nodes
         self.starts = make_directory(self.shape, nodes)
-        self._table = self._tree_table()
 
     @classmethod
     def of(cls, words: Array, layout: LayoutName, hybrid: bool = False, threads: int | None = None) -> HBTree:
@@ -99,7 +100,8 @@ class HBTree:
         starts = 0 if self.starts is None else self.starts.nbytes
         return int(self.nodes.nbytes + self.leaves.data.nbytes + starts)
 
-    def _tree_table(self) -> Array:
+    @cached_property
+    def _table(self) -> Array:
         """The kernel arguments that describe the tree."""
         shape, item, leaves = self.shape, self.word.itemsize, self.leaves
         regular = self.layout == "regular"
@@ -142,10 +144,14 @@ class HBTree:
 
     def lookup(self, queries: Array, last: bool = False) -> Positions:
         """`walk` all levels, then `leaf`."""
+        if plain.without_kernels(self.size, len(queries)):
+            return plain.find(self.leaves, queries, last)
         return self._search(queries, None, ha.LAST if last else ha.FIRST)
 
     def range(self, low: Array, high: Array) -> tuple[Positions, Positions]:
         """The first position not below `low[i]`, and the first one above `high[i]` (the start if `low` is above)."""
+        if plain.without_kernels(self.size, len(low)):
+            return plain.bounds(self.leaves, low, high)
         starts = self._search(low, None, ha.LOWER)
         return starts, self.ends(low, high, starts)
 

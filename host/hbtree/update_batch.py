@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree.editor import Changes
-from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.hbtree.plain import sort_rows
 from millrace.host.runtime.team import Team
 
 
@@ -37,7 +37,7 @@ class ChangeBatch:
 def make_batch(deletes: Array, upserts: Array, team: Team) -> ChangeBatch:
     """Make a batch of the words to delete and to upsert, in input order."""
     words = np.concatenate([deletes, upserts]) if len(deletes) else upserts
-    ordered, order = sort_words(words, team)
+    ordered, order = sort_rows(words, team)
     last = np.empty(len(words), np.bool_)
     last[-1:] = True
     np.not_equal(ordered[1:], ordered[:-1], out=last[:-1])

@@ -13,11 +13,9 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
-from numba.core import types
 
 from millrace.host.device.units import BOX_FANOUT, POINT_BLOCK
-from millrace.host.runtime.intrinsics import _broadcast, _element, _flags, codegen, define
+from millrace.host.runtime.intrinsics import _broadcast, _element, _flags, binding, codegen, define
 from millrace.host.runtime.jit import config, inline
 
 BLOCK = POINT_BLOCK
@@ -111,7 +109,8 @@ def _store_chosen(b: Any, words: Any, chosen: Any, to: Any, at: Any) -> None:
 @cache
 def _has_compress() -> bool:
     """Return whether kernels are compiled for a processor that compresses vectors."""
-    return config.CPU_NAME is None and config.CPU_FEATURES is None and bool(get_host_cpu_features().get("avx512f"))
+    features = binding.get_host_cpu_features()
+    return config.CPU_NAME is None and config.CPU_FEATURES is None and bool(features.get("avx512f"))
 
 
 def _box_squares(b: Any, boxes: Any, low: Any, high: Any, dims: Any, lanes: int) -> list[Any]:
@@ -176,7 +175,7 @@ def _column(b: Any, first: Any, stride: Any, query: Any, dims: Any, bound: Any, 
     return _store_and_compare(b, _sum_of_squares(b, dims, 1, gap), out, bound)
 
 
-_W, _D = types.int64, types.float64
+_W, _D = "int64", "float64"
 block_squares: Callable[[int, int, int, float, int], int] = define(
     lambda b, block, query, dims, bound, out: _store_and_compare(b, _block_sums(b, block, query, dims), out, bound),
     *(_W, _W, _W, _W, _D, _W),

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
 from millrace.host.knn.lanes import LINE_POINTS
 from millrace.host.runtime.intrinsics import _broadcast, _element, define
@@ -56,9 +55,9 @@ def _ranks(b: Any, first: Any, squares: Any, ties: Any, count: Any, out: Any, li
 
 
 def _ranks_of(lines: int, tied: bool = False) -> Callable[[int, int, int, int, int], None]:
-    word = types.int64
+    word = "int64"
     made: Callable[[int, int, int, int, int], None] = define(
-        partial(_ranks, lines=lines, tied=tied), types.void, word, word, word, word, word
+        partial(_ranks, lines=lines, tied=tied), "void", word, word, word, word, word
     )
     return made
 

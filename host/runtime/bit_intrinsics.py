@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 
 from millrace.host.runtime.intrinsics import _BYTE, _EIGHT, _INT, _NO, _NONE, _W, _WORD, _broadcast, _element, define
+from millrace.host.runtime.intrinsics import binding as _binding
 from millrace.host.runtime.intrinsics import codegen as _codegen
 
-_COMPRESSES = bool(get_host_cpu_features().get("avx512vbmi2"))
+_COMPRESSES = bool(_binding.get_host_cpu_features().get("avx512vbmi2"))
 SPREAD = 8 if _COMPRESSES else 2
 """Numbers that `spread_bits` writes, even if fewer bits are set: those beyond are meaningless."""
 

@@ -1,11 +1,12 @@
-"""Whether the kernels of an operator are compiled already, and compiling them in another process if they are not.
+"""Whether a small call goes on without kernels, and compiling them in another process meanwhile.
 
-A first call with an empty kernel cache would wait for the compiler for seconds. Operators that can do small inputs
-without kernels ask `in_background` and go on without them meanwhile. It starts `python -m millrace.warm`, once, which
-runs the operator's typical calls and so fills the disk cache, then marks the operator as ready. Another process, not a
-thread: the compiler holds the interpreter's lock most of the time, and neither a fork nor the end of this interpreter
-disturbs it; if this process ends first, the other one still finishes. Limits: where no process can be
-started, and with `MILLRACE_COMPILE=now`, the operator compiles in its own call, as it does for larger inputs.
+A first call with an empty kernel cache would wait for the compiler for seconds, and with a full one for half a second
+until Numba is loaded. Operators that can do small inputs without kernels ask `without_kernels` and go on. If the
+kernels are not compiled, it starts `python -m millrace.warm`, once, which runs the operator's typical calls and so
+fills the disk cache, then marks the operator as ready. Another process, not a thread: the compiler holds the
+interpreter's lock most of the time, and neither a fork nor the end of this interpreter disturbs it; if this process
+ends first, the other one still finishes. Limits: where no process can be started, and with `MILLRACE_COMPILE=now`, the
+operator compiles in its own call, as it does for larger inputs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ CHECK_SECONDS = 0.05
 _ready: set[str] = set()
 _checked: dict[str, float] = {}
 _started: dict[str, int] = {}
+LATE_CALLS = 64
+"""So many small calls of a process go on without kernels that are ready: together they take less than loading them."""
+LATE_PAIRS = 1 << 18
+"""Calls that would evaluate more pairs of rows load the kernels at once."""
+_calls: dict[str, int] = {}
 
 
 def _mark(name: str) -> Path:
@@ -57,9 +63,24 @@ def set_ready(name: str) -> None:
     _ready.add(name)
 
 
-def in_background(name: str) -> bool:
-    """Whether an operator's kernels are being compiled by another process, which is started if need be."""
-    return not _compiles_itself() and not is_ready(name) and compile_in_background(name)
+def goes_without(name: str) -> bool:
+    """Whether the next small call goes on without an operator's kernels; changes nothing."""
+    return not _compiles_itself() and _calls.get(name, 0) < LATE_CALLS if is_ready(name) else name in _started
+
+
+def without_kernels(name: str, pairs: int = 0) -> bool:
+    """Whether a small call, which evaluates so many pairs of rows, goes on without an operator's kernels.
+
+    It does while another process compiles them, which is started if need be, and for the first `LATE_CALLS` calls of a
+    process: a script with a few rows never loads the compiler.
+    """
+    calls = _calls.get(name, 0)
+    if calls > LATE_CALLS or _compiles_itself():
+        return False
+    if is_ready(name):
+        _calls[name] = calls + 1
+        return calls < LATE_CALLS and pairs <= LATE_PAIRS
+    return compile_in_background(name)
 
 
 def _compiles_itself() -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
 from millrace.host.base.types import Array
 from millrace.host.runtime.intrinsics import codegen, define
@@ -32,9 +31,9 @@ def _release(b: Any, where: Any) -> None:
     b.call(function, [b.inttoptr(where, _BYTE)])
 
 
-resize_memory: Callable[[int, int], int] = define(_resize, types.int64, types.int64, types.int64)
+resize_memory: Callable[[int, int], int] = define(_resize, "int64", "int64", "int64")
 """Resize a buffer to so many bytes, `resize_memory(address, size)`; address 0 makes a new one. Returns 0 on failure."""
-_free: Callable[[int], None] = define(_release, types.void, types.int64)
+_free: Callable[[int], None] = define(_release, "void", "int64")
 
 
 @kernel

@@ -15,12 +15,9 @@ from inspect import Parameter, Signature
 from typing import Any, cast
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from millrace.host.base.types import Array
-from millrace.host.runtime.jit import inline, kernel
+from millrace.host.runtime.jit import Late, LateModule, inline, kernel
 
 LANES = 8
 """Words that most SIMD intrinsics handle: a cache line of 64-bit words."""
@@ -35,7 +32,9 @@ LINE = 8
 LINE_BITS = 512
 _BIT, _BYTE, _INT, _WORD = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _NO, _YES = _BIT(0), _BIT(1)
-codegen: Any = cgutils  # Numba has no types for type checkers
+codegen: Any = LateModule("numba.core.cgutils")
+binding: Any = LateModule("llvmlite.binding")
+_extending, _types = LateModule("numba.extending"), LateModule("numba.core.types")
 
 
 @kernel
@@ -46,29 +45,32 @@ def address(array: Array) -> int:
 
 # How an intrinsic is defined.
 
-_W, _NONE, _FLAG = types.int64, types.void, types.boolean
-"""Types of results and arguments: a 64-bit integer or address, no result, true or false."""
+_W, _U, _D, _NONE, _FLAG = "int64", "uint64", "float64", "void", "boolean"
+"""Numba's types of results and arguments: a 64-bit integer or address, a number, no result, true or false."""
 _ANY = None
 """The type that the caller gives. All such arguments and the result of an intrinsic have the type of the first."""
 
 
-def define(emit: Callable[..., Any], result: Any, *arguments: Any, literal: bool = False) -> Any:
+def define(emit: Callable[..., Any], result: str | None, *arguments: str | None, literal: bool = False) -> Any:
     """Make an intrinsic that Numba inlines. `literal`: `emit` gets the constants that the caller writes, not values."""
+    return Late(emit, partial(_intrinsic, result=result, arguments=arguments, literal=literal))
 
+
+def _intrinsic(emit: Callable[..., Any], result: str | None, arguments: Sequence[str | None], literal: bool) -> Any:
     def typed(typing_context: Any, *given: Any) -> Any:
         like: Any = next((one for kind, one in zip(arguments, given, strict=True) if kind is _ANY), None)
-        kinds = [like if kind is _ANY else kind for kind in arguments]
+        kinds = [like if kind is _ANY else getattr(_types, kind) for kind in arguments]
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             made = emit(builder, *(one.literal_value for one in given)) if literal else emit(builder, *values)
-            return context.get_dummy_value() if result is _NONE else made
+            return context.get_dummy_value() if result == _NONE else made
 
-        return (like if result is _ANY else result)(*kinds), generate
+        return (like if result is _ANY else getattr(_types, result))(*kinds), generate
 
     # Numba passes arguments by this signature.
     names = ["typing_context", *(f"argument_{i}" for i in range(len(arguments)))]
     cast(Any, typed).__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names])
-    return intrinsic(prefer_literal=True)(typed) if literal else intrinsic(typed)
+    return _extending.intrinsic(prefer_literal=True)(typed) if literal else _extending.intrinsic(typed)
 
 
 def _pointer(b: Any, where: Any, kind: Any) -> Any:
@@ -100,7 +102,7 @@ def _flags(b: Any, flags: Any) -> Any:
 @cache
 def _vector_bits() -> int:
     """Return the widest vector that this processor compares in one instruction: LLVM splits wider ones badly."""
-    return LINE_BITS if get_host_cpu_features().get("avx512bw") else LINE_BITS // 2
+    return LINE_BITS if binding.get_host_cpu_features().get("avx512bw") else LINE_BITS // 2
 
 
 def _lanes(word: Any, lanes: int) -> Any:
@@ -254,7 +256,7 @@ def _count_after(b: Any, where: Any, index: Any, like: Any) -> None:
 
 inside: Callable[[int, Any, Any], int] = define(_inside, _W, _W, _ANY, _ANY)
 """Return a bit mask of which of the `LANES` words at an address are in a closed range."""
-within: Callable[[int, int, Any, Any, Any], int] = define(_within, _W, _W, _W, types.uint64, types.uint64, _ANY)
+within: Callable[[int, int, Any, Any, Any], int] = define(_within, _W, _W, _W, _U, _U, _ANY)
 """The same of the `WIDE_LANES` words from `where[index]` on, for the range `low .. low + span`."""
 mask_within: Callable[[int, int, int, int, Any], int] = define(_mask_within, _W, _W, _W, _W, _W, _ANY)
 """The same of the `MASK_LANES` words from `where[index]` on; bit 63 is the sign."""

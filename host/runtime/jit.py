@@ -3,8 +3,9 @@
 Numba's cache checks only the file that defines a function: a kernel that calls a function of another file would keep
 the old machine code. So the kernels of a file are cached in a folder that is named by a hash of this file, of all
 kernel files that it imports (directly or through others), and of the compiler versions. A change of one file makes
-only those kernels compile again that can depend on it. Limit: kernels must take constants and functions from kernel
-files only. `MILLRACE_CACHE_DIR` moves the cache (default: `millrace` in the user's cache folder).
+only those kernels compile again that can depend on it. Numba itself is imported when the first kernel is needed: it
+takes half a second, and a small first call needs none (`first_use.py`). Limit: kernels must take constants and
+functions from kernel files only. `MILLRACE_CACHE_DIR` moves the cache (default: `millrace` in the user's cache folder).
 """
 
 from __future__ import annotations
@@ -18,30 +19,86 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from millrace.host.runtime.critical import load_module, uninterrupted
 
-llvmlite, numba, numba_config, types = map(load_module, ("llvmlite", "numba", "numba.core.config", "numba.core.types"))
-_CPUDispatcher: Any = load_module("numba.core.registry").CPUDispatcher
 F = TypeVar("F", bound=Callable[..., Any])
-config: Any = numba_config  # its attributes are created at run time, unknown to type checkers
-_lock = threading.Lock()
+
+
+class LateModule:
+    """A module that is imported when the first of its names is read."""
+
+    def __init__(self, name: str) -> None:
+        """Nothing is imported yet."""
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        """A name of the module."""
+        return getattr(load_module(self._name), name)
+
+
+numba: Any = LateModule("numba")
+config: Any = LateModule("numba.core.config")
 NOTICED_SECONDS = 1.0
 """After so long a user is told what takes time."""
-_SHARE = types.void(types.int64, types.int64, types.int64)
+_SHARE = "void(int64, int64, int64)"
 _HOST = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^\s*from millrace\.host((?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
 """An import of a module of `host/`, or of names from one."""
 
 
+class Late:
+    """What Numba makes of a function, made when it is first needed; `py_func` is the function."""
+
+    compiled: Any
+
+    def __init__(self, function: Any, make: Callable[[Any], Any]) -> None:
+        """`make(function)` is called later."""
+        self.py_func, self._make = function, make
+        self._type: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Make `compiled` on first use. Of two threads that do, one drops what it made."""
+        if name != "compiled":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self.__dict__.setdefault("compiled", uninterrupted(partial(self._make, self.py_func)))
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Asked by Numba where a kernel uses this name."""
+        if self._type is None:
+            made, context = self.compiled, load_module("numba.core.registry").cpu_target.typing_context
+            context.refresh()  # so that it knows an intrinsic that was made just now
+            self._type = context.resolve_value_type(made)
+        return self._type
+
+
+class _LateKernel(Late):
+    """A kernel; it is called like the function."""
+
+    def __call__(self, *values: Any) -> Any:
+        """Call the compiled function."""
+        return self.compiled(*values)
+
+
 def kernel(function: F) -> F:
     """Compile a function on first call, to run without the GIL; the machine code is cached on disk."""
-    compiled = _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function)
+    return cast(F, _LateKernel(function, _kernel))
+
+
+def compiled(late: F) -> F:
+    """The compiled function of a kernel: a call of it is a tenth of a microsecond shorter."""
+    return cast(F, cast(Any, late).compiled)
+
+
+def _kernel(function: Any) -> Any:
+    made = _cached(numba.njit(nogil=True, cache=True, boundscheck=False), function)
     # Numba takes locks and fills registries while it compiles or loads: an interrupt there breaks later compilations.
-    compiled._compile_for_args = partial(_compile_uninterrupted, compiled, compiled._compile_for_args)
-    return cast(F, compiled)
+    made._compile_for_args = partial(_compile_uninterrupted, made, made._compile_for_args)
+    return made
 
 
 def _compile_uninterrupted(kernel: Any, compile_for: Callable[..., Any], *values: Any, **named: Any) -> Any:
@@ -80,14 +137,16 @@ compile_time = CompileTime()
 
 def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
     """Apply a Numba decorator with the cache in our own folder."""
-    with _lock:
-        before = config.CACHE_DIR
+    settings: Any = load_module("numba.core.config")
+    # The compiler's own lock: a decorator may compile, and compiling may bring us here again (`Late`).
+    with load_module("numba.core.compiler_lock").global_compiler_lock:
+        before = settings.CACHE_DIR
         # Numba reads the cache folder when it decorates a function; the old value is restored at once for other users.
-        config.CACHE_DIR = str(_kernel_dir(Path(function.__code__.co_filename)))
+        settings.CACHE_DIR = str(_kernel_dir(Path(function.__code__.co_filename)))
         try:
             return decorate(function)
         finally:
-            config.CACHE_DIR = before
+            settings.CACHE_DIR = before
 
 
 class Share:
@@ -125,7 +184,7 @@ def share(function: Callable[[int, int, int], None]) -> Share:
     return Share(function)
 
 
-class _Inlined(_CPUDispatcher):  # type: ignore[misc]
+class _LateInlined(Late):
     """A function for kernels alone. It has no wrapper for Python, so a call from there would crash the process."""
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
@@ -138,10 +197,12 @@ def inline(function: F) -> F:
 
     Without the wrappers for calls from Python and C, kernels compile in about three quarters of the time.
     """
+    return cast(F, _LateInlined(function, _inlined))
+
+
+def _inlined(function: Any) -> Any:
     options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    compiled: Any = numba.njit(nogil=True, forceinline=True, boundscheck=False, **options)(function)
-    compiled.__class__ = _Inlined
-    return cast(F, compiled)
+    return numba.njit(nogil=True, forceinline=True, boundscheck=False, **options)(function)
 
 
 @cache
@@ -213,7 +274,7 @@ def source_hash() -> str:
 
 @cache
 def _hash_of(paths: tuple[Path, ...]) -> str:
-    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
+    digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
     for path in paths:
         digest.update(str(path.relative_to(_HOST) if path.is_relative_to(_HOST) else path.name).encode())
         digest.update(path.read_bytes())

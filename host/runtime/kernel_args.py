@@ -24,6 +24,7 @@ import numpy as np
 
 from millrace.host.base.types import Array
 from millrace.host.runtime.intrinsics import address
+from millrace.host.runtime.jit import compiled
 
 _MODULUS = 1 << 64
 _LINE_WORDS = 8
@@ -32,7 +33,8 @@ _LINE_WORDS = 8
 
 def pack_words(*entries: int | Array) -> Array:
     """Return 64-bit words: integers by value (also unsigned ones), arrays by address."""
-    words = [one if isinstance(one, int) else address(one) for one in entries]
+    where = compiled(address)
+    words = [one if isinstance(one, int) else where(one) for one in entries]
     try:
         return np.array(words, np.int64)
     except OverflowError:  # an unsigned number

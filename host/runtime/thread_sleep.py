@@ -13,7 +13,6 @@ from platform import machine, system
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
 
 from millrace.host.runtime.intrinsics import atomic_add, atomic_load, codegen, define, fence, sc_load
 from millrace.host.runtime.jit import inline
@@ -69,9 +68,9 @@ def _pause(b: Any) -> None:
     b.call(codegen.get_or_insert_function(b.module, kind, name), given)
 
 
-pause: Callable[[], None] = define(_pause, types.void)
+pause: Callable[[], None] = define(_pause, "void")
 """Tell the processor that this thread spins."""
-sleep_while: Callable[[int, int, int], None] = define(_sleep_while, types.void, types.int64, types.int64, types.int64)
+sleep_while: Callable[[int, int, int], None] = define(_sleep_while, "void", "int64", "int64", "int64")
 """Sleep while the low 32 bits of the word at an address have a value: `sleep_while(where, value, nanoseconds)`.
 
 Returns when they differ, after `wake_sleepers`, after this time, or for no reason: look again. The kernel compares and
@@ -88,9 +87,9 @@ def _now(b: Any) -> Any:
     return b.add(b.mul(seconds, WORD(1_000_000_000)), rest)
 
 
-now: Callable[[], int] = define(_now, types.int64)
+now: Callable[[], int] = define(_now, "int64")
 """The system's monotonic clock in nanoseconds, as `time.monotonic_ns`."""
-wake_sleepers: Callable[[int, int], None] = define(_wake_sleepers, types.void, types.int64, types.int64)
+wake_sleepers: Callable[[int, int], None] = define(_wake_sleepers, "void", "int64", "int64")
 """Wake up to `count` threads that sleep at an address: `wake_sleepers(where, count)`."""
 
 

@@ -30,6 +30,7 @@ from millrace.host.hbtree.tree import helpers
 from millrace.host.hybrid.balance import Plan
 from millrace.host.hybrid.update_costs import MODES, UpdateMode
 from millrace.host.runtime.critical import critical_section, uninterrupted
+from millrace.host.runtime.first_use import MAX_ROWS
 from millrace.index_parts import file
 from millrace.index_parts.described import DescribedIndex
 from millrace.index_parts.implicit_rows import ImplicitRows
@@ -95,7 +96,7 @@ class OrderedIndex(DescribedIndex):
         column = as_array(keys, "keys")
         kind = key_type("keys", column.type)
         check_index_memory(column, kind.word.itemsize)
-        with helpers(self._threads, len(column)) as team:
+        with helpers(self._threads, len(column) if len(column) > MAX_ROWS else 0) as team:
             value_column = None if values is None else as_values(values)
             hybrid = None if self._layout == "regular" else not self._on_cpu
             rows, nodes = make_rows(column, value_column, kind, duplicates, hybrid, team)

@@ -133,5 +133,7 @@ class IndexStats(Stats):
     """From which device the index fell back to which, and why."""
     last_update: Mapping[str, Any] | None = None
     retuned: int = 0
+    strategy: str = ""
+    """Says so while a small index is searched without kernels."""
     last_run: Mapping[str, Any] | None = None
     """What the pipeline did in the latest call on a device."""

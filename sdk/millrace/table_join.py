@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from millrace.host.base.columns import empty_table
 from millrace.host.base.log import log
 from millrace.host.base.types import SIDES, Side
 from millrace.host.runtime import first_use
@@ -142,13 +143,13 @@ def join(
         opened.close()
     if fallback_text is not None:
         warn_of_fallback(fallback_text, 2)
-    return _joined(blocks) if blocks else schema.empty_table()
+    return _joined(blocks) if blocks else empty_table(schema)
 
 
 def _needs_no_index(tables: dict[Side, pa.Table]) -> bool:
-    """Whether the condition is evaluated on all pairs: they are few, or small tables need not wait for the compiler."""
+    """Whether the condition is evaluated on all pairs: they are few, or small tables do not wait for kernels."""
     r, s = (tables[side].num_rows for side in SIDES)
-    return r * s <= FEW_PAIRS or (max(r, s) <= first_use.MAX_ROWS and first_use.in_background(JOIN))
+    return r * s <= FEW_PAIRS or (max(r, s) <= first_use.MAX_ROWS and first_use.without_kernels(JOIN, r * s))
 
 
 def _evaluated(prepared: PreparedJoin, tables: dict[Side, pa.Table], readings: dict[Side, Reading]) -> pa.Table:

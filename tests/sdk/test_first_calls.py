@@ -13,7 +13,10 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from millrace.host.hbtree.build import build
 from millrace.host.runtime import first_use, jit
+from millrace.host.runtime.team import Team
+from millrace.warm import RECIPES, warm
 
 CONDITIONS = ["abs(r.x - s.x) <= 3", "r.x < s.x AND r.y > s.y", "r.x = s.x OR r.x - s.x = 5", "r.t = s.t AND r.x > s.y"]
 
@@ -26,6 +29,8 @@ def compiling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
     monkeypatch.setattr(first_use, "_ready", set())
     monkeypatch.setattr(first_use, "_checked", {})
     monkeypatch.setattr(first_use, "_started", {})
+    monkeypatch.setattr(first_use, "_calls", {})
+    monkeypatch.setattr(first_use, "LATE_CALLS", 0)
     monkeypatch.setattr(first_use, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(first_use, "cache_dir", lambda: tmp_path)
 
@@ -89,16 +94,111 @@ def test_a_join_of_tables_evaluates_all_pairs_meanwhile(how: Any, compiling: set
     assert compiling == {"join"}
 
 
+def index_answers(keys: Any, values: Any, queries: Any, duplicates: Any) -> list[Any]:
+    """What every call of an index returns."""
+    low, high = queries, queries + queries.dtype.type(3)
+    with mr.OrderedIndex(keys, values, duplicates=duplicates) as index:
+        found = [index.lookup(queries), index.range(low, high), index.floor(queries), index.ceil(queries), list(index)]
+        few = min(len(keys), 5)
+        fresh = (queries[:few], values[:few]) if values is not None else queries[:few]
+        index.update(upsert=fresh, delete=queries[5:9])
+        return [*found, queries[0] in index, len(index), index.lookup(queries), index.range(low, high), list(index)]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint64, np.float64])
+@pytest.mark.parametrize("duplicates", ["error", "first", "last"])
+@pytest.mark.parametrize("kind", ["rows", "numbers", "text"])
+def test_an_index_goes_on_without_kernels(kind: str, duplicates: str, dtype: Any, compiling: set[str]) -> None:
+    rng = np.random.default_rng(len(kind))
+    for keys in (1, 9, 700):
+        given = (rng.permutation(2 * keys)[:keys] if duplicates == "error" else rng.integers(0, keys, keys)).astype(
+            dtype
+        )
+        values = {"rows": None, "numbers": rng.random(keys), "text": pa.array([f"{i}" for i in range(keys)])}[kind]
+        queries = rng.integers(0, 2 * keys, 40).astype(dtype)
+        meanwhile = index_answers(given, values, queries, duplicates)
+        assert compiling == {"ordered_index"}
+        os.environ["MILLRACE_COMPILE"] = "now"
+        expected = index_answers(given, values, queries, duplicates)
+        del os.environ["MILLRACE_COMPILE"]
+        for ours, theirs in zip(meanwhile, expected, strict=True):
+            assert ours.equals(theirs) if isinstance(theirs, pa.Array) else ours == theirs
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_tree_built_without_kernels_has_the_same_bytes(hybrid: bool, compiling: set[str]) -> None:
+    rng = np.random.default_rng(4)
+    for size, width in ((0, 0), (1, 8), (7, 4), (64, 0), (65, 8), (4096, 4)):
+        for word in (np.uint64, np.uint32):
+            words = np.sort(rng.integers(0, 1 << 30, size)).astype(word)
+            values = rng.integers(0, 99, size).astype(f"u{width}") if width else None
+            plainly = build(words, 0, values, hybrid, Team(1))
+            os.environ["MILLRACE_COMPILE"] = "now"
+            built = build(words, 0, values, hybrid, Team(1))
+            del os.environ["MILLRACE_COMPILE"]
+            assert plainly.known == built.known
+            assert plainly.leaves.data.tobytes() == built.leaves.data.tobytes()
+            assert plainly.nodes is not None
+            assert built.nodes is not None
+            assert plainly.nodes.tobytes() == built.nodes.tobytes()
+    assert compiling == {"ordered_index"}
+
+
+def test_the_first_small_calls_do_without_kernels_that_are_ready(
+    compiling: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_use, "LATE_CALLS", 3)
+    first_use.set_ready("join")
+    assert not first_use.without_kernels("join", first_use.LATE_PAIRS + 1)
+    assert [first_use.without_kernels("join") for _ in range(4)] == [True, True, False, False]
+    assert compiling == set()
+
+
+SMALL_CALLS = {
+    "join": "mr.join(rows, rows, on='abs(r.x - s.x) <= 5', how='left')",
+    "window_join": "j = mr.WindowJoin('r.x < s.x', window='99 rows'); j.push('r', rows); j.push('s', rows)",
+    "ordered_index": "ix = mr.OrderedIndex(np.arange(4000)); ix.lookup(np.array([3, 9999])); ix.range(np.array([1]), np.array([5]))",
+}
+
+
+@pytest.mark.parametrize("name", SMALL_CALLS)
+def test_a_small_first_call_loads_neither_the_compiler_nor_pandas(name: str, tmp_path: Path) -> None:
+    """Both take longer to import than everything else."""
+    script = f"""
+import sys, numpy as np, pyarrow as pa, millrace as mr
+from millrace.host.runtime import first_use
+first_use.set_ready({name!r})
+columns = [pa.Array.from_buffers(pa.int64(), 3, [None, pa.py_buffer(np.arange(3) + i)]) for i in (0, 1)]
+rows = pa.Table.from_arrays(columns, ["x", "v"])
+{SMALL_CALLS[name]}
+print(sorted({{"numba", "pandas", "scipy", "cupy", "pyopencl"}} & set(sys.modules)))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "MILLRACE_COMPILE"}
+    environment["MILLRACE_CACHE_DIR"] = str(tmp_path)
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("[]\n", 0), ended.stderr
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_warm_runs_to_its_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("MILLRACE_COMPILE", "now")
+    warm([name], lambda what, share: said.append(what))
+    assert said[-1] == "compiled"
+    assert len(said) == 1 + len(list(RECIPES[name]()))
+    assert first_use.is_ready(name)
+
+
 def test_the_other_process_is_started_once_and_its_mark_is_seen(compiling: set[str], tmp_path: Path) -> None:
-    assert first_use.in_background("window_join")
+    assert first_use.without_kernels("window_join")
     compiling.clear()
-    assert first_use.in_background("window_join")
+    assert first_use.without_kernels("window_join")
     assert compiling == set(), "started already"
     first_use._started.clear()
-    assert first_use.in_background("window_join")
+    assert first_use.without_kernels("window_join")
     assert compiling == set(), "another process of this machine has started it"
     (tmp_path / "ready-window_join").touch()
-    assert not first_use.in_background("window_join")
+    assert not first_use.without_kernels("window_join")
 
 
 def test_where_no_process_can_be_started_the_call_compiles(
@@ -108,7 +208,7 @@ def test_where_no_process_can_be_started_the_call_compiles(
         raise OSError("no more processes")
 
     monkeypatch.setattr(os, "posix_spawn", refuse)
-    assert not first_use.in_background("join")
+    assert not first_use.without_kernels("join")
     assert mr.join(pa.table({"x": np.arange(90)}), pa.table({"x": np.arange(90)}), "r.x = s.x").num_rows == 90
 
 

@@ -1,4 +1,4 @@
-"""Every visible pair as a candidate, with NumPy alone: what a join does while the kernels of its index compile.
+"""Every visible pair as a candidate, with NumPy alone: what a join does before the kernels of its index are loaded.
 
 The index searches no key, so the matcher evaluates the whole condition on every candidate (`Plan.matches`). It is for
 small windows: a step returns as many candidates as there are pairs. Users cannot name it; see `runtime/first_use.py`.
@@ -13,7 +13,7 @@ from millrace.host.device.contract import Device
 from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 
-REASON = "all pairs are evaluated with NumPy while the kernels of the index compile in the background"
+REASON = "all pairs are evaluated with NumPy until the kernels of the index are compiled and loaded"
 
 
 class AllPairsIndex(JoinIndex):

@@ -132,7 +132,7 @@ class IndexBase:
         with self._update_lock.mutex:
             self._rwlock.check()
             rows, team = self._rows, self._team
-            team.acquire()
+            team.acquire(len(rows))
             try:
                 update = read_update(upsert, delete, rows.kind, rows.wanted_type, rows.next_row, team)
             finally:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from millrace.host.base.errors import StateError
 from millrace.host.base.html import html_table
 from millrace.host.base.words import arrow_type
+from millrace.host.hbtree import plain
 from millrace.host.planner.choice import auto_devices
 from millrace.host.planner.explanation import Explanation
 from millrace.index_parts.base import IndexBase
@@ -48,6 +49,7 @@ class DescribedIndex(IndexBase):
             device=self._device_name if self._fallback_text is None else "cpu",
             fallback=self._fallback_text,
             last_update=None if last is None else asdict(last),
+            strategy=plain.REASON if self._layout == "implicit" and plain.is_used(self._status.current["rows"]) else "",
             retuned=0 if runner is None else runner.retuned,
             last_run=None if run is None else run.stats(),
             counters={} if device is None else device.counters(),

@@ -12,8 +12,10 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.columns import column_of
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import KeyType
+from millrace.host.hbtree import plain
 from millrace.host.hbtree import search as hs
 from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.build import fill
@@ -85,6 +87,9 @@ class ImplicitRows:
         masked = 0 if mask is None else np.ascontiguousarray(mask).view(np.uint8)
         share = hs.search_64 if raw.dtype.itemsize == 8 else hs.search_32
         last = self.duplicates == "last"
+        if plain.without_kernels(len(self), len(raw)):
+            found = plain.find(self.rows.leaves, flipped(raw, flip), last)
+            return self._values_at(found if mask is None else np.where(mask, found, -1))
         if self.rows.separate_values is not None:
             positions = np.empty(len(raw), np.int64)
             self.tree.run(share, raw, flip, MASK=masked, OUT=positions, MODE=ha.LAST if last else ha.FIRST)
@@ -110,7 +115,7 @@ class ImplicitRows:
         """The values at positions, null at -1."""
         absent = positions < 0
         if self.rows.separate_values is not None:
-            return self.rows.separate_values.take(pa.array(positions, mask=absent))
+            return self.rows.separate_values.take(column_of(positions, absent))
         numbers = gather(self.rows.leaves, np.where(absent, 0, positions)) if len(self) else positions
         return arrow_of(numbers, absent, self.rows.value_type)
 
@@ -149,9 +154,9 @@ class ImplicitRows:
             ends = self.tree.ends(low, high, starts)
         offsets = offsets_of(np.where(valid, ends - starts, 0))
         total, offsets_32 = int(offsets[-1]), offsets.astype(np.int32)
-        if self.rows.separate_values is not None:
+        if self.rows.separate_values is not None or plain.without_kernels(total):
             positions = np.repeat(starts - offsets[:-1], np.diff(offsets)) + np.arange(total)
-            values = self.rows.separate_values.take(pa.array(positions))
+            values = self._values_at(positions)
         else:
             out = pa.allocate_buffer(total * (self.rows.leaves.width or 8))
             with helpers(self._threads, len(starts)) as team:
@@ -191,7 +196,7 @@ def merge_rows(
         assert rows.separate_values is not None
         new = pa.nulls(0, rows.value_type) if values is None else values
         order = np.insert(np.flatnonzero(keep), insert_at, rows.leaves.size + taken)
-        separate_values = pa.concat_arrays([rows.separate_values, new]).take(pa.array(order))
+        separate_values = pa.concat_arrays([rows.separate_values, new]).take(column_of(order))
     with helpers(threads, len(words)) as team:
         leaves, _ = fill(words, 0, inline, team)
     return replace(rows, leaves=leaves, separate_values=separate_values)

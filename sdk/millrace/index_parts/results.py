@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millrace.host.base.columns import column_of
 from millrace.host.base.errors import ArgumentError
 from millrace.host.base.memory import free_bytes, size_text
 from millrace.host.base.types import Array, Mask
@@ -33,8 +34,7 @@ def memory_of(buffer: pa.Buffer) -> Array:
 
 def arrow_of(numbers: Array, absent: Mask, kind: pa.DataType) -> pa.Array:
     """Numbers as values of a type of the same width, null where absent."""
-    plain = pa.array(numbers, mask=absent)
-    return pa.Array.from_buffers(kind, len(plain), plain.buffers(), plain.null_count)
+    return column_of(numbers, absent, kind)
 
 
 def offsets_of(counts: Positions) -> Positions:
@@ -57,4 +57,4 @@ def offsets_of(counts: Positions) -> Positions:
 def lists_of(offsets: npt.NDArray[np.int32], values: pa.Array, valid: Mask) -> pa.ListArray:
     """A list array, null where not valid."""
     nulls = None if all_true(valid) else pa.array(~valid)
-    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=nulls)
+    return pa.ListArray.from_arrays(column_of(offsets), values, mask=nulls)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.columns import column_of
 from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import Array
 from millrace.host.base.words import KeyType, all_true, from_words, native, to_words
 from millrace.host.hbtree.build import build, fill
 from millrace.host.hbtree.leaves import EQUALS, INLINE_WIDTHS, UNSORTED, Leaves
-from millrace.host.kernels.word_sorter import sort_words
+from millrace.host.hbtree.plain import sort_rows
 from millrace.host.runtime.allocator import free
 from millrace.host.runtime.team import Team
 
@@ -60,8 +61,7 @@ class Rows:
 
 def as_type(numbers: Array, kind: pa.DataType) -> pa.Array:
     """Numbers as values of a type of the same width."""
-    plain = pa.array(numbers)
-    return pa.Array.from_buffers(kind, len(plain), plain.buffers())
+    return column_of(numbers, kind=kind)
 
 
 def make_rows(
@@ -85,18 +85,18 @@ def make_rows(
     if not all_true(valid):
         numbered = np.flatnonzero(valid)
         numbers = numbers[numbered]
-        values = None if values is None else values.take(pa.array(numbered))
+        values = None if values is None else values.take(column_of(numbered))
     raw, flip = plain_words(numbers)
     inline = inline_values(values) if values is not None else numbered
     built = build(raw, flip, inline, hybrid, team) if _looks_sorted(raw, flip) else None
     if built is None or built.known == UNSORTED:
-        words, order = sort_words(raw ^ raw.dtype.type(flip) if flip else raw, team)
+        words, order = sort_rows(raw ^ raw.dtype.type(flip) if flip else raw, team)
         if values is None:
             inline = order.astype(np.int64) if numbered is None else numbered[order]
         elif inline is not None:
             inline = inline[order]
         else:
-            values = values.take(pa.array(order))
+            values = values.take(column_of(order))
         built = build(words, 0, inline, hybrid, team)
         free(words)
         free(order)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.columns import column_of, is_plain
 from millrace.host.base.errors import ArgumentError, SchemaError
 from millrace.host.base.words import usable as usable
 from millrace.ingest.tables import COLLECT, as_table, is_lazy
@@ -29,7 +30,7 @@ def as_array(given: Any, label: str, are_queries: bool = False) -> pa.Array:
         if isinstance(given, np.ndarray):
             if given.ndim != 1:
                 raise ArgumentError(f"{label} has {given.ndim} dimensions; allowed is {_ALLOWED}")
-            return pa.array(given)
+            return column_of(given) if is_plain(given) else pa.array(given)
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
             return _contiguous(pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given))
         if type(given).__module__.partition(".")[0] == "pandas" or isinstance(given, list | tuple):

@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.columns import column_of
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import SIDES, Array, Positions, Side
 from millrace.host.data.window import Window
@@ -59,7 +60,7 @@ def pairs_table(
     r, s = positions["r"], positions["s"]
     columns: list[pa.Array | pa.ChunkedArray] = [longs(windows["r"].seq_at(r)), longs(windows["s"].seq_at(s))]
     if several:
-        columns += [pa.array(windows["r"].source.take(r)), pa.array(windows["s"].source.take(s))]
+        columns += [column_of(windows["r"].source.take(r)), column_of(windows["s"].source.take(s))]
     if len(schema) > len(columns) and not compiled:
         for side in SIDES:
             columns += windows[side].rows.gather(positions[side]).columns
@@ -85,7 +86,8 @@ def counts_table(taken: TakenTuples, counts: Positions) -> pa.Table:
     for side in SIDES[:1] if taken.self_join else SIDES:
         at = np.flatnonzero(order == (side == "s"))
         source[at], seq[at] = taken.sides[side].source, taken.sides[side].seq
-    arrays = [pa.array(SIDES).take(pa.array(order)), pa.array(source), pa.array(seq), pa.array(counts[: len(order)])]
+    sides = pa.array(SIDES).take(column_of(order))
+    arrays = [sides, column_of(source), column_of(seq), column_of(counts[: len(order)])]
     return pa.Table.from_arrays(arrays, schema=COUNT_SCHEMA)
 
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from millrace.host.base.columns import column_of
 from millrace.host.base.types import Side
 from millrace.host.join.pair_memory import check_fits
 from millrace.host.kernels.gathering import Gatherer, gather
@@ -82,12 +82,12 @@ class TableResult:
         """One row for each row of r that `how` keeps."""
         counts = found.counts
         if self.how not in ("semi", "anti"):
-            rows = pa.array(np.arange(found.first, found.first + len(counts)))
-            return pa.Table.from_arrays([rows, pa.array(counts)], schema=self.schema)
+            rows = column_of(np.arange(found.first, found.first + len(counts)))
+            return pa.Table.from_arrays([rows, column_of(counts)], schema=self.schema)
         at = np.flatnonzero(counts if self.how == "semi" else counts == 0)
-        rows = pa.array(at + found.first)
+        rows = column_of(at + found.first)
         if self.output == "count":
-            return pa.Table.from_arrays([rows, pa.array(counts[at])], schema=self.schema)
+            return pa.Table.from_arrays([rows, column_of(counts[at])], schema=self.schema)
         payload = gather(self.tables["r"], rows).columns if self.output == "pairs" else []
         return pa.Table.from_arrays([rows, *payload], schema=self.schema)
 
@@ -122,4 +122,4 @@ def with_unmatched(found: Partners) -> tuple[pa.Array, pa.Array]:
     rows += found.first
     partners = np.zeros(len(rows), np.int64)
     partners[~unmatched] = found.partners
-    return pa.array(rows), pc.if_else(pa.array(unmatched), pa.scalar(None, pa.int64()), pa.array(partners))
+    return column_of(rows), column_of(partners, unmatched)

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from millrace.host.base.columns import empty_table
 from millrace.host.base.errors import DeviceUnavailable, StateError
 from millrace.host.base.types import SIDES, Positions, Side
 from millrace.host.data.window import Window
@@ -127,10 +128,10 @@ class WindowEngine(HeldWindows):
         counting = self._args.output == "count"
         schema = out.COUNT_SCHEMA if counting else progress.pair_schema
         if taken is None:
-            return schema.empty_table(), 0
+            return empty_table(schema), 0
         if progress.plan is None:
             counts = np.zeros(len(taken.order), np.int64)
-            return (out.counts_table(taken, counts) if counting else schema.empty_table()), 0
+            return (out.counts_table(taken, counts) if counting else empty_table(schema)), 0
         self._recent.add_batch(min(len(taken.order), STEP_ROWS))
         self._mixed = taken.only is None
         bounds = self.bounds(progress)
@@ -177,7 +178,7 @@ class WindowEngine(HeldWindows):
     def _empty(self, schema: pa.Schema) -> pa.Table:
         """The table without pairs; made once, since most small batches complete none."""
         if self._empty_table is None or self._empty_table[0] is not schema:
-            self._empty_table = schema, schema.empty_table()
+            self._empty_table = schema, empty_table(schema)
         return self._empty_table[1]
 
     def _matcher_for(self, plan: Plan) -> Matcher:
@@ -197,13 +198,11 @@ class WindowEngine(HeldWindows):
         return self.matcher
 
     def _may_wait(self) -> bool:
-        """Whether small windows are matched without kernels, since these are being compiled in the background."""
-        return (
-            self._args.given.index == "auto"
-            and self.device.shares_host_memory
-            and max(len(window) for window in self.windows.values()) <= first_use.MAX_ROWS
-            and first_use.in_background(WINDOW_JOIN)
-        )
+        """Whether small windows are matched without kernels, until these are compiled and loaded."""
+        if self._args.given.index != "auto" or not self.device.shares_host_memory:
+            return False
+        rows = max(len(window) for window in self.windows.values())
+        return rows <= first_use.MAX_ROWS and first_use.without_kernels(WINDOW_JOIN, rows * rows)
 
     def _new_matcher(self, plan: Plan, index: str, device: Device, spare: Device | None) -> Matcher:
         window = self._args.window

@@ -19,7 +19,7 @@ from typing import ClassVar
 from millrace.host.base.types import Array, Mask, Order, Positions, Side
 from millrace.host.base.value_class import value_class
 from millrace.host.device.contract import Device
-from millrace.host.expr.plan import KeyShape, Plan, SearchShape
+from millrace.host.expr.plan import KeyShape, Plan
 from millrace.host.runtime.team import Team
 
 
@@ -176,11 +176,6 @@ class JoinIndex(ABC):
     def keys_on(cls, device: Device) -> int:
         """How many keys of a side the index searches on a device; `max_keys` is the most of all devices."""
         return cls.max_keys
-
-    @staticmethod
-    @abstractmethod
-    def serves(shape: SearchShape) -> bool:
-        """Whether the index can search conditions of this shape."""
 
     @abstractmethod
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:

@@ -157,7 +157,7 @@ def test_the_first_small_calls_do_without_kernels_that_are_ready(
 SMALL_CALLS = {
     "join": "mr.join(rows, rows, on='abs(r.x - s.x) <= 5', how='left')",
     "window_join": "j = mr.WindowJoin('r.x < s.x', window='99 rows'); j.push('r', rows); j.push('s', rows)",
-    "ordered_index": "ix = mr.OrderedIndex(np.arange(4000)); ix.lookup(np.array([3, 9999])); ix.range(np.array([1]), np.array([5]))",
+    "ordered_index": "a = np.arange(4000); ix = mr.OrderedIndex(a); ix.lookup(a[:3]); ix.range(a[:2], a[5:7])",
 }
 
 

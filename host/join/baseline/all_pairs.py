@@ -10,7 +10,6 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Positions, Side
 from millrace.host.device.contract import Device
-from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 
 REASON = "all pairs are evaluated with NumPy until the kernels of the index are compiled and loaded"
@@ -31,11 +30,6 @@ class AllPairsIndex(JoinIndex):
     def keys_on(cls, device: Device) -> int:
         """None: the matcher checks all terms."""
         return 0
-
-    @staticmethod
-    def serves(shape: SearchShape) -> bool:
-        """Every condition."""
-        return True
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Append earlier tuples."""

@@ -19,7 +19,6 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Order, Side
 from millrace.host.data.sliding import SlidingArray
-from millrace.host.expr.plan import SearchShape
 from millrace.host.join.baseline import btree_kernel as bk
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, Option, ProbeBatch, SideProbes
 from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
@@ -148,11 +147,6 @@ class BTreeIndex(JoinIndex):
         super().__init__(context)
         parts = int(context.options.get("partitions", 1))
         self._sides = {side: [_Side(part, parts) for part in range(parts)] for side in SIDES}
-
-    @staticmethod
-    def serves(shape: SearchShape) -> bool:
-        """Conditions with a key on both sides."""
-        return shape.kind != "residual"
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Insert earlier tuples one by one."""

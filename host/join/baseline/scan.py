@@ -13,7 +13,6 @@ import numpy as np
 from millrace.host.base.types import SIDES, Array, Mask, Positions, Side
 from millrace.host.data.sliding import SlidingArray
 from millrace.host.device.contract import Buffer, Device
-from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 
@@ -110,11 +109,6 @@ class ScanIndex(JoinIndex):
         searches = context.plan.searches
         words = {side: searches[side][0].key.kind.word if searches[side] else np.dtype(np.uint64) for side in SIDES}
         self._live = {side: _LiveTuples(context.device, words[side]) for side in SIDES}
-
-    @staticmethod
-    def serves(shape: SearchShape) -> bool:
-        """Every condition."""
-        return True
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Append earlier tuples."""

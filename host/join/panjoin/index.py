@@ -13,7 +13,6 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Side
 from millrace.host.base.words import all_true
-from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 from millrace.host.join.panjoin import match_collector, range_probes, run_engine
 from millrace.host.join.panjoin.chain import SUBWINDOWS, Chain
@@ -65,11 +64,6 @@ class PanJoinIndex(JoinIndex):
 
     def _next(self, side: Side, before: Structure | None, context: StructureContext, first: int) -> Structure:
         return structure_class(self.structure)(context, first) if before is None else before.successor(context, first)
-
-    @staticmethod
-    def serves(shape: SearchShape) -> bool:
-        """Conditions with a key on both sides."""
-        return shape.kind != "residual"
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Insert earlier tuples, a batch at a time."""

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Order, Side
-from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, Option, ProbeBatch
 from millrace.host.join.pimtree import join_kernel as jk
 from millrace.host.join.pimtree.parallel import ParallelStep
@@ -46,11 +45,6 @@ class IndexedJoin(JoinIndex):
     @abstractmethod
     def _side(self, rows: int | None) -> JoinSide:
         """An empty side; `rows`: how many positions its window spans, if known."""
-
-    @staticmethod
-    def serves(shape: SearchShape) -> bool:
-        """Conditions with a key on both sides."""
-        return shape.kind != "residual"
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Sort earlier tuples into the trees."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
-from millrace.host.base.types import SIDES, Array, Mask, Side
-from millrace.host.expr.plan import SearchShape
+from millrace.host.base.types import Array, Mask, Side
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, Option, ProbeBatch
 from millrace.host.join.spo.device import UNIT, DeviceEngine
 from millrace.host.join.spo.stream import StreamEngine
@@ -52,11 +51,6 @@ class SpoIndex(JoinIndex):
         """An empty index."""
         super().__init__(context)
         self._engine: Engine = _engine(context)
-
-    @staticmethod
-    def serves(shape: SearchShape) -> bool:
-        """Conditions with two keys on both sides, each searched by one range."""
-        return all(len(shape.keys[side]) >= 2 and "ranges" not in shape.keys[side][:2] for side in SIDES)
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         """Insert earlier tuples without probing."""

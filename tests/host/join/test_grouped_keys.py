@@ -20,7 +20,7 @@ from millrace.join_parts.table_probe import TableProbe
 from tests import oracle
 from tests.conformance.pairs import EXPECTED
 from tests.gpu.emulated import backend
-from tests.host.join.two_keys import TwoKeyIndex
+from tests.host.join.two_keys import TwoKeyIndex, serves_two_keys
 
 INT64, EPOCH = np.iinfo(np.int64), datetime(2024, 1, 1, tzinfo=UTC)
 GROUPS: dict[str, Callable[[int], Any]] = {
@@ -291,6 +291,7 @@ TWO_KEYS: Any = "two-keys"
 
 def test_an_index_of_two_keys_gets_the_grouped_key_and_the_second_order_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.INDEXES, "two-keys", "tests.host.join.two_keys:TwoKeyIndex")
+    monkeypatch.setitem(registry.SERVES, "two-keys", serves_two_keys)
     monkeypatch.setattr(TwoKeyIndex, "shapes", [])
     monkeypatch.setattr(selectivity, "FEW_PARTNERS", -1)
     r, s = table("text", "int64", 10), table("text", "int64", 11)

@@ -13,7 +13,7 @@ from millrace.host.expr.plan import bind, search_shape
 from millrace.host.join import registry
 from millrace.ingest.arguments import parse_condition
 from millrace.ingest.choices import HOWS
-from tests.host.join.two_keys import TwoKeyIndex
+from tests.host.join.two_keys import TwoKeyIndex, serves_two_keys
 
 CONDITIONS = {
     "r.a < s.a AND r.b > s.b": (("at most", "at least"), ("at least", "at most")),
@@ -31,6 +31,7 @@ TWO_KEYS: Any = "two-keys"
 @pytest.fixture(autouse=True)
 def two_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.INDEXES, "two-keys", "tests.host.join.two_keys:TwoKeyIndex")
+    monkeypatch.setitem(registry.SERVES, "two-keys", serves_two_keys)
     monkeypatch.setattr(TwoKeyIndex, "shapes", [])
 
 
@@ -73,7 +74,7 @@ def test_two_keys_leave_nothing_to_check(on: str) -> None:
 
 
 def test_an_index_says_which_shapes_it_serves() -> None:
-    assert not TwoKeyIndex.serves(search_shape(parse_condition("r.a < s.a")))
-    assert TwoKeyIndex.serves(search_shape(parse_condition("r.a < s.a AND r.b < s.b")))
+    assert not serves_two_keys(search_shape(parse_condition("r.a < s.a")))
+    assert serves_two_keys(search_shape(parse_condition("r.a < s.a AND r.b < s.b")))
     with pytest.raises(mr.ArgumentError, match=r"two-keys.*cannot serve.*bisort"):
         mr.WindowJoin(on="r.a < s.a", window="5 rows", index=TWO_KEYS)

@@ -11,6 +11,11 @@ from millrace.host.expr.plan import SearchShape
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
 
 
+def serves_two_keys(shape: SearchShape) -> bool:
+    """Which conditions the index can search."""
+    return max(len(keys) for keys in shape.keys.values()) >= 2
+
+
 class TwoKeyIndex(JoinIndex):
     """Serves conditions with at least two keys on either side; keeps every tuple."""
 
@@ -22,10 +27,6 @@ class TwoKeyIndex(JoinIndex):
         super().__init__(context)
         self._words: dict[Side, list[Array]] = {"r": [], "s": []}
         self._positions: dict[Side, Positions] = {side: np.zeros(0, np.int64) for side in self._words}
-
-    @staticmethod
-    def serves(shape: SearchShape) -> bool:
-        return max(len(keys) for keys in shape.keys.values()) >= 2
 
     def load(self, side: Side, first: int, words: tuple[Array, ...], live: Mask) -> None:
         fresh = [one[live] for one in words]

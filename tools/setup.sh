@@ -199,6 +199,12 @@ system_still_there() { # a quick check; ensure_system is the thorough one
     command -v iverilog >/dev/null
 }
 
+warm_kernels() { # the kernels of all operators, so that no first call waits for the compiler
+    [ "$FLAVOUR" = main ] || return 0
+    say "compiling the kernels, about a minute"
+    "$VENV/bin/millrace" warm >>"$LOG" 2>&1 || fail "millrace warm failed; see $LOG"
+}
+
 main() {
     mkdir -p .cache
     # Two set-ups in one tree run one after the other.
@@ -219,6 +225,7 @@ main() {
     fi
     rm -f "$STAMP"
     install_project
+    warm_kernels
     { locked_hash && echo "$project"; } >"$STAMP.new"
     mv "$STAMP.new" "$STAMP"
     say "done"

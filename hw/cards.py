@@ -88,9 +88,18 @@ def cards() -> list[Card]:
     found = []
     for path in sorted(folder().glob("*.json")):
         try:
-            found.append(Card(**json.loads(path.read_text(encoding="utf-8"))))
-        except (OSError, ValueError, TypeError):
+            found.append(_parsed(path))
+        except (OSError, ValueError, TypeError, RecursionError, ArgumentError):
             continue
+    return found
+
+
+def _parsed(path: Path) -> Card:
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    found = Card(**fields)
+    if not all(isinstance(value, str) for value in fields.values()) or NAME.fullmatch(found.name) is None:
+        raise TypeError("not the file of a card")
+    parse_link(found.link)
     return found
 
 
@@ -158,11 +167,21 @@ def _is_host(endpoint: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", endpoint) is not None
 
 
+def others_behind(card: Card) -> list[Card]:
+    """Other cards whose link leads to the same board and that have another image: loading this card ends theirs."""
+    line = _line(card.link)
+    return [one for one in cards() if one.name != card.name and one.image != card.image and _line(one.link) == line]
+
+
+def _line(link: str) -> str:
+    """The same text for all links to one board, as far as this machine can see."""
+    kind, endpoint = parse_link(link)
+    return f"{kind}:{Path(endpoint).resolve()}" if kind == SERIAL else link  # a line may have several paths
+
+
 def lock(link: str) -> Callable[[], None]:
     """Lock a link for this process; returns the function that unlocks it. Raises if another process holds the lock."""
-    kind, endpoint = parse_link(link)
-    name = f"{kind}:{Path(endpoint).resolve()}" if kind == SERIAL else link  # a line may have several paths
-    path = folder() / "locks" / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.lock"
+    path = folder() / "locks" / f"{hashlib.sha256(_line(link).encode()).hexdigest()[:32]}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -142,6 +142,8 @@ def _load(
     recorded = known is None or known.link == card.link
     if recorded:
         card.marked(cards.LOADING)
+    for other in cards.others_behind(card):
+        other.marked(cards.REFUSED)
     try:
         fault_point("board.load")
         link = load()

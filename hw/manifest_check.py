@@ -31,6 +31,8 @@ PARAMETERS: Mapping[str, tuple[int, ...] | range] = {
     "MEM_LOG2": range(10, 33),
 }
 """The allowed values of each parameter; there are no others."""
+REQUIRED = ("KEY_W", "W")
+"""What the engine must name after loading, so an image must say it."""
 MAX_ENTRIES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -50,6 +52,8 @@ def check_values(manifest: Manifest) -> None:
     _require(manifest.origin in ORIGINS, "origin", manifest.origin)
     _require(CLOCK_HZ[0] <= manifest.clock_hz <= CLOCK_HZ[1], "clock_hz", manifest.clock_hz)
     _require(VERSIONS[0] <= manifest.version <= VERSIONS[1], "version", manifest.version)
+    for name in REQUIRED:
+        _require(name in manifest.parameters, "a manifest without parameter", name)
     for name, value in manifest.parameters.items():
         _require(value in PARAMETERS.get(name, ()), f"parameter {name}", value)
     for entries in (manifest.tools, manifest.report):

@@ -187,7 +187,7 @@ class PynqLink(Link):
                 f"pynq is not installed here: make its environment with `make pynq`, and set {PYTHON} to its python"
             )
         if not address and os.geteuid() != 0:
-            raise DeviceUnavailable("PYNQ needs root on the board itself: run the command with `sudo -E`")
+            raise DeviceUnavailable("PYNQ needs root on the board itself: run `sudo -E $(command -v millrace) …`")
         memory = os.memfd_create("millrace-board")
         os.ftruncate(memory, 2 * HALF)
         self._shared = np.frombuffer(mmap.mmap(memory, 2 * HALF), np.uint8)

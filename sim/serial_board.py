@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
-from millrace.hw import loader
 from millrace.hw.catalog import Board, board
 from millrace.hw.link import CLOCK_VARIABLE
 from millrace.sim import build, tools
@@ -276,7 +275,7 @@ def main(write: Callable[[str], object] = sys.stdout.write) -> None:
     """Start a board, print its link and loader, and run until Ctrl-C."""
     with SerialBoard() as simulated:
         write(f"link serial:{simulated.path}\n")
-        write(f"export {loader.VARIABLE}={simulated.loader} {CLOCK_VARIABLE}={simulated.clock}\n")
+        write(f"export PATH={Path(simulated.loader).parent}:$PATH {CLOCK_VARIABLE}={simulated.clock}\n")
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             while True:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +17,14 @@ import millrace as mr
 from millrace.cli.app import app
 from millrace.host.base.errors import ArgumentError, BitstreamError, DeviceFault, DeviceUnavailable
 from millrace.hw import cards, catalog, deploy, loader, pynq_board, pynq_link, usb
+from millrace.hw import image as images
 from millrace.hw.board_device import BoardDevice
 from millrace.hw.link import CLOCK_VARIABLE
 from millrace.hw.pynq_link import PYTHON
 from millrace.hw.serial_link import SerialLink
 from millrace.sim.loopback import LoopbackBoard, device_tree, image
 from millrace.sim.serial_board import SerialBoard
-from tests.boards.cards import own_address, small_image
+from tests.boards.cards import HEAD, own_address, small_image
 
 KV260 = catalog.board("kv260")
 TREE = device_tree("kv260")
@@ -228,6 +233,55 @@ def test_a_card_can_be_removed(card: str, folder: Path) -> None:
     assert not list((folder / "firmware").iterdir())
     with pytest.raises(DeviceUnavailable):
         cards.remove("lab")
+
+
+def test_another_image_on_the_same_board_ends_the_cards_of_the_first(
+    card: str, ulx3s: SerialBoard, small: Path, tmp_path: Path
+) -> None:
+    """Two names for one board: the one whose image is gone must not be called loaded. The line has two paths."""
+    second_path = tmp_path / "second-name-of-the-line"
+    second_path.symlink_to(ulx3s.path)
+    other = tmp_path / "other.mri"
+    other.write_bytes(images.make(catalog.board("ulx3s"), {"ulx3s_top.bit": HEAD}, {"test": "2"}, {}).pack())
+    deploy.deploy("twin", small, f"serial:{second_path}")
+    assert [one.state for one in cards.cards()] == [cards.LOADED, cards.LOADED]  # the same image, so both are right
+    deploy.deploy("twin", other)
+    assert {one.name: one.state for one in cards.cards()} == {"lab": cards.REFUSED, "twin": cards.LOADED}
+    assert not next(one for one in mr.devices() if one.name == card).available
+    deploy.reset("lab")
+    assert {one.name: one.state for one in cards.cards()} == {"lab": cards.LOADED, "twin": cards.REFUSED}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "[" * 100_000, "\ud800", *(f"CHANGED {field}" for field in ("name", "link", "state", "image"))],
+    ids=lambda text: text[:13],
+)
+def test_a_damaged_file_of_a_card_hides_no_other_card(text: str, card: str, folder: Path) -> None:
+    fields = json.loads((folder / "lab.json").read_text())
+    if text.startswith("CHANGED"):
+        field = text.split()[1]
+        wrong = {"name": "../lab", "link": "telnet:board", "state": 7, "image": None}[field]
+        text = json.dumps({**fields, "name": "zoo", field: wrong})
+    (folder / "zoo.json").write_text(text, encoding="utf-8", errors="surrogatepass")
+    assert [one.name for one in cards.cards()] == ["lab"]
+    listed = CliRunner().invoke(app, ["board", "list"])
+    assert listed.exit_code == 0
+    assert "zoo" not in listed.stdout
+    assert card in {one.name for one in mr.devices()}
+
+
+def test_the_board_of_a_shell_says_what_to_export(tmp_path: Path) -> None:
+    """The printed line makes `openFPGALoader` and the clock those of the board, also for commands typed by hand."""
+    command = [sys.executable, "-m", "millrace.sim.serial_board"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as board:
+        assert board.stdout is not None
+        link, export = board.stdout.readline().split(), board.stdout.readline()
+        typed = f"{export}openFPGALoader --board ulx3s --detect; ls -L ${CLOCK_VARIABLE} {link[1].partition(':')[2]}"
+        said = subprocess.run(["bash", "-ec", typed], capture_output=True, text=True, check=False)
+        board.send_signal(signal.SIGINT)
+    assert said.returncode == 0, said.stderr
+    assert "idcode 0x41113043" in said.stdout
 
 
 def test_time_outs_of_a_simulated_board_count_its_own_time(card: str, tmp_path: Path) -> None:

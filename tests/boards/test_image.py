@@ -205,6 +205,7 @@ def test_a_changed_parameter_changes_the_build_hash() -> None:
         {"parameters": {"W": 1 << 40}},
         {"parameters": {"MEM_LOG2": 99}},
         {"parameters": {"LANES": 1}},
+        {"parameters": {"KEY_W": None}},
         {"clock_hz": 0},
         {"clock_hz": -5},
         {"clock_hz": 1 << 60},
@@ -226,12 +227,24 @@ def test_a_changed_parameter_changes_the_build_hash() -> None:
 def test_a_manifest_of_other_types_is_refused_in_our_words(said: dict[str, Any]) -> None:
     """The manifest's own hash is valid, as anyone can compute it."""
     files = unzipped(small_image().pack())
-    fields = {**json.loads(files[MANIFEST]), **said}
+    fields = json.loads(files[MANIFEST])
     del fields["digest"]
+    given = said.get("parameters")
+    if isinstance(given, dict):  # one parameter is wrong, the others are right
+        said = {"parameters": {**fields["parameters"], **given}}
+    fields |= said
     files[MANIFEST] = images._canonical({**fields, "digest": hashlib.sha256(images._canonical(fields)).hexdigest()})
     with pytest.raises(BitstreamError) as refusal:
         images.unpack(zipped(files), "an image")
     assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["KEY_W", "W"])
+def test_a_manifest_must_say_what_the_engine_will_name(name: str) -> None:
+    manifest = small_image().manifest
+    others = {key: value for key, value in manifest.parameters.items() if key != name}
+    with pytest.raises(BitstreamError, match=f"parameter '{name}'"):
+        images.unpack(replace(small_image(), manifest=replace(manifest, parameters=others)).pack(), "an image")
 
 
 def test_a_manifest_without_end_is_refused() -> None:

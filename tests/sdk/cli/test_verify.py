@@ -54,6 +54,22 @@ def test_a_wrong_result_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "FAILED" in page
 
 
+def test_an_error_of_a_driver_is_part_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin or a vendor's driver raises what it likes; the other checks run, and the owner gets both files."""
+
+    def broken(self: CpuDevice, buffer: Any, offset: int, size: int) -> Any:
+        raise SystemError("driver /opt/vendor/lib.so lost its context")
+
+    monkeypatch.setattr(CpuDevice, "read", broken)
+    monkeypatch.setattr(verify_checks, "KEYS", ())
+    code, record, page = run("cpu", tmp_path)
+    assert code == 1
+    failed = {check["name"]: check["detail"] for check in record["checks"] if not check["passed"]}
+    assert failed["arrays sent and read back"] == "SystemError: driver … lost its context"
+    assert any(check["passed"] for check in record["checks"])
+    assert "FAILED" in page
+
+
 def test_a_device_that_is_unknown_is_an_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["verify", "nonsense", "--out", str(tmp_path)])
     assert done.exit_code != 0

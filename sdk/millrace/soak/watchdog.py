@@ -1,0 +1,58 @@
+"""Ends a soak that hangs: prints where every thread is and the line that replays the episode.
+
+The watchdog counts its own ticks and no clock: while the process is stopped (SIGSTOP), neither the work nor the ticks
+go on, so a pause of any length is no hang.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+TICK_SECONDS = 1.0
+MOST_TICKS = 900
+"""Ticks without progress that are a hang: the slowest episodes, on simulators beside other work, take minutes."""
+HUNG = 3
+"""The exit code of a process that hung."""
+
+
+def _end_process(message: str) -> None:
+    sys.stderr.write(f"failed: {message}\n")
+    sys.stderr.flush()
+    faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+    os._exit(HUNG)  # the thread that hangs cannot be ended in another way
+
+
+class Watchdog:
+    """Calls `end` with a message if `progress` was not called for `MOST_TICKS` ticks. A context manager."""
+
+    def __init__(self, end: Callable[[str], None] = _end_process, tick: float = TICK_SECONDS) -> None:
+        """Nothing is watched before the block is entered."""
+        self._end, self._tick = end, tick
+        self._ticks, self._doing = 0, ""
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="soak-watchdog", daemon=True)
+
+    def progress(self, doing: str) -> None:
+        """Something is done; `doing` is what begins now, with the line that replays it."""
+        self._ticks, self._doing = 0, doing
+
+    def _watch(self) -> None:
+        while not self._done.wait(self._tick):
+            self._ticks += 1
+            if self._ticks > MOST_TICKS:
+                self._end(f"no progress in {MOST_TICKS} ticks of {self._tick:g} s: {self._doing}")
+                return
+
+    def __enter__(self) -> Watchdog:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End, whether or not there was an error."""
+        self._done.set()
+        self._thread.join()

@@ -19,7 +19,7 @@ MUTATIONS = ("-mutate_depth=1",)
 """One mutation per try: by default libFuzzer calls the mutator five times, which takes longer than the try, and half of
 these calls discard what the others made."""
 READERS = ("hw", "ingest", "predicate", "state", "index_parts.file", "host.hbtree.file")
-"""The packages and modules that read what comes from outside. Others are not instrumented: Numba could not compile them."""
+"""What reads input from outside. Other modules are not instrumented: Numba could not compile them."""
 
 
 def _others() -> list[str]:

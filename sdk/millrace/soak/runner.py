@@ -1,7 +1,8 @@
 """Runs a soak: residents that live as long as it, and episodes of short-lived operators with faults and kills.
 
 Of each operator there is a resident with a large window and one with a small window, which is soon replaced; both
-sizes get the same time, and slopes are given per turnover of the small ones. In each round the residents make calls and
+sizes get the same time. What the process holds is set against the turnovers of the large windows, which is the stricter
+measure, or of the small ones in a soak that is too short for that. In each round the residents make calls and
 one episode runs: an operator on a device, in two of three with one of the fault points armed that it passes, or a join
 in a process that is killed. After each round, what the process holds is measured. An episode depends on the seed and
 its number alone, so that one line replays it.
@@ -46,6 +47,8 @@ class SoakReport:
 
     seed: int
     seconds: float = 0.0
+    paused: float = 0.0
+    """Seconds of these in which the process was stopped from outside."""
     episodes: int = 0
     calls: int = 0
     turnovers: float = 0.0
@@ -61,19 +64,23 @@ class SoakReport:
     growths: dict[str, float | None] = field(default_factory=dict)
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Of each resource, the first and the last value of the second half."""
+    window_rows: dict[str, int] = field(default_factory=dict)
+    """Of each resource, the size of the windows whose turnovers it is set against."""
 
     def lines(self) -> list[str]:
         """The report as text."""
         ran = ", ".join(f"{count} {name}" for name, count in sorted(self.what.items()))
+        paused = f" ({self.paused:.0f} s of them paused from outside)" if self.paused else ""
         lines = [
-            f"seed {self.seed}: {self.seconds:.0f} s, {self.episodes} episodes ({ran}), {self.calls:,} calls of "
-            f"residents, {self.turnovers:,.0f} turnovers of windows of {SMALL_ROWS} rows and "
+            f"seed {self.seed}: {self.seconds:.0f} s{paused}, {self.episodes} episodes ({ran}), {self.calls:,} calls "
+            f"of residents, {self.turnovers:,.0f} turnovers of windows of {SMALL_ROWS} rows and "
             f"{self.large_turnovers:,.0f} of {RESIDENT_ROWS}, {self.faults} faults raised (a fault point acted in "
             f"{self.met} of {self.armed} episodes that had one), {self.kills} kills"
         ]
         for name, slope in self.growths.items():
             first, last = self.levels[name]
-            slope_text = "too few turnovers for a slope" if slope is None else f"{slope:+.3%} per 100 turnovers"
+            slope_text = f"per 100 turnovers of windows of {self.window_rows[name]} rows"
+            slope_text = "too few turnovers for a slope" if slope is None else f"{slope:+.3%} {slope_text}"
             lines.append(f"  {name}: {first:,.1f} to {last:,.1f}, {slope_text}")
         return lines
 
@@ -154,7 +161,8 @@ class Residents:
         for operator in self.operators:  # compiles or loads the kernels, which does not count as time of the soak
             operator.step()
         self.calls = 0
-        self.samples: dict[str, list[tuple[float, float]]] = {}
+        self.samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        """Of each resource and size of windows, turnovers and values."""
 
     @property
     def operators(self) -> list[Operator]:
@@ -177,20 +185,23 @@ class Residents:
     def sample(self) -> None:
         """Measure what the process holds, and the states of the residents, each beside its own turnovers."""
         for name, value in held_resources().items():
-            self.samples.setdefault(name, []).append((self.turnovers(), value))
+            for rows in self.groups:
+                self.samples.setdefault((name, rows), []).append((self.turnovers(rows), value))
         for rows, group in self.groups.items():
             for one in group:
                 if one.state_bytes:
                     name = f"state of {one.name} of {rows} rows (bytes)"
-                    self.samples.setdefault(name, []).append((one.turnovers, float(one.state_bytes)))
+                    self.samples.setdefault((name, rows), []).append((one.turnovers, float(one.state_bytes)))
 
     def report(self, into: SoakReport) -> None:
-        """Add the slopes to a report."""
+        """Add the slopes to a report; large windows come first."""
         into.calls, into.turnovers = self.calls, self.turnovers()
         into.large_turnovers = self.turnovers(RESIDENT_ROWS)
-        for name, samples in self.samples.items():
+        for (name, rows), samples in self.samples.items():
+            if into.growths.get(name) is not None:
+                continue
             latter = samples[len(samples) // 2 :]
-            into.growths[name] = growth(*zip(*samples, strict=True))
+            into.growths[name], into.window_rows[name] = growth(*zip(*samples, strict=True)), rows
             into.levels[name] = latter[0][1], latter[-1][1]
 
 
@@ -229,15 +240,16 @@ def soak(minutes: float, seed: int, say: Say) -> SoakReport:
     finally:
         for operator in residents.operators:
             operator.close()
-    report.seconds = time.monotonic() - begin
+    report.seconds, report.paused = time.monotonic() - begin, watchdog.paused
     residents.report(report)
     return report
 
 
 def _progress_line(seconds: float, report: SoakReport, residents: Residents) -> str:
     return (
-        f"{seconds:6.0f} s  {report.episodes} episodes, {residents.turnovers():.0f} turnovers, "
-        f"{report.faults} faults, {report.kills} kills, {residents.samples['memory (MB)'][-1][1]:.0f} MB"
+        f"{seconds:6.0f} s  {report.episodes} episodes, {residents.turnovers():.0f} and "
+        f"{residents.turnovers(RESIDENT_ROWS):.0f} turnovers, {report.faults} faults, {report.kills} kills, "
+        f"{residents.samples['memory (MB)', SMALL_ROWS][-1][1]:.0f} MB"
     )
 
 

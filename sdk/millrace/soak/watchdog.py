@@ -10,11 +10,14 @@ import faulthandler
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 TICK_SECONDS = 1.0
 MOST_TICKS = 900
 """Ticks without progress that are a hang: the slowest episodes, on simulators beside other work, take minutes."""
+MIN_PAUSE = 5.0
+"""A tick that is late by more seconds than this is counted as a pause."""
 HUNG = 3
 """The exit code of a process that hung."""
 
@@ -33,6 +36,8 @@ class Watchdog:
         """Nothing is watched before the block is entered."""
         self._end, self._tick = end, tick
         self._ticks, self._doing = 0, ""
+        self.paused = 0.0
+        """Seconds in which the process was stopped, by the clock; nothing depends on them but the report."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="soak-watchdog", daemon=True)
 
@@ -41,7 +46,10 @@ class Watchdog:
         self._ticks, self._doing = 0, doing
 
     def _watch(self) -> None:
+        last = time.monotonic()
         while not self._done.wait(self._tick):
+            last, late = time.monotonic(), time.monotonic() - last - self._tick
+            self.paused += late if late > MIN_PAUSE else 0.0
             self._ticks += 1
             if self._ticks > MOST_TICKS:
                 self._end(f"no progress in {MOST_TICKS} ticks of {self._tick:g} s: {self._doing}")

@@ -142,6 +142,22 @@ def test_small_windows_turn_over_while_large_ones_get_their_time() -> None:
     residents.report(report)
     assert report.turnovers == residents.turnovers()
     assert "turnovers of windows of 24 rows" in report.lines()[0]
+    assert report.growths["memory (MB)"] is None
+    for operator in residents.operators:
+        operator.close()
+
+
+def test_what_the_process_holds_is_set_against_the_large_windows_if_they_turned_over_enough() -> None:
+    residents = runner.Residents(6)
+    grows = [(10.0 * i, 100 + i) for i in range(100)]
+    for share, rows in ((1.0, runner.RESIDENT_ROWS), (0.1, runner.SMALL_ROWS)):
+        large = [(share * turnovers, value) for turnovers, value in grows]
+        residents.samples = {("memory (MB)", runner.RESIDENT_ROWS): large, ("memory (MB)", runner.SMALL_ROWS): grows}
+        report = SoakReport(6)
+        residents.report(report)
+        assert report.window_rows == {"memory (MB)": rows}
+        assert report.too_steep() == ["memory (MB) grows by 5.73%"]
+        assert f"per 100 turnovers of windows of {rows} rows" in report.lines()[1]
     for operator in residents.operators:
         operator.close()
 
@@ -172,13 +188,15 @@ def test_progress_keeps_the_watchdog_quiet() -> None:
 
 
 PAUSED = """
-import sys
+import sys, time
 from millrace.soak import watchdog
-watchdog.MOST_TICKS = 60
+watchdog.MOST_TICKS, watchdog.MIN_PAUSE = 60, 2.0
 with watchdog.Watchdog(tick=0.05) as dog:
     dog.progress("waits for input")
     print("ready", flush=True)
     sys.stdin.readline()
+    time.sleep(1)
+print(dog.paused > 0, flush=True)
 """
 
 
@@ -193,4 +211,5 @@ def test_a_paused_process_does_not_hang() -> None:
         child.stdin.write(b"\n")
         child.stdin.flush()
         os.kill(child.pid, signal.SIGCONT)
+        assert child.stdout.read() == b"True\n"
         assert child.wait() == 0

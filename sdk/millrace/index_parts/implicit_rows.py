@@ -21,7 +21,7 @@ from millrace.host.hbtree.tree import HBTree, Positions, helpers
 from millrace.host.hbtree.update_batch import ChangeBatch
 from millrace.host.hbtree.values import gather, spread
 from millrace.host.hybrid.lookup_runner import Finish
-from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of
+from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of, take_values
 from millrace.index_parts.rows import Rows, with_numbers
 from millrace.index_parts.update_input import Update
 
@@ -110,7 +110,7 @@ class ImplicitRows:
         """The values at positions, null at -1."""
         absent = positions < 0
         if self.rows.separate_values is not None:
-            return self.rows.separate_values.take(pa.array(positions, mask=absent))
+            return take_values(self.rows.separate_values, pa.array(positions, mask=absent))
         numbers = gather(self.rows.leaves, np.where(absent, 0, positions)) if len(self) else positions
         return arrow_of(numbers, absent, self.rows.value_type)
 
@@ -151,7 +151,7 @@ class ImplicitRows:
         total, offsets_32 = int(offsets[-1]), offsets.astype(np.int32)
         if self.rows.separate_values is not None:
             positions = np.repeat(starts - offsets[:-1], np.diff(offsets)) + np.arange(total)
-            values = self.rows.separate_values.take(pa.array(positions))
+            values = take_values(self.rows.separate_values, pa.array(positions))
         else:
             out = pa.allocate_buffer(total * (self.rows.leaves.width or 8))
             with helpers(self._threads, len(starts)) as team:

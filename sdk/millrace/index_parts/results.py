@@ -13,6 +13,7 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.memory import free_bytes, size_text
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import all_true
+from millrace.host.kernels.gathered_memory import check_gathered
 
 MAX_VALUES = (1 << 31) - 1
 SMALL = 1 << 24
@@ -29,6 +30,12 @@ def flipped(raw: Array, flip: int) -> Array:
 def memory_of(buffer: pa.Buffer) -> Array:
     """The memory of a buffer as a byte array."""
     return np.frombuffer(buffer, np.uint8)
+
+
+def take_values(values: pa.Array, rows: pa.Array) -> pa.Array:
+    """Values by number; an `ArgumentError` if they do not fit in memory."""
+    check_gathered(values, rows)
+    return values.take(rows)
 
 
 def arrow_of(numbers: Array, absent: Mask, kind: pa.DataType) -> pa.Array:

@@ -50,7 +50,8 @@ def offsets_of(counts: Positions) -> Positions:
     np.cumsum(counts, out=offsets[1:])
     if offsets[-1] > MAX_VALUES:
         raise ArgumentError(
-            f"these ranges hold {offsets[-1]:,} values; allowed are {MAX_VALUES:,} a call: query fewer ranges per call"
+            f"these ranges hold at least {offsets[-1]:,} values; allowed are {MAX_VALUES:,} a call: query fewer ranges "
+            f"per call"
         )
     size = 8 * int(offsets[-1])
     if size > SMALL and size > free_bytes():

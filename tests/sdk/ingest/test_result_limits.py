@@ -12,10 +12,11 @@ import pytest
 
 import millrace as mr
 from millrace.host.base import memory
+from millrace.host.hbtree import scan
 from millrace.host.join import pair_memory
 from millrace.host.join.panjoin import llat
 from millrace.host.kernels import gathered_memory
-from millrace.index_parts import results
+from millrace.index_parts import regular_rows, results
 from millrace.ingest import memory_limits
 from millrace.join_parts import table_result
 
@@ -136,6 +137,29 @@ def test_ranges_and_neighbours_that_do_not_fit() -> None:
     points = pa.table({"a": np.arange(500.0), "b": np.zeros(500)})
     with pytest.raises(mr.ArgumentError, match="fewer neighbours"):
         mr.knn_join(points, points, on=("a", "b"), k=500, output="seqs")
+
+
+def test_counting_ranges_ends_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million ranges over a million keys took a quarter of an hour to be refused."""
+    index = mr.OrderedIndex(np.arange(1000), layout="regular")
+    low = np.arange(5000) % 1000
+    high = np.where(np.arange(5000) < 2500, low, 999)
+    counted: list[int] = []
+
+    def count(*arguments: Any) -> Any:
+        counts = scan.count_ranges(*arguments, most=10_000)
+        counted.append(int(counts.sum()))
+        return counts
+
+    wanted = index.range(low, high).to_pylist()
+    assert wanted == [list(range(a, b + 1)) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    monkeypatch.setattr(regular_rows, "count_ranges", count)
+    index.range(low[:2000], high[:2000])
+    assert counted.pop() == 2000
+    monkeypatch.setattr(results, "MAX_VALUES", 10_000)
+    with pytest.raises(mr.ArgumentError, match=r"hold at least [\d,]+ values; allowed are 10,000 a call"):
+        index.range(low, high)
+    assert 10_000 < counted.pop() < len(low) * 500
 
 
 def test_too_many_sources_are_refused_with_the_arithmetic() -> None:

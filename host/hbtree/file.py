@@ -37,6 +37,8 @@ _MAX_HEADER = 1 << 24
 
 def write_file(path: Path, about: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
     """Write sections (byte buffers) and their description `about` to `path`, atomically."""
+    if not path.name:
+        raise ArgumentError(f"cannot save to {path}: it is a folder; choose another path")
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("xb") as file:

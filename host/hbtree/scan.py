@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 Positions = npt.NDArray[np.int64]
 SLICE = 1 << 11
 """Queries per task of a thread."""
+MAX_COUNTED = 1 << 31
+"""Ranges with more words are refused anyway: no Arrow array of lists has so many values."""
+_MAX_GROWTH = 8
+"""A group of ranges that are counted together may hold this often `MAX_COUNTED` words, at most."""
 _AHEAD = 16
 
 
@@ -184,14 +188,33 @@ def _parts(count: int) -> int:
     return -(-count // SLICE)
 
 
-def count_ranges(tree: RegularTree, lines: Array, low: Array, high: Array, team: Team) -> Positions:
-    """Count the words from `low[i]` to `high[i]`, which is not the largest word; `lines`: the lines of `low`."""
+def count_ranges(
+    tree: RegularTree, lines: Array, low: Array, high: Array, team: Team, most: int = MAX_COUNTED
+) -> Positions:
+    """Count the words from `low[i]` to `high[i]`, which is not the largest word; `lines`: the lines of `low`.
+
+    Counting takes time for every word. So it goes by groups of ranges, and ends once more than `most` words are
+    counted; the ranges that are left count 0.
+    """
     counts = np.zeros(len(low), np.int64)
-    if len(low):
+    kernel = _ranges_64 if tree.word.itemsize == 8 else _ranges_32
+    done, total, group = 0, 0, max(most // max(tree.size, 1), 1)
+    largest = _MAX_GROWTH * group
+    while done < len(low) and total <= most:
+        now = slice(done, done + group)
         args = _Args.pack(
-            TREE=tree.table, LINES=lines, LOW=low, HIGH=high, COUNT=len(low), OFFSETS=counts, OUT=0, BEFORE=0
+            TREE=tree.table,
+            LINES=lines[now],
+            LOW=low[now],
+            HIGH=high[now],
+            COUNT=len(low[now]),
+            OFFSETS=counts[now],
+            OUT=0,
+            BEFORE=0,
         )
-        team.run(_ranges_64 if tree.word.itemsize == 8 else _ranges_32, args, _parts(len(low)))
+        team.run(kernel, args, _parts(len(low[now])))
+        total += int(counts[now].sum())
+        done, group = done + group, min(2 * group, largest)
     return counts
 
 

@@ -19,7 +19,7 @@ BYTES_PER_PAIR = 16
 """Two positions."""
 SMALL = 1 << 24
 """Results of fewer bytes are not checked."""
-FEWER_ROWS = "push fewer rows at a time"
+FEWER_ROWS = "push fewer rows at a time (join tables in parts with batch_rows=)"
 
 
 class TooManyPairs(Exception):

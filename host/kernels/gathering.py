@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Positions
+from millrace.host.kernels.gathered_memory import check_gathered
 from millrace.host.runtime.allocator import huge_array, result_array
 from millrace.host.runtime.intrinsics import load, load_as, prefetch, store, store_as
 from millrace.host.runtime.jit import Share, inline, share
@@ -195,10 +196,15 @@ def plain_width(kind: pa.DataType) -> int:
 
 def gather(table: pa.Table, rows: pa.Array) -> pa.Table:
     """Gather rows by number with Arrow; in several chunks if the text exceeds Arrow's 32-bit offsets."""
+    check_gathered(table, rows)
+    return _gather_checked(table, rows)
+
+
+def _gather_checked(table: pa.Table, rows: pa.Array) -> pa.Table:
     try:
         return table.take(rows)
     except pa.ArrowInvalid as error:
         if len(rows) < 2 or "overflow" not in str(error):
             raise
         half = len(rows) // 2
-        return pa.concat_tables([gather(table, rows[:half]), gather(table, rows[half:])])
+        return pa.concat_tables([_gather_checked(table, rows[:half]), _gather_checked(table, rows[half:])])

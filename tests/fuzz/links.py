@@ -59,6 +59,10 @@ def fuzz_serial_link(data: bytes) -> None:
         theirs.close()
 
 
+_SHARED = np.zeros(2 * pynq_link.HALF, np.uint8)
+"""The memory that links share with their child; made once, since its 8 MB took most of the time of a try."""
+
+
 class _Answered(PynqLink):
     """A link whose child has already answered everything."""
 
@@ -69,7 +73,7 @@ class _Answered(PynqLink):
     def _start(self, address: str) -> None:
         self._line = self._given
         self._child = SimpleNamespace(pid=0, wait=lambda seconds=None: 0)  # type: ignore[assignment]
-        self._shared = np.zeros(2 * pynq_link.HALF, np.uint8)
+        self._shared = _SHARED
 
 
 _RESPONSES: list[dict[str, Any]] = [

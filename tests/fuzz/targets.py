@@ -112,10 +112,15 @@ def _signed() -> bytes:
     return small_image().signed(PRIVATE).pack()
 
 
+@cache
+def _signed_parts() -> dict[str, bytes]:
+    return unzipped(_signed())
+
+
 def _image(rng: Random) -> bytes:
     if rng.random() < 0.4:
         return mutate.bytes_of(rng, _signed())
-    files = unzipped(_signed())
+    files = _signed_parts()
     member = rng.choice((images.MANIFEST, images.SIGNATURE))
     content = mutate.json_of(rng, json.loads(files[member]))
     if member == images.MANIFEST and isinstance(content, dict):
@@ -153,8 +158,7 @@ def _index_file(rng: Random) -> bytes:
     seed = rng.choice(_index_files())
     if rng.random() < 0.3:
         return mutate.bytes_of(rng, seed)
-    _scratch().write_bytes(seed)
-    about, sections = container.read_file(_scratch())
+    about, sections = container.unpack(seed, "the index")
     parts: dict[str, Any] = {name: data.tobytes() for name, data in sections.items()}
     if rng.random() < 0.5:
         changed = mutate.json_of(rng, about)
@@ -162,8 +166,7 @@ def _index_file(rng: Random) -> bytes:
     else:
         name = rng.choice(list(parts))
         parts[name] = mutate.bytes_of(rng, parts[name])
-    container.write_file(_scratch(), about, parts)
-    return _scratch().read_bytes()
+    return container.pack(about, parts)
 
 
 def _read_index(data: bytes) -> None:
@@ -194,10 +197,15 @@ def arguments() -> dict[str, str]:
     return mr.WindowJoin(**ARGUMENTS)._arguments()
 
 
+@cache
+def _content() -> Any:
+    return unseal("millrace_state", 1, state().manifest)
+
+
 def _manifest(rng: Random) -> bytes:
     if rng.random() < 0.2:
         return mutate.bytes_of(rng, state().manifest)
-    content = mutate.json_of(rng, unseal("millrace_state", 1, state().manifest))
+    content = mutate.json_of(rng, _content())
     return seal("millrace_state", 1, content)
 
 
@@ -212,7 +220,7 @@ def _run(rng: Random) -> bytes:
 def _read_run(data: bytes) -> None:
     """A state whose first run is this one, under the name of its content."""
     name, first = hashlib.sha256(data).hexdigest(), min(state().added)
-    text = json.dumps(unseal("millrace_state", 1, state().manifest)).replace(first, name)
+    text = json.dumps(_content()).replace(first, name)
     _go_on(seal("millrace_state", 1, json.loads(text)), {**state().added, name: data})
 
 

@@ -305,5 +305,5 @@ def test_too_many_values_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millrace.index_parts.results.MAX_VALUES", 10)
     ix = mr.OrderedIndex(np.arange(8))
     assert ix.range([0], [7]).value_lengths().to_pylist() == [8]
-    with pytest.raises(mr.ArgumentError, match="hold 16 values; allowed are 10 a call"):
+    with pytest.raises(mr.ArgumentError, match="hold at least 16 values; allowed are 10 a call"):
         ix.range([0, 0], [7, 7])

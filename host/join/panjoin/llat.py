@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from millrace.host.base.errors import ArgumentError
 from millrace.host.base.types import Array, Ids
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.join.panjoin.llat_entries import LANES, META, TABLE, LlatTable
 from millrace.host.join.panjoin.llat_probe import (
     PART_STATE,
@@ -46,6 +48,8 @@ SIGMA = 1.25
 """How much more than its fair share an entry can hold, for small skew. The paper advises 1.10 to 1.25."""
 MIN_SHARED_PROBES = 1024
 """From this many probes on, the team's threads share the work: posting a job costs as much as some hundred probes."""
+_MAX_IDS = (1 << 32) - 1
+"""The ids of a step are counted in 32 bits."""
 _IDS_PER_PROBE = 4
 """Space for ids per probe at first. If it is too small, everything is scanned a second time with exactly the space
 needed, and the next call starts with more, up to _MAX_IDS_PER_PROBE."""
@@ -162,6 +166,9 @@ class LlatStructure(Structure):
 
     def _rescan(self, job: Array, required: int, n: int) -> Ids:
         """Scan a second time, with space for all ids."""
+        check_fits(required, FEWER_ROWS)
+        if required > _MAX_IDS:
+            raise ArgumentError(f"a step has {required:,} pairs; allowed are {_MAX_IDS:,} a step: {FEWER_ROWS}")
         self._ids_per_probe = min(max(self._ids_per_probe, 2 * required // n), _MAX_IDS_PER_PROBE)
         found: Ids = np.empty(required + ID_PADDING, np.uint32)
         set_found(job, found)

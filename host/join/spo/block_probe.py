@@ -15,7 +15,7 @@ import numpy as np
 
 from millrace.host.base.types import Array, Positions
 from millrace.host.join.contract import KeyProbe, Matches, SideProbes
-from millrace.host.join.pair_memory import check_fits
+from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.join.spo.block_search import (
     BITMAP_WORDS,
     BlockArgs,
@@ -344,7 +344,7 @@ class Probe:
         """Write the partners; `found` are the counts in order of the queries."""
         ends = np.cumsum(counts)
         total = int(ends[-1])
-        check_fits(total, in_parts="push fewer rows at a time")
+        check_fits(total, FEWER_ROWS)
         out, own = result_array(total, np.int64), result_array(total, np.int64)
         if total:
             following = self._ordered(ends - counts)

@@ -23,7 +23,7 @@ from millrace.host.hbtree.tree import HBTree, Positions, helpers
 from millrace.host.hbtree.update_batch import ChangeBatch
 from millrace.host.hbtree.values import gather, spread
 from millrace.host.hybrid.lookup_runner import Finish
-from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of
+from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of, take_values
 from millrace.index_parts.rows import Rows, with_numbers
 from millrace.index_parts.update_input import Update
 
@@ -115,7 +115,7 @@ class ImplicitRows:
         """The values at positions, null at -1."""
         absent = positions < 0
         if self.rows.separate_values is not None:
-            return self.rows.separate_values.take(column_of(positions, absent))
+            return take_values(self.rows.separate_values, column_of(positions, absent))
         numbers = gather(self.rows.leaves, np.where(absent, 0, positions)) if len(self) else positions
         return arrow_of(numbers, absent, self.rows.value_type)
 

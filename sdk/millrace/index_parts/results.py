@@ -14,6 +14,7 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.memory import free_bytes, size_text
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import all_true
+from millrace.host.kernels.gathered_memory import check_gathered
 
 MAX_VALUES = (1 << 31) - 1
 SMALL = 1 << 24
@@ -32,6 +33,12 @@ def memory_of(buffer: pa.Buffer) -> Array:
     return np.frombuffer(buffer, np.uint8)
 
 
+def take_values(values: pa.Array, rows: pa.Array) -> pa.Array:
+    """Values by number; an `ArgumentError` if they do not fit in memory."""
+    check_gathered(values, rows)
+    return values.take(rows)
+
+
 def arrow_of(numbers: Array, absent: Mask, kind: pa.DataType) -> pa.Array:
     """Numbers as values of a type of the same width, null where absent."""
     return column_of(numbers, absent, kind)
@@ -43,7 +50,8 @@ def offsets_of(counts: Positions) -> Positions:
     np.cumsum(counts, out=offsets[1:])
     if offsets[-1] > MAX_VALUES:
         raise ArgumentError(
-            f"these ranges hold {offsets[-1]:,} values; allowed are {MAX_VALUES:,} a call: query fewer ranges per call"
+            f"these ranges hold at least {offsets[-1]:,} values; allowed are {MAX_VALUES:,} a call: query fewer ranges "
+            f"per call"
         )
     size = 8 * int(offsets[-1])
     if size > SMALL and size > free_bytes():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Mask
+from millrace.host.kernels.gathered_memory import check_gathered
 
 _MAX_JOINED = 1 << 30
 """Maximum bytes of a merged chunk: some Arrow types hold at most 2 GiB per chunk."""
@@ -42,7 +43,9 @@ class ValueStore:
 
     def take(self, numbers: Array, absent: Mask | None = None) -> pa.Array:
         """Rows by number, null where absent."""
-        taken = self._column.take(pa.array(numbers, mask=absent))
+        rows = pa.array(numbers, mask=absent)
+        check_gathered(self._column, rows)
+        taken = self._column.take(rows)
         if taken.num_chunks == 1:
             return taken.chunk(0)
         return pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.nulls(0, self.type)

@@ -30,7 +30,7 @@ def as_array(given: Any, label: str, are_queries: bool = False) -> pa.Array:
         if isinstance(given, np.ndarray):
             if given.ndim != 1:
                 raise ArgumentError(f"{label} has {given.ndim} dimensions; allowed is {_ALLOWED}")
-            return column_of(given) if is_plain(given) else pa.array(given)
+            return column_of(given) if is_plain(given) else from_numpy(given)
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
             return _contiguous(pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given))
         if type(given).__module__.partition(".")[0] == "pandas" or isinstance(given, list | tuple):
@@ -43,10 +43,33 @@ def as_array(given: Any, label: str, are_queries: bool = False) -> pa.Array:
     raise ArgumentError(f"{label} is a {type(given).__name__}; allowed is {_ALLOWED}{advice}")
 
 
+def from_numpy(given: np.ndarray[Any, Any]) -> pa.Array:
+    """A NumPy array as an Arrow array. Times that Arrow would read as other times raise a `ValueError`."""
+    if given.dtype.kind in "mM":
+        check_numpy_unit(given)
+        days = given.view(np.int64)[~np.isnat(given)] if given.dtype == np.dtype("M8[D]") else given[:0].view(np.int64)
+        if len(days) and not -(1 << 31) <= days.min() <= days.max() < 1 << 31:
+            raise ValueError("its days do not all fit in date32")
+    return pa.array(given)
+
+
+def check_numpy_unit(given: Any) -> None:
+    """Refuse times that count in several units, such as `datetime64[25s]`: Arrow would count in one."""
+    dtype: Any = given.dtype if isinstance(given, np.generic | np.ndarray) else None
+    if dtype is not None and dtype.kind in "mM":
+        unit, count = np.datetime_data(dtype)
+        if count != 1:
+            raise ValueError(f"it counts in steps of {count} {unit}; use astype, as with '{dtype.kind}8[{unit}]'")
+
+
 def _from_objects(given: Any, are_queries: bool) -> Any:
     """Python objects as an array: integers from 2**63 on are uint64; queries beyond may become doubles, if exact."""
     try:
-        return pa.array(given, from_pandas=not isinstance(given, list | tuple))
+        made = pa.array(given, from_pandas=not isinstance(given, list | tuple))
+        if isinstance(given, list | tuple) and pa.types.is_temporal(made.type):
+            for x in given:
+                check_numpy_unit(x)
+        return made
     except OverflowError:
         try:
             return pa.array(given, pa.uint64())
@@ -93,14 +116,14 @@ def as_one(given: Any, label: str) -> pa.Array:
         if isinstance(given, pa.Scalar):
             return pa.array([given.as_py()], given.type)
         if isinstance(given, np.generic):
-            return pa.array(np.array([given]))
+            return from_numpy(np.array([given]))
         return pa.array([given])
     except OverflowError:
         if isinstance(given, int) and 0 <= given < 1 << 64:
             return pa.array([given], pa.uint64())
         return _beyond_64_bits(given, label)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise ArgumentError(f"{label}={given!r} is not a number, date or time to compare with keys") from error
+        raise ArgumentError(f"{label}={given!r} is not a number, date or time to compare with keys: {error}") from error
 
 
 def _beyond_64_bits(given: Any, label: str) -> pa.Array:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from millrace.host.base.errors import SchemaError
 from millrace.host.base.types import Array
 from millrace.ingest.casts import exactly_cast, fitted
+from millrace.ingest.columns import check_numpy_unit
 from millrace.ingest.tables import as_table
 
 BLOCK_ROWS = 1 << 9
@@ -121,6 +122,7 @@ class RowReader:
         try:
             if value is None or kinds is None or type(value) in kinds:
                 return pa.array([value], field.type)
+            check_numpy_unit(value)
             return exactly_cast(pa.chunked_array([pa.array([value])]), field.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise SchemaError(

@@ -87,10 +87,13 @@ class _PieceWork:
             ]
             if probe.fallback is not None and not first:
                 warn_of_fallback(probe.fallback, 4)
-            made = [self._result.block(block) for block in found]
-            yield from made
+            made = 0
+            for block in found:
+                for table in self._result.parts(block, batch_rows):
+                    made += table.num_rows
+                    yield table
             first += rows
-            rows = _next_rows(rows, sum(table.num_rows for table in made), max(batch_rows, PIECE_PAIRS))
+            rows = _next_rows(rows, made, max(batch_rows, PIECE_PAIRS))
 
     def close(self) -> None:
         """Free the index and close the devices."""

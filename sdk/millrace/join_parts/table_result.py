@@ -11,13 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.columns import column_of
+from millrace.host.base.memory import free_bytes
 from millrace.host.base.types import Side
 from millrace.host.join.pair_memory import check_fits
+from millrace.host.kernels.gathered_memory import longest_bytes
 from millrace.host.kernels.gathering import Gatherer, gather
 from millrace.host.runtime.team import Team
 from millrace.join_parts import output as out
 from millrace.join_parts.direct_join import DirectBlock
 from millrace.join_parts.table_probe import Partners
+
+PART_BYTES = 1 << 28
+"""About how many bytes `parts` makes at a time, if there is memory for several times as many."""
 
 
 def result_schema(schemas: dict[Side, pa.Schema], how: str, output: str) -> pa.Schema:
@@ -54,11 +59,30 @@ class TableResult:
 
     def block(self, found: Partners) -> pa.Table:
         """The output of a block."""
+        return self._of_pairs(*self._pairs(found)) if self.wants_pairs else self._of_rows(found)
+
+    def parts(self, found: Partners, least: int) -> Iterator[pa.Table]:
+        """The output of a block in tables of about `PART_BYTES`, each made when it is asked for; of `least` rows."""
         if not self.wants_pairs:
-            return self._of_rows(found)
-        r, s = out.longs(found.rows), out.longs(found.partners)
+            yield self._of_rows(found)
+            return
+        r, s = self._pairs(found)
+        rows = max(least, min(PART_BYTES, free_bytes() // 4) // self._longest_row)
+        for at in range(0, max(len(r), 1), rows):
+            yield self._of_pairs(r[at : at + rows], s[at : at + rows])
+
+    @cached_property
+    def _longest_row(self) -> int:
+        """The most bytes of a row of output."""
+        tables = self.tables.values() if self.output == "pairs" else ()
+        return 16 + sum(longest_bytes(column) for table in tables for column in table.columns)
+
+    def _pairs(self, found: Partners) -> tuple[pa.Array, pa.Array]:
         if self.how == "left":
-            r, s = with_unmatched(found)
+            return with_unmatched(found)
+        return out.longs(found.rows), out.longs(found.partners)
+
+    def _of_pairs(self, r: pa.Array, s: pa.Array) -> pa.Table:
         return pa.Table.from_arrays([r, s, *self._payload(r, s)], schema=self.schema)
 
     def direct_block(self, found: DirectBlock) -> pa.Table:

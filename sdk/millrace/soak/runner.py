@@ -1,9 +1,11 @@
 """Runs a soak: residents that live as long as it, and episodes of short-lived operators with faults and kills.
 
-In each round every resident makes calls worth about a turnover of its window, and one episode runs: an operator on a
-device, in two of three with one of the fault points armed that it passes, or a join in a process that is killed. After
-each round, what the process holds is measured. An episode depends on the seed and its number alone, so that one line
-replays it.
+Of each operator there is a resident with a large window and one with a small window, which is soon replaced; both
+sizes get the same time. What the process holds is set against the turnovers of the large windows, which is the stricter
+measure, or of the small ones in a soak that is too short for that. In each round the residents make calls and
+one episode runs: an operator on a device, in two of three with one of the fault points armed that it passes, or a join
+in a process that is killed. After each round, what the process holds is measured. An episode depends on the seed and
+its number alone, so that one line replays it.
 """
 
 from __future__ import annotations
@@ -25,8 +27,14 @@ from millrace.soak.base import SIMULATED, Operator, SoakFailure
 from millrace.soak.killed import run_killed
 from millrace.soak.operators import OPERATORS, RESIDENTS, operators_of
 from millrace.soak.resources import LIMIT, growth, held_resources
+from millrace.soak.watchdog import Watchdog
 
 RESIDENT_ROWS, EPISODE_ROWS, SIMULATED_ROWS = 400, 200, 40
+SMALL_ROWS = 24
+"""The rows of small residents. A call replaces a sixth of such a window on average, so that even a busy machine makes
+the hundreds of turnovers that a slope needs."""
+SMALL_EPISODES = 0.3
+"""The share of episodes whose windows are small as well."""
 ROUND_SECONDS, MAX_ROUND_SECONDS = 1.0, 15.0
 """The residents work in a round as long as the episode before took, within these limits, so that neither starves."""
 KILLED_STEPS = 60
@@ -39,9 +47,13 @@ class SoakReport:
 
     seed: int
     seconds: float = 0.0
+    paused: float = 0.0
+    """Seconds of these in which the process was stopped from outside."""
     episodes: int = 0
     calls: int = 0
     turnovers: float = 0.0
+    """Of the small windows, the fewest."""
+    large_turnovers: float = 0.0
     armed: int = 0
     """Episodes with an armed fault point."""
     met: int = 0
@@ -52,18 +64,23 @@ class SoakReport:
     growths: dict[str, float | None] = field(default_factory=dict)
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Of each resource, the first and the last value of the second half."""
+    window_rows: dict[str, int] = field(default_factory=dict)
+    """Of each resource, the size of the windows whose turnovers it is set against."""
 
     def lines(self) -> list[str]:
         """The report as text."""
         ran = ", ".join(f"{count} {name}" for name, count in sorted(self.what.items()))
+        paused = f" ({self.paused:.0f} s of them paused from outside)" if self.paused else ""
         lines = [
-            f"seed {self.seed}: {self.seconds:.0f} s, {self.episodes} episodes ({ran}), {self.calls:,} calls of "
-            f"residents, {self.turnovers:,.0f} window turnovers, {self.faults} faults raised (a fault point acted in "
+            f"seed {self.seed}: {self.seconds:.0f} s{paused}, {self.episodes} episodes ({ran}), {self.calls:,} calls "
+            f"of residents, {self.turnovers:,.0f} turnovers of windows of {SMALL_ROWS} rows and "
+            f"{self.large_turnovers:,.0f} of {RESIDENT_ROWS}, {self.faults} faults raised (a fault point acted in "
             f"{self.met} of {self.armed} episodes that had one), {self.kills} kills"
         ]
         for name, slope in self.growths.items():
             first, last = self.levels[name]
-            slope_text = "too few turnovers for a slope" if slope is None else f"{slope:+.3%} per 100 turnovers"
+            slope_text = f"per 100 turnovers of windows of {self.window_rows[name]} rows"
+            slope_text = "too few turnovers for a slope" if slope is None else f"{slope:+.3%} {slope_text}"
             lines.append(f"  {name}: {first:,.1f} to {last:,.1f}, {slope_text}")
         return lines
 
@@ -83,7 +100,8 @@ def run_episode(seed: int, number: int, device_names: list[str], report: SoakRep
         return summary
     device = rng.choice(device_names)
     name = rng.choice(operators_of(device))
-    rows = SIMULATED_ROWS if device in SIMULATED else rng.randrange(2, EPISODE_ROWS)
+    most_rows = SMALL_ROWS if rng.random() < SMALL_EPISODES else EPISODE_ROWS
+    rows = SIMULATED_ROWS if device in SIMULATED else rng.randrange(2, most_rows)
     steps = 6 if device in SIMULATED else rng.randrange(5, 60)
     drawn = rng.getstate()
     rule = draw_rule(rng, lambda watching: _run_steps(name, device, rows, steps, drawn, watching, SoakReport(seed))[1])
@@ -134,45 +152,61 @@ def draw_rule(rng: Random, watch: Callable[[str], dict[str, Arming]]) -> str:
 
 
 class Residents:
-    """Operators that live as long as the soak, and how much they hold."""
+    """Operators that live as long as the soak, in two sizes, and how much they hold."""
 
     def __init__(self, seed: int) -> None:
         """New ones, on the CPU."""
-        self.operators: list[Operator] = [
-            OPERATORS[name](Random(f"{seed} {name}"), "cpu", RESIDENT_ROWS) for name in RESIDENTS
-        ]
+        self.groups = {rows: _new_residents(seed, rows) for rows in (RESIDENT_ROWS, SMALL_ROWS)}
+        self.spent = dict.fromkeys(self.groups, 0.0)
         for operator in self.operators:  # compiles or loads the kernels, which does not count as time of the soak
             operator.step()
         self.calls = 0
-        self.samples: dict[str, list[tuple[float, float]]] = {}
+        self.samples: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        """Of each resource and size of windows, turnovers and values."""
 
     @property
-    def turnovers(self) -> float:
-        """The fewest turnovers of any resident."""
-        return min(one.turnovers for one in self.operators)
+    def operators(self) -> list[Operator]:
+        """All of them."""
+        return [one for group in self.groups.values() for one in group]
+
+    def turnovers(self, rows: int = SMALL_ROWS) -> float:
+        """The fewest turnovers of any resident of this size."""
+        return min(one.turnovers for one in self.groups[rows])
 
     def work(self, seconds: float) -> None:
-        """Make calls, those most behind first."""
+        """Make calls: of the size that had less time, by the resident that is most behind."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            operator = min(self.operators, key=lambda one: one.turnovers)
-            operator.step()
+        while (now := time.monotonic()) < until:
+            rows = min(self.spent, key=self.spent.__getitem__)
+            min(self.groups[rows], key=lambda one: one.turnovers).step()
+            self.spent[rows] += time.monotonic() - now
             self.calls += 1
 
     def sample(self) -> None:
-        """Measure what the process and the residents hold."""
-        found = held_resources()
-        found |= {f"state of {one.name} (bytes)": float(one.state_bytes) for one in self.operators if one.state_bytes}
-        for name, value in found.items():
-            self.samples.setdefault(name, []).append((self.turnovers, value))
+        """Measure what the process holds, and the states of the residents, each beside its own turnovers."""
+        for name, value in held_resources().items():
+            for rows in self.groups:
+                self.samples.setdefault((name, rows), []).append((self.turnovers(rows), value))
+        for rows, group in self.groups.items():
+            for one in group:
+                if one.state_bytes:
+                    name = f"state of {one.name} of {rows} rows (bytes)"
+                    self.samples.setdefault((name, rows), []).append((one.turnovers, float(one.state_bytes)))
 
     def report(self, into: SoakReport) -> None:
-        """Add the slopes to a report."""
-        into.calls, into.turnovers = self.calls, self.turnovers
-        for name, samples in self.samples.items():
+        """Add the slopes to a report; large windows come first."""
+        into.calls, into.turnovers = self.calls, self.turnovers()
+        into.large_turnovers = self.turnovers(RESIDENT_ROWS)
+        for (name, rows), samples in self.samples.items():
+            if into.growths.get(name) is not None:
+                continue
             latter = samples[len(samples) // 2 :]
-            into.growths[name] = growth(*zip(*samples, strict=True))
+            into.growths[name], into.window_rows[name] = growth(*zip(*samples, strict=True)), rows
             into.levels[name] = latter[0][1], latter[-1][1]
+
+
+def _new_residents(seed: int, rows: int) -> list[Operator]:
+    return [OPERATORS[name](Random(f"{seed} {name} {rows}"), "cpu", rows) for name in RESIDENTS]
 
 
 def usable_devices() -> list[str]:
@@ -186,29 +220,37 @@ def soak(minutes: float, seed: int, say: Say) -> SoakReport:
     report, device_names, residents = SoakReport(seed), usable_devices(), Residents(seed)
     begin = said_at = time.monotonic()
     try:
-        episode_seconds = 0.0
-        while time.monotonic() - begin < 60 * minutes:
-            residents.work(min(max(ROUND_SECONDS, episode_seconds), MAX_ROUND_SECONDS))
-            started = time.monotonic()
-            _episode(seed, report.episodes, device_names, report)
-            episode_seconds = time.monotonic() - started
-            report.episodes += 1
-            residents.sample()
-            if time.monotonic() - said_at > 10:
-                said_at = time.monotonic()
-                memory = residents.samples["memory (MB)"][-1][1]
-                say(
-                    f"{said_at - begin:6.0f} s  {report.episodes} episodes, {residents.turnovers:.0f} turnovers, "
-                    f"{report.faults} faults, {report.kills} kills, {memory:.0f} MB"
-                )
-        for operator in residents.operators:
-            operator.finish()
+        with Watchdog() as watchdog:
+            episode_seconds = 0.0
+            while time.monotonic() - begin < 60 * minutes:
+                watchdog.progress(f"the residents of millrace soak --seed {seed}")
+                residents.work(min(max(ROUND_SECONDS, episode_seconds), MAX_ROUND_SECONDS))
+                started = time.monotonic()
+                watchdog.progress(f"replay it: {_replay_line(seed, report.episodes)}")
+                _episode(seed, report.episodes, device_names, report)
+                episode_seconds = time.monotonic() - started
+                report.episodes += 1
+                residents.sample()
+                if time.monotonic() - said_at > 10:
+                    said_at = time.monotonic()
+                    say(_progress_line(said_at - begin, report, residents))
+            watchdog.progress(f"the last comparison of millrace soak --seed {seed}")
+            for operator in residents.operators:
+                operator.finish()
     finally:
         for operator in residents.operators:
             operator.close()
-    report.seconds = time.monotonic() - begin
+    report.seconds, report.paused = time.monotonic() - begin, watchdog.paused
     residents.report(report)
     return report
+
+
+def _progress_line(seconds: float, report: SoakReport, residents: Residents) -> str:
+    return (
+        f"{seconds:6.0f} s  {report.episodes} episodes, {residents.turnovers():.0f} and "
+        f"{residents.turnovers(RESIDENT_ROWS):.0f} turnovers, {report.faults} faults, {report.kills} kills, "
+        f"{residents.samples['memory (MB)', SMALL_ROWS][-1][1]:.0f} MB"
+    )
 
 
 def _episode(seed: int, number: int, device_names: list[str], report: SoakReport) -> None:
@@ -216,8 +258,12 @@ def _episode(seed: int, number: int, device_names: list[str], report: SoakReport
         run_episode(seed, number, device_names, report)
     except Exception as error:
         notes = "; ".join(getattr(error, "__notes__", []))
-        line = f"millrace soak --replay 'seed={seed},episode={number}'"
+        line = _replay_line(seed, number)
         raise SoakFailure(f"{type(error).__name__}: {error} ({notes}); replay it: {line}") from error
+
+
+def _replay_line(seed: int, number: int) -> str:
+    return f"millrace soak --replay 'seed={seed},episode={number}'"
 
 
 def replay(text: str, say: Say) -> None:

@@ -120,6 +120,9 @@ def test_no_index_and_no_file(tmp_path: Path) -> None:
         mr.OrderedIndex.open(tmp_path / "missing")
     with pytest.raises(mr.ArgumentError, match="cannot save"):
         make().save(tmp_path / "missing" / "index")
+    for folder in ("/", ".", tmp_path):
+        with pytest.raises(mr.ArgumentError, match="cannot save"):
+            make().save(folder)
 
 
 def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:

@@ -12,9 +12,13 @@ import pytest
 
 import millrace as mr
 from millrace.host.base import memory
+from millrace.host.hbtree import scan
 from millrace.host.join import pair_memory
-from millrace.index_parts import results
+from millrace.host.join.panjoin import llat
+from millrace.host.kernels import gathered_memory
+from millrace.index_parts import regular_rows, results
 from millrace.ingest import memory_limits
+from millrace.join_parts import table_result
 
 SMALL = 4 << 20
 ROWS = 2000
@@ -61,6 +65,69 @@ def test_payload_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         mr.join(wide, wide, on="r.x = s.x", index="scan")
 
 
+LONG = pa.table({"x": np.zeros(300, np.int64), "t": ["a" * 1000] * 299 + [None], "u": [["b", "c"]] * 300})
+
+
+@pytest.fixture
+def little_for_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (gathered_memory, table_result):
+        monkeypatch.setattr(module, "free_bytes", lambda: 64 << 20)
+    monkeypatch.setattr(gathered_memory, "SMALL", 0)
+
+
+@pytest.mark.usefixtures("little_for_values")
+@pytest.mark.parametrize("index", ["auto", "bisort", "scan"])
+def test_long_values_count(index: Any) -> None:
+    """90,000 pairs of two texts of 1,000 characters."""
+    with pytest.raises(mr.ArgumentError, match=r"the values of 90,000 rows take 8\d\.\d MiB, and there are 64\.0 MiB"):
+        mr.join(LONG, LONG, on="r.x = s.x", index=index)
+    assert mr.join(LONG, LONG, on="r.x = s.x", index=index, output="seqs").num_rows == 90_000
+    assert sum(part.num_rows for part in mr.join(LONG, LONG, on="r.x = s.x", index=index, batch_rows=9000)) == 90_000
+    j = mr.WindowJoin("r.x = s.x", window="10000 rows", index=index)
+    j.push("r", LONG)
+    with pytest.raises(mr.ArgumentError, match=r"the values of 90,000 rows take"):
+        j.push("s", LONG)
+    assert j.stats.rows == {"r": 300, "s": 0}
+    assert j.push("s", LONG.slice(0, 10)).num_rows == 3000
+
+
+@pytest.mark.usefixtures("little_for_values")
+@pytest.mark.parametrize("layout", ["implicit", "regular"])
+def test_long_values_of_an_index_count(layout: Any) -> None:
+    values = pa.array(["a"] * 99 + ["b" * (1 << 20)])
+    index = mr.OrderedIndex(np.arange(100), values, layout=layout)
+    with pytest.raises(mr.ArgumentError, match=r"the values of 100 rows take 100\.0 MiB"):
+        index.lookup(np.full(100, 99))
+    assert len(index.lookup(np.full(10, 99))) == 10
+    assert index.lookup(np.full(1000, 5)).to_pylist() == ["a"] * 1000
+
+
+def test_values_of_every_kind_are_counted_at_least_roughly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathered_memory, "SMALL", 0)
+    rows = pa.array([1, None, 2, 1])
+    for column in (pa.array([b"x", b"yy", None]), pa.array([[1], [2, 3], None]), pa.array([None] * 3, pa.string())):
+        chunked = pa.chunked_array([column])
+        monkeypatch.setattr(gathered_memory, "free_bytes", lambda: 1 << 30)
+        gathered_memory.check_gathered(chunked, rows)
+        monkeypatch.setattr(gathered_memory, "free_bytes", lambda: 0)
+        with pytest.raises(mr.ArgumentError, match="the values of 4 rows"):
+            gathered_memory.check_gathered(pa.table({"x": chunked}), rows)
+
+
+@pytest.mark.parametrize("index", ["rap", "wib"])
+def test_the_first_structure_of_a_window_refuses_with_the_arithmetic(
+    index: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ids were allocated before the pairs were counted."""
+    asked: list[int] = []
+    monkeypatch.setattr(llat, "check_fits", lambda pairs, in_parts: asked.append(pairs))
+    assert mr.join(EQUAL, EQUAL, on="r.x = s.x", index=index, output="seqs").num_rows == ROWS**2
+    assert asked == [ROWS**2]
+    monkeypatch.setattr(llat, "_MAX_IDS", 1000)
+    with pytest.raises(mr.ArgumentError, match=r"4,000,000 pairs; allowed are 1,000 a step: push fewer"):
+        mr.join(EQUAL, EQUAL, on="r.x = s.x", index=index, output="seqs")
+
+
 @pytest.mark.usefixtures("little")
 def test_ranges_and_neighbours_that_do_not_fit() -> None:
     for layout in ("implicit", "regular"):
@@ -70,6 +137,30 @@ def test_ranges_and_neighbours_that_do_not_fit() -> None:
     points = pa.table({"a": np.arange(500.0), "b": np.zeros(500)})
     with pytest.raises(mr.ArgumentError, match="fewer neighbours"):
         mr.knn_join(points, points, on=("a", "b"), k=500, output="seqs")
+
+
+def test_counting_ranges_ends_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million ranges over a million keys took a quarter of an hour to be refused."""
+    index = mr.OrderedIndex(np.arange(1000), layout="regular")
+    low = np.arange(5000) % 1000
+    high = np.where(np.arange(5000) < 2500, low, 999)
+    counted: list[int] = []
+
+    def count(*arguments: Any) -> Any:
+        counting: Any = scan.count_ranges
+        counts = counting(*arguments, most=10_000)
+        counted.append(int(counts.sum()))
+        return counts
+
+    wanted = index.range(low, high).to_pylist()
+    assert wanted == [list(range(a, b + 1)) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+    monkeypatch.setattr(regular_rows, "count_ranges", count)
+    index.range(low[:2000], high[:2000])
+    assert counted.pop() == 2000
+    monkeypatch.setattr(results, "MAX_VALUES", 10_000)
+    with pytest.raises(mr.ArgumentError, match=r"hold at least [\d,]+ values; allowed are 10,000 a call"):
+        index.range(low, high)
+    assert 10_000 < counted.pop() < len(low) * 500
 
 
 def test_too_many_sources_are_refused_with_the_arithmetic() -> None:

@@ -97,6 +97,7 @@ def test_equal_values_of_other_types_are_taken(value: Any, kind: pa.DataType, wa
         (NOON, pa.timestamp("us", "UTC")),
         (NOON, pa.date32()),
         (np.datetime64(2**60, "W"), pa.timestamp("us")),
+        (np.datetime64(1, ("s", 25)), pa.timestamp("s")),
         (b"a", pa.string()),
         ("a", pa.binary()),
     ],

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +16,7 @@ import numpy as np
 import pytest
 
 import millrace as mr
-from millrace.soak import runner
+from millrace.soak import runner, watchdog
 from millrace.soak.base import SoakFailure
 from millrace.soak.killed import run_killed
 from millrace.soak.operators import OPERATORS, operators_of
@@ -121,3 +127,89 @@ def test_growth_is_the_slope_of_what_does_not_jump() -> None:
 def test_a_killed_join_goes_on_from_its_state(tmp_path: Path) -> None:
     kills, summary = run_killed(Random(1), 12, tmp_path)
     assert summary == f"12 steps in {kills + 1} processes, {kills} of them killed"
+
+
+def test_small_windows_turn_over_while_large_ones_get_their_time() -> None:
+    residents = runner.Residents(6)
+    for _ in range(3):
+        residents.work(0.3)
+        residents.sample()
+    assert residents.turnovers() > residents.turnovers(runner.RESIDENT_ROWS) > 0
+    large, small = residents.spent.values()
+    assert small > 0
+    assert large > 0
+    report = SoakReport(6)
+    residents.report(report)
+    assert report.turnovers == residents.turnovers()
+    assert "turnovers of windows of 24 rows" in report.lines()[0]
+    assert report.growths["memory (MB)"] is None
+    for operator in residents.operators:
+        operator.close()
+
+
+def test_what_the_process_holds_is_set_against_the_large_windows_if_they_turned_over_enough() -> None:
+    residents = runner.Residents(6)
+    grows = [(10.0 * i, 100.0 + i) for i in range(100)]
+    for share, rows in ((1.0, runner.RESIDENT_ROWS), (0.1, runner.SMALL_ROWS)):
+        large = [(share * turnovers, value) for turnovers, value in grows]
+        residents.samples = {("memory (MB)", runner.RESIDENT_ROWS): large, ("memory (MB)", runner.SMALL_ROWS): grows}
+        report = SoakReport(6)
+        residents.report(report)
+        assert report.window_rows == {"memory (MB)": rows}
+        assert report.too_steep() == ["memory (MB) grows by 5.73%"]
+        assert f"per 100 turnovers of windows of {rows} rows" in report.lines()[1]
+    for operator in residents.operators:
+        operator.close()
+
+
+def test_a_hang_ends_with_the_line_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "MOST_TICKS", 5)
+    said: list[str] = []
+    hung = threading.Event()
+
+    def end(message: str) -> None:
+        said.append(message)
+        hung.set()
+
+    with watchdog.Watchdog(end, tick=0.001) as dog:
+        dog.progress("episode 7")
+        assert hung.wait(60)
+    assert "episode 7" in said[0]
+
+
+def test_progress_keeps_the_watchdog_quiet() -> None:
+    said: list[str] = []
+    with watchdog.Watchdog(said.append, tick=0.001) as dog:
+        for _ in range(watchdog.MOST_TICKS):
+            dog.progress("work")
+            time.sleep(0.001)
+            assert dog._ticks <= watchdog.MOST_TICKS
+    assert said == []
+
+
+PAUSED = """
+import sys, time
+from millrace.soak import watchdog
+watchdog.MOST_TICKS, watchdog.MIN_PAUSE = 60, 2.0
+with watchdog.Watchdog(tick=0.05) as dog:
+    dog.progress("waits for input")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    time.sleep(1)
+print(dog.paused > 0, flush=True)
+"""
+
+
+def test_a_paused_process_does_not_hang() -> None:
+    """Three seconds without progress are a hang here; four seconds of SIGSTOP are none."""
+    with subprocess.Popen([sys.executable, "-c", PAUSED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        os.kill(child.pid, signal.SIGSTOP)
+        time.sleep(4)
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        os.kill(child.pid, signal.SIGCONT)
+        assert child.stdout.read() == b"True\n"
+        assert child.wait() == 0

@@ -28,8 +28,17 @@ CALLS = get_args(Call)
 def explain(call: Call, /, *arguments: Any, **named: Any) -> mr.Explanation:
     """What `ms.join`, `ms.window_join`, `ms.knn_join` or `ms.lookup` would do with these arguments, and why.
 
-    It prints as text, and `to_dict()` gives plain values. A batch join is sampled, as in the call itself; nothing else
-    runs. `index` is what tasks search with if their machines are like the driver's.
+    The result prints as text, and `to_dict()` gives plain values. A batch join is sampled, as in the call itself;
+    nothing else runs. `index` is what tasks search with if their machines are like the driver's.
+
+    Args:
+        call: `"join"`, `"window_join"`, `"knn_join"` or `"lookup"`.
+        *arguments (Any): The positional arguments of that call.
+        **named (Any): Its named arguments; those left out have the call's defaults.
+
+    Raises:
+        ArgumentError: There is no such call, or it does not take these arguments; and every error that the call itself
+            raises.
     """
     if not isinstance(call, str) or call not in CALLS:
         given = repr(call) if isinstance(call, str) else f"a {type(call).__name__}"

@@ -58,14 +58,33 @@ def join(
     strategy: StrategyName = "auto",
     metrics: Metrics | None = None,
 ) -> DataFrame:
-    """All pairs of rows of two frames that satisfy `on`. r may be a stream, s is a batch frame.
+    """All pairs of rows of two frames that satisfy `on`.
 
-    `how`: `"inner"`, `"left"`, `"right"`, `"full"`, `"semi"` or `"anti"`, or Spark's name for one of them. `splits`:
-    values of r's column at which cells begin, instead of sampling. `columns`: the names of the output columns that are
-    wanted, such as `["r_id", "s_price"]`; others do not travel. `output="count"`: each row of r that `how` keeps, with
-    the number of its partners as `count`. `shards`: the partitions of a shuffled join. `strategy`: `"auto"`,
-    `"broadcast"`, `"buckets"`, `"range"` or `"grid"` (see `ms.explain`). `fallback="cpu"`: a task whose device fails
-    continues on the CPU. `metrics`: a `Metrics` for counts.
+    Output columns are `r_<name>` and `s_<name>`; rows have no order and no row numbers.
+
+    Args:
+        r: One side: a batch frame or a stream, classic or Connect.
+        s: The other side: a batch frame of the same session.
+        on: The condition over r and s, as in `mr.join`. Column names follow Spark's case rules, and backticks work.
+        how: `"inner"`, `"left"`, `"right"`, `"full"`, `"semi"` or `"anti"`, or Spark's name for one of them.
+        splits: Values of r's column, numbers or times, at which cells begin; None samples both frames instead.
+        columns: Names of the wanted output columns, such as `["r_id", "s_price"]`; others do not travel. None is all.
+        output: `"pairs"`, or `"count"`: each row of r that `how` keeps, with the number of its partners as `count`.
+        shards: Partitions of a shuffled join, at least 1; None is chosen by the number of rows and tasks.
+        device: The device of the tasks: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, … as in `mr.device`; `"auto"` is the
+            setting `spark.millrace.device`, and without one each task chooses on its machine.
+        fallback: `"cpu"`: a task whose device fails continues on the CPU. None: it fails, and Spark runs it again.
+        strategy: `"broadcast"`, `"buckets"`, `"range"` or `"grid"`; `"auto"` is the setting
+            `spark.millrace.strategy`, and without one the fastest by a sample (see `ms.explain`).
+        metrics: A new `ms.Metrics`, which counts this call, for reading after the action; None counts nothing.
+
+    Raises:
+        ArgumentError: An argument is not allowed, or does not fit the others; the message says what is.
+        PredicateError: `on` is not a condition that joins can use; the message points at the place.
+        KeyTypeError: A column of `on` has a type that cannot be compared so.
+        SchemaError: A column does not exist, names clash, or a type has no Arrow type.
+        DeviceUnavailable: The tasks' machines do not have the device.
+        StateError: The workers cannot use millrace; the message says what to set.
     """
     device_request = read_device_request(cl.check_frame(r, "r").sparkSession, device, fallback)
     counting = metrics is not None

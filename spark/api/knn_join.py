@@ -7,6 +7,8 @@ are ordered as Spark collects s. r may be a stream: then s is read at the call, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame
@@ -16,7 +18,7 @@ from pyspark.sql import types as ty
 import millrace as mr
 from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
-from millrace.ingest.knn_arguments import explain_knn, parse_search
+from millrace.ingest.knn_arguments import SearchArguments, explain_knn, parse_search
 from millrace.spark.cluster.files import save_table, use_in
 from millrace.spark.cluster.jobs import described
 from millrace.spark.cluster.lifetimes import task_function
@@ -49,11 +51,31 @@ def knn_join(
     strategy: KnnStrategyName = "auto",
     metrics: Metrics | None = None,
 ) -> DataFrame:
-    """For each row of r its k nearest rows of s: `rank`, `distance`, then `r_<name>` and `s_<name>`.
+    """For each row of r its k nearest rows of s: `rank` (from 0), `distance`, then `r_<name>` and `s_<name>`.
 
-    `on`, `k`, `within`, `by`, `metric` and `self_join` are those of `mr.knn_join`. `how`: `"inner"` or `"left"`, or
-    Spark's names for them. r may be a stream, s is a batch frame. `strategy`: `"auto"`, `"broadcast"` or `"partition"`
-    (see `ms.explain`). `metrics`: a `Metrics` for counts.
+    Args:
+        r: The rows that look for neighbours: a batch frame or a stream, classic or Connect.
+        s: The rows that are found: a batch frame of the same session; None in a self-join.
+        on (tuple[str, ...] | tuple[tuple[str, ...], tuple[str, ...]]): 2 to 8 numeric columns that both sides have, or
+            a pair of tuples (r's, s's). Names follow Spark's case rules, and backticks work.
+        k: Neighbours per r row, at least 1; fewer candidates give fewer rows.
+        within: The largest distance, inclusive, in the unit of the coordinates (haversine: metres); None is no limit.
+        by (str | tuple[str, str] | list | None): Only rows that are equal in these columns are neighbours: a name, a
+            pair (r's, s's), or a list of them; None is no such column.
+        metric: `"euclidean"`, or `"haversine"`: `on` is longitude and latitude in degrees, distances are metres.
+        how: `"inner"`, or `"left"`, which keeps r rows without a neighbour, with nulls; or Spark's names for them.
+        self_join: Search r for the neighbours of its own rows; a row is not its own neighbour.
+        device: `"auto"` or `"cpu"`: tasks search on the CPU.
+        fallback: `"cpu"` or None; it changes nothing on the CPU.
+        strategy: `"broadcast"`, `"partition"`, or `"auto"`: broadcast if s is small (see `ms.explain`).
+        metrics: A new `ms.Metrics`, which counts this call, for reading after the action; None counts nothing.
+
+    Raises:
+        ArgumentError: An argument is not allowed, or does not fit the others; the message says what is.
+        KeyTypeError: A coordinate is not numeric.
+        SchemaError: A column does not exist, names clash, or a type has no Arrow type.
+        DeviceUnavailable: `device` is neither `"auto"` nor `"cpu"`.
+        StateError: The workers cannot use millrace; the message says what to set.
     """
     request = knn_request(r, s, on, k, within, by, metric, how, self_join, device, fallback, strategy)
     device_request = read_device_request(request.frames["r"].sparkSession, "cpu", fallback)  # whatever the settings say
@@ -100,12 +122,25 @@ def knn_request(
         options=None,
     )
     frames = _frames(r, s, search.self_join)
+    search = _with_real_names(search, frames)
     schemas = [cl.arrow_schema(frames[side].schema, side) for side in ("r", "s")]
-    mr.explain("knn_join", *schemas, on=on, k=k, metric=metric, by=by)  # the rules for columns and types
+    spec = search.spec
+    groups = list(zip(spec.by["r"], spec.by["s"], strict=True)) or None
+    points = (spec.on["r"], spec.on["s"])
+    mr.explain("knn_join", *schemas, on=points, k=k, metric=metric, by=groups)  # the rules for columns and types
     if device not in ("auto", "cpu"):
         raise DeviceUnavailable(f"device={device!r}: the tasks of ms.knn_join search on cpu; leave device out")
     spark = frames["r"].sparkSession
     return KnnRequest(frames, search, strategy, check_workers(spark).tasks, read_settings(spark))
+
+
+def _with_real_names(search: SearchArguments, frames: dict[str, DataFrame]) -> SearchArguments:
+    """The search with columns as the frames have them: by Spark's case rules, with or without backticks."""
+
+    def real(given: Mapping[Any, tuple[str, ...]]) -> dict[Any, tuple[str, ...]]:
+        return {side: tuple(cl.real_name(frames[side], name) for name in names) for side, names in given.items()}
+
+    return replace(search, spec=replace(search.spec, on=real(search.spec.on), by=real(search.spec.by)))
 
 
 def _read_how(how: Any) -> str:

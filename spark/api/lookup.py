@@ -78,10 +78,27 @@ def lookup(
     fallback: Fallback | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
-    """The frame with a new column `into`: the index's values for `key`, null for null and absent keys.
+    """The frame with a new column: the index's values for `key`, null for null and absent keys.
 
-    `index`: an `mr.OrderedIndex`, or the path of a saved one; or, for several in one pass, a mapping from new columns
-    to pairs `(index, key column)`. The call saves the index: later changes to it have no effect.
+    The call saves an index that is an object: later changes to it have no effect.
+
+    Args:
+        df: The frame that gets the column: batch or streaming, classic or Connect.
+        index: An `mr.OrderedIndex`, or the path of a saved one; or, for several in one pass, a mapping from new columns
+            to pairs `(index, key column)`.
+        key: The column of keys, by Spark's case rules; None only if `index` is a mapping.
+        into: The name of the new column; not used if `index` is a mapping.
+        device: The device of the tasks: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, … as in `mr.device`; `"auto"` is the
+            setting `spark.millrace.device`, and without one each task chooses on its machine.
+        fallback: `"cpu"`: a task whose device fails continues on the CPU. None: it fails, and Spark runs it again.
+        metrics: A new `ms.Metrics`, which counts this call, for reading after the action; None counts nothing.
+
+    Raises:
+        ArgumentError: An argument is not allowed, or does not fit the others; the message says what is.
+        KeyTypeError: The column of keys has another kind of type than the index's keys.
+        SchemaError: There is no such column, or there is already a column `into`.
+        DeviceUnavailable: The tasks' machines do not have the device.
+        StateError: The file is no index or is damaged, or the workers cannot use millrace.
     """
     frame = cl.check_frame(df, "df")
     device_request = read_device_request(frame.sparkSession, device, fallback)

@@ -28,7 +28,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def splits(
     r: DataFrame, s: DataFrame, on: str, *, shards: int = 4, keep: str | os.PathLike[str] | None = None
 ) -> list[Any]:
-    """Values of r's column that cut rows like these into `shards` ranges with about equally many rows."""
+    """Values of r's column that cut rows like these into ranges with about equally many rows, by a sample of r.
+
+    Args:
+        r: A batch frame with rows like those of the stream r.
+        s: A batch frame with the columns of s; its rows are not read.
+        on: The condition of the join; it bounds a plain column of r with numbers or times.
+        shards: The number of ranges, at least 1; heavy values get ranges of their own.
+        keep: A file for the splits: written if it does not exist, otherwise read; None keeps nothing.
+
+    Raises:
+        ArgumentError: An argument is not allowed, or `on` bounds no such column of r.
+        PredicateError: `on` is not a condition that joins can use; the message points at the place.
+        KeyTypeError: A column of `on` has a type that cannot be compared so.
+        SchemaError: A column does not exist, names clash, or a type has no Arrow type.
+        StateError: The file does not hold splits, or holds those of another column or number.
+    """
     path = None if keep is None else Path(keep)
     request = join_request(r, s, on, "inner", None, "range")
     route = request.ordered_route("r")

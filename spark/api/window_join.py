@@ -123,12 +123,36 @@ def window_join(
 ) -> DataFrame:
     """All pairs of rows of two streams that satisfy `on` and are within `window` of each other, as a stream.
 
-    `time`: the time column, or a pair of names. `lateness`: how far below the newest time a row may be. `watermark`:
-    `"min"`, the slower side sets it, or `"max"`, the faster side sets it. `idle`: with `"min"`, how far a side may be
-    behind the other and still hold the watermark. `splits`: values of r's column at which ranges begin; without them
-    every shard sees all rows. `shards`: their number, without splits (4); a checkpoint fixes it.
-    `event_time`: a name for one more column, the later time of each pair, for stateful operators behind the join.
     Counts are in the query's progress, under a name that begins with `millrace_window_join`.
+
+    Args:
+        r: One stream, classic or Connect.
+        s: The other stream, of the same session.
+        on: The condition over r and s, as in `mr.join`. Column names follow Spark's case rules, and backticks work.
+        window (str | timedelta | int | tuple): The largest distance in time, such as `"10 minutes"`, or a pair of them
+            as in `mr.WindowJoin`; a number if times are integers. A count window is refused.
+        time (str | tuple[str, str]): The time column, or a pair (r's, s's): a timestamp, a date or an integer.
+        lateness (str | timedelta | int): How far below the newest time a row may be without being late; whole
+            milliseconds, finer values are rounded up.
+        watermark: `"min"`: the slower side sets it; `"max"`: the faster side sets it.
+        idle (str | timedelta | int | None): With `"min"`: how far, in event time, a side may be behind the other and
+            still hold the watermark; None is without limit.
+        splits: Values of r's column at which ranges begin; None: every shard sees all rows.
+        shards: The number of shards without `splits`; None is the setting `spark.millrace.shards`, or 4. A checkpoint
+            fixes it.
+        event_time: A name for one more column, the later time of each pair, for stateful operators behind the join;
+            None adds none.
+        device: The device of the tasks: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, … as in `mr.device`; `"auto"` is the
+            setting `spark.millrace.device`, and without one each task chooses on its machine.
+        fallback: `"cpu"`: a task whose device fails continues on the CPU. None: it fails, and Spark runs it again.
+
+    Raises:
+        ArgumentError: An argument is not allowed, or a side is no stream; the message says what is.
+        PredicateError: `on` is not a condition that joins can use; the message points at the place.
+        KeyTypeError: A column of `on` has a type that cannot be compared so.
+        SchemaError: A column does not exist, names clash, or a type has no Arrow type.
+        DeviceUnavailable: The tasks' machines do not have the device.
+        StateError: The workers cannot use millrace; the message says what to set.
     """
     call = read_call(
         r,

@@ -30,9 +30,14 @@ class BatchCounts:
 
 
 def listener(report: Callable[[BatchCounts], Any] | None = None) -> StreamingQueryListener:
-    """A listener for `spark.streams.addListener`; `report` gets a `BatchCounts` for each call in each micro-batch.
+    """A listener for `spark.streams.addListener`, which reports the counts of streaming calls.
 
-    Without `report` the counts go to the logger `millrace`, as INFO.
+    Args:
+        report: A function that gets a `BatchCounts` for each call in each micro-batch; None logs the counts by the
+            logger `millrace`, as INFO.
+
+    Raises:
+        ArgumentError: `report` is no function.
     """
     if report is not None and not callable(report):
         raise ArgumentError(f"report is a {type(report).__name__}; allowed is a function of one BatchCounts")

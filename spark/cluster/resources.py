@@ -37,6 +37,13 @@ def _slots(spark: SparkSession, resource: str) -> int:
 
 
 def discovery_script(resource: str) -> str:
-    """The path of the script for `spark.executor.resource.<resource>.discoveryScript`: `"gpu"` or `"fpga"`."""
+    """The path of the script for `spark.executor.resource.<resource>.discoveryScript`.
+
+    Args:
+        resource: Spark's name of the resource: `"gpu"` or `"fpga"`.
+
+    Raises:
+        ArgumentError: There is no script for it.
+    """
     choice("resource", resource, tuple(dict.fromkeys(RESOURCES.values())))
     return str(Path(__file__).with_name(f"discover_{resource}.sh").resolve())

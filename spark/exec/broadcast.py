@@ -26,7 +26,10 @@ from millrace.spark.exec.probe_task import ProbeTask, bulks
 MAX_PROBES = 4
 """Probes of held tables that a worker keeps."""
 Batches = Iterable[pa.RecordBatch]
-_probes: OpenCache[tuple[SharedFile, JoinJob, str], TableProbe] = OpenCache(MAX_PROBES)
+_probes: OpenCache[tuple[SharedFile, str, JoinJob, pa.Schema, str], TableProbe] = OpenCache(MAX_PROBES)
+"""By file, held side, join, the probing rows' schema and device. Files are named by content: calls that hold the same
+rows share one, whichever side these are.
+"""
 
 
 def sorted_by_key(table: pa.Table, key: str | None) -> pa.Table:
@@ -54,7 +57,8 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
             return open_probe(job, held, schema, side, device)
 
         def probe() -> TableProbe:
-            return new_probe() if device.card else used.enter_context(_probes.use((file, job, device.name), new_probe))
+            key = (file, side, job, schema, device.name)
+            return new_probe() if device.card else used.enter_context(_probes.use(key, new_probe))
 
         with ExitStack() as used:  # a probe that is not on a card stays open for later tasks
             task = ProbeTask(job, job.payload(side, held), device, probe)

@@ -48,7 +48,8 @@ BLOCK_PAIRS = 1 << 20
 ID, SHARDS, HOME = "__millrace_id", "__millrace_shards", "__millrace_home"
 Batches = Iterable[pa.RecordBatch]
 Task = Callable[[Batches], Iterator[pa.RecordBatch]]
-_probes: OpenCache[tuple[SharedFile, int], KnnProbe] = OpenCache(MAX_PROBES)
+_probes: OpenCache[tuple[SharedFile, str, pa.Schema], KnnProbe] = OpenCache(MAX_PROBES)
+"""By file, search and r's schema. Files are named by content, so calls with the same s share one."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ def broadcast_joiner(job: KnnJob, file: SharedFile) -> Task:
 
 def _held_probe(file: SharedFile, search: SearchArguments, held: pa.Table, r_schema: pa.Schema) -> Any:
     """The probe of a saved table; it stays open for later tasks."""
-    threads = search.engine.threads or 1
-    return _probes.use((file, threads), lambda: KnnProbe(search, held, r_schema, block_pairs=BLOCK_PAIRS))
+    key = (file, repr(search), r_schema)
+    return _probes.use(key, lambda: KnnProbe(search, held, r_schema, block_pairs=BLOCK_PAIRS))
 
 
 def self_joiner(job: KnnJob, file: SharedFile) -> Task:

@@ -1,7 +1,10 @@
 """Relative times of the strategies of a batch join, by sampled sizes. The unit: Spark shuffles and sorts a row.
 
-The constants come from `millrace bench spark` on two cores. They only have to be right enough to tell strategies apart
-that differ much; where they are close, either will do.
+The rule: the strategy with the smallest sum of a time per row and a time per pair. The constants are fitted by hand to
+`millrace bench spark --case strategies-` and `--case matches-`: 1 M with 1 M rows that have 2, 20 and 200 partners
+each, on two cores (docs/internals/spark.md has the times). There a unit is 0.46 microseconds, Spark compares a pair in
+11.5 ns, and a pair that a task finds takes 57 ns to return from Python. Both are about linear from 2 to 200 partners.
+The time of the sample is not counted: every strategy but a requested broadcast has it.
 """
 
 from __future__ import annotations
@@ -10,17 +13,15 @@ from millrace.spark.plan.buckets import Buckets, BucketTerms, compared
 from millrace.spark.plan.hows import other_side
 from millrace.spark.plan.sampling import Sample
 
-COMPARED_PER_ROW = 30.0
+COMPARED_PER_ROW = 40.0
 """Pairs that Spark compares in one unit."""
 PYTHON_PAIRS_PER_ROW = 8.0
 """Pairs that tasks find and return in one unit."""
-HELD, PROBING, CELLS = 0.5, 1.1, 1.85
+HELD, PROBING, CELLS = 0.6, 1.3, 1.5
 """Units per row: collected, sorted and saved; sent through Python; shuffled and sent through Python."""
 LARGE_HELD = 1 << 20
 """Held rows from which sorting and searching them is slower than in proportion."""
-CLEARLY = 0.8
-"""Spark's own join is chosen if its time is below this share of the other's."""
-FACTORS = (0.25, 0.5, 1.0, 2.0)
+FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)
 """Widths of buckets, in widths of the band."""
 
 

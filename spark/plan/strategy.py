@@ -209,7 +209,7 @@ def _fastest(request: JoinRequest, samples: dict[str, Sample]) -> Strategy | Non
         rows = {side: one.rows for side, one in samples.items()}
         pairs = estimated_pairs(samples, request.condition)
         others = costs.of_broadcast(rows, small, pairs) if small else costs.of_cells(rows, pairs)
-        if costs.of_buckets(best, samples) < costs.CLEARLY * others:
+        if costs.of_buckets(best, samples) < others:
             why = f"Spark's own join seems faster: about {best.compared:,.0f} comparisons"
             return Strategy("buckets", why, buckets=best)
     if small is None:

@@ -2,10 +2,10 @@
 
 - `lookup-2^23`: `ms.lookup` in 2^23 keys, compared with `identity`: the same rows through a `mapInArrow` that does
   nothing, which is the fastest that rows can pass through Python.
-- `join-1M-band`: 1 M rows with 1 M rows of 64-bit integers, about one partner each. `broadcast`, `range` (splits
-  sampled, the default) and `range-splits` (splits given), compared with `spark-buckets`, the equi-join over buckets as
-  wide as the band that a careful user writes by hand, and with `identity-shuffle`: the same rows tagged, united,
-  shuffled and sent through identity.
+- `join-1M-band`: 1 M rows with 1 M rows of 64-bit integers, about one partner each. `auto`, `broadcast`, `range`
+  (splits sampled, the default) and `range-splits` (splits given), compared with `spark-buckets`, the equi-join over
+  buckets as wide as the band that a careful user writes by hand, and with `identity-shuffle`: the same rows tagged,
+  united, shuffled and sent through identity.
 - `join-1M-heavy`: the same, but a tenth of r has one key, and a tenth of s has another key just outside its band. All
   of these rows share a bucket, which costs a bucketed join 10^10 comparisons that find no pair.
 - The cases of `operator_cases.py`: lookups on narrow cached frames, joins with 2 to 200 partners, an equality with a
@@ -44,7 +44,7 @@ from millrace.spark.cluster.files import new_path
 from millrace.spark.plan.nearest import KnnStrategyName
 from millrace.spark.tools import bench_parts as parts
 from millrace.spark.tools import operator_cases
-from millrace.spark.tools.bench_parts import TimedAction, cached, identity, ours, sum_of_pairs
+from millrace.spark.tools.bench_parts import TimedAction, cached, identity, ours, size, sum_of_pairs
 
 KEYS, QUICK_KEYS = 1 << 23, 1 << 14
 LOOKUPS, QUICK_LOOKUPS = 4_000_000, 20_000
@@ -159,6 +159,7 @@ def _joins(rows: int, heavy: bool) -> Case:
     span = rows * SPREAD
     even = [span * i // 4 for i in range(1, 4)]
     tried = [
+        ours("auto", partial(_ours_joined, rows, heavy)),
         ours("broadcast", partial(_ours_joined, rows, heavy, strategy="broadcast")),
         ours("range", partial(_ours_joined, rows, heavy, strategy="range")),
     ]
@@ -168,9 +169,8 @@ def _joins(rows: int, heavy: bool) -> Case:
         Contender("spark-buckets", partial(_bucketed, rows, heavy)),
         Contender("identity-shuffle", partial(_shuffled, rows, heavy), answers=False),
     ]
-    name = f"join-{rows // 1000}K-" if rows < 1_000_000 else f"join-{rows // 1_000_000}M-"
     facts = {"rows": rows, "band": BAND, "heavy_share": HEAVY_SHARE if heavy else 0.0}
-    return Case(name + ("heavy" if heavy else "band"), "rows/s", [*tried, *theirs], facts, check_steps=2)
+    return Case(f"join-{size(rows)}-{'heavy' if heavy else 'band'}", "rows/s", [*tried, *theirs], facts, check_steps=2)
 
 
 # Nearest neighbours.
@@ -204,13 +204,9 @@ def _nearest_by_join(queries: int, points: int) -> TimedAction:
 def _nearest(queries: int, points: int) -> Case:
     tried = [ours(name, partial(_ours_nearest, queries, points, name)) for name in ("broadcast", "partition")]
     theirs = [Contender("nearest-by-join", partial(_nearest_by_join, queries, points))]
-    name = f"knn-{_size(queries)}x{_size(points)}"
+    name = f"knn-{size(queries)}x{size(points)}"
     facts = {"queries": queries, "points": points, "k": NEIGHBOURS}
     return Case(name, "rows/s", [*tried, *theirs], facts, check_steps=2)
-
-
-def _size(rows: int) -> str:
-    return f"{rows // 1000}K" if rows >= 1000 else str(rows)
 
 
 # Memory.

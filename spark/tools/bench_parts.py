@@ -22,8 +22,8 @@ Frame = Callable[[], DataFrame]
 
 @cache
 def session() -> SparkSession:
-    """One session for all cases."""
-    return local_session()
+    """One session for all cases; its memory holds the cached inputs of the largest one."""
+    return local_session(spark__driver__memory="8g")
 
 
 def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,3 +71,10 @@ def cached(**columns: Any) -> DataFrame:
 def sum_of_pairs(frame: DataFrame) -> Answer:
     row = frame.agg(fn.count("*"), fn.sum(fn.xxhash64("r_id", "s_id") % 1_000_003)).collect()[0]
     return {"pairs": np.array([row[0]]), "sum": np.array([row[1]])}
+
+
+def size(rows: int) -> str:
+    """A number of rows as part of a case's name."""
+    if rows >= 1_000_000:
+        return f"{rows // 1_000_000}M"
+    return f"{rows // 1000}K" if rows >= 1000 else str(rows)

@@ -2,10 +2,12 @@
 
 - `cached-10K`, `cached-100K`: `ms.lookup` in 2^22 keys of 8 M cached rows of one `bigint`, in Arrow batches of 10,000
   and 100,000 rows, compared with identity.
-- `matches-2`, `-20`, `-200`: 1 M with 1 M rows, so many partners for each; `ms.join` as it chooses, compared with
+- `matches-2-1M`, `-20-1M`, `-200-1M`, `-2-10M`, `-20-10M`, `-2-30M`: so many partners for each row, so many rows a side
+  (more than 1 M not with `--quick`; a step takes up to a minute); `ms.join` as it chooses, compared with
   `spark-buckets`, the bucketed equi-join that a careful user writes by hand.
-- `equal-20`, `equal-200`: rows that are equal in one column, so many for each, and in a band of another, compared with
-  `spark-equi-join`: Spark's own equi-join with a filter.
+- `strategies-2-1M`, `-20-1M`, `-200-1M`: the same rows by each strategy. `plan/costs.py` has its constants from here.
+- `equal-20-1M`, `equal-200-1M`: rows that are equal in one column, so many for each, and in a band of another, compared
+  with `spark-equi-join`: Spark's own equi-join with a filter.
 - `inequalities-50K`: two inequalities of 50,000 rows with few pairs, compared with `spark-loop`, Spark's own plan.
 """
 
@@ -25,14 +27,17 @@ from millrace.spark.api.join import join
 from millrace.spark.api.lookup import lookup
 from millrace.spark.cluster.files import new_path
 from millrace.spark.exec.batch_bytes import RECORDS
+from millrace.spark.plan.strategy import StrategyName
 from millrace.spark.tools import bench_parts as parts
-from millrace.spark.tools.bench_parts import TimedAction, cached, identity, ours, sum_of_pairs
+from millrace.spark.tools.bench_parts import TimedAction, cached, identity, ours, size, sum_of_pairs
 
 KEYS, QUICK_KEYS = 1 << 22, 1 << 14
 LOOKUPS, QUICK_LOOKUPS = 8_000_000, 20_000
 ROWS, QUICK_ROWS = 1_000_000, 5_000
 LOOP_ROWS, QUICK_LOOP_ROWS = 50_000, 2_000
 MATCHES, QUICK_MATCHES = (2, 20, 200), (2, 20)
+LARGE = ((2, 10_000_000), (20, 10_000_000), (2, 30_000_000))
+"""Partners of each row, and rows."""
 GROUPS, QUICK_GROUPS = (20, 200), (20,)
 BAND, SPAN = 5, 1000
 SEED = 24
@@ -44,12 +49,17 @@ def cases(quick: bool) -> Iterator[Case]:
     for records in (10_000, 100_000):
         yield _cached_lookups(QUICK_KEYS if quick else KEYS, QUICK_LOOKUPS if quick else LOOKUPS, records)
     rows = QUICK_ROWS if quick else ROWS
-    for matches in QUICK_MATCHES if quick else MATCHES:
-        yield _case(f"matches-{matches}", rows, partial(_band_sides, rows, matches), _by_band, "spark-buckets")
+    matches = QUICK_MATCHES if quick else MATCHES
+    for partners, side in [*((partners, rows) for partners in matches), *(() if quick else LARGE)]:
+        name, checks = f"matches-{partners}-{size(side)}", 2 if side == rows else 1
+        yield _case(name, side, partial(_band_sides, side, partners), _by_band, "spark-buckets", checks)
+    for partners in matches:
+        yield _strategies(rows, partners)
     for group in QUICK_GROUPS if quick else GROUPS:
-        yield _case(f"equal-{group}", rows, partial(_group_sides, rows, group), _by_group, "spark-equi-join")
+        sides = partial(_group_sides, rows, group)
+        yield _case(f"equal-{group}-{size(rows)}", rows, sides, _by_group, "spark-equi-join")
     few = QUICK_LOOP_ROWS if quick else LOOP_ROWS
-    yield _case(f"inequalities-{few // 1000}K", few, partial(_rack_sides, few), _by_inequalities, "spark-loop")
+    yield _case(f"inequalities-{size(few)}", few, partial(_rack_sides, few), _by_inequalities, "spark-loop")
 
 
 # Lookups.
@@ -111,7 +121,7 @@ def _cached_lookups(keys: int, rows: int, records: int) -> Case:
 # Joins.
 
 
-def _case(name: str, rows: int, sides: Any, plans: Any, peer: str) -> Case:
+def _case(name: str, rows: int, sides: Any, plans: Any, peer: str, checks: int = 2) -> Case:
     """`ms.join` as it chooses, and Spark's own plan; `plans` gives our condition and Spark's frame."""
 
     def chosen() -> TimedAction:
@@ -122,7 +132,20 @@ def _case(name: str, rows: int, sides: Any, plans: Any, peer: str) -> Case:
         r, s = sides()
         return TimedAction(lambda: plans(r, s)[1], 2 * rows, sum_of_pairs)
 
-    return Case(name, "rows/s", [ours("auto", chosen), Contender(peer, by_spark)], {"rows": rows}, check_steps=2)
+    return Case(name, "rows/s", [ours("auto", chosen), Contender(peer, by_spark)], {"rows": rows}, check_steps=checks)
+
+
+def _strategies(rows: int, partners: int) -> Case:
+    """A band join by each strategy."""
+
+    def by(strategy: StrategyName) -> TimedAction:
+        r, s = _band_sides(rows, partners)
+        condition = _by_band(r, s)[0]
+        return TimedAction(lambda: join(r, s, on=condition, strategy=strategy), 2 * rows, sum_of_pairs)
+
+    names: tuple[StrategyName, ...] = ("buckets", "broadcast", "range")
+    contenders = [ours(name, partial(by, name)) for name in names]
+    return Case(f"strategies-{partners}-{size(rows)}", "rows/s", contenders, {"rows": rows}, check_steps=1)
 
 
 @cache

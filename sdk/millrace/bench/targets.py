@@ -141,7 +141,7 @@ TARGETS = (
     Target("equality and band 1.5x Spark's equi-join", 1.5, "spark", "equal-.*", "auto", "spark-equi-join"),
     Target("two inequalities faster than Spark's loop", 1, "spark", "inequalities-50K", "auto", "spark-loop"),
     Target("range 0.6 of a shuffle", 0.6, "spark", "join-1M-band", "range", "identity-shuffle"),
-    Target("heavy hitter 5x the bucketed join", 5, "spark", "join-1M-heavy", "broadcast|range", _BUCKETS),
+    Target("heavy hitter 5x the bucketed join", 5, "spark", "join-1M-heavy", "auto|broadcast|range", _BUCKETS),
     Target("40 MB a worker for 512 MB of index", 1, "spark", "memory-512MB", "lookup", "40 MB"),
     Target("stream 0.8 of an empty join", 0.8, _STREAM, "window-1M", "range", "empty range"),
     Target("stream, all shards, 0.8 of an empty join", 0.8, _STREAM, "window-1M", "store-one", "empty store-one"),

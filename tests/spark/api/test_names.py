@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +12,7 @@ from pyspark.sql import functions as fn
 import millrace as mr
 from millrace import spark as ms
 from millrace.spark.plan.columns import spark_condition
+from millrace.spark.plan.nearest import KnnStrategyName
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
@@ -33,6 +36,34 @@ def test_case_and_backticks_in_other_arguments(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load()
     call = ms.explain("window_join", stream, stream, "r.VALUE = s.`value`", window="1 second", time="TimeStamp")
     assert "timestamp, timestamp" in str(call)
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "partition"])
+def test_case_and_backticks_in_knn_join(spark: SparkSession, strategy: KnnStrategyName) -> None:
+    queries = spark.createDataFrame(pa.table({"Lon": [0.0, 5.0], "my lat": [0.0, 5.0], "Team": [1, 2]}))
+    points = spark.createDataFrame(pa.table({"X": [1.0, 5.0, 5.5], "Y": [0.0, 5.0, 5.0], "team": [1, 2, 1]}))
+    near = partial(ms.knn_join, queries, points, (("LON", "`My Lat`"), ("`x`", "y")), k=1, strategy=strategy)
+    found = near()
+    assert found.columns == ["rank", "distance", "r_Lon", "r_my lat", "r_Team", "s_X", "s_Y", "s_team"]
+    assert sorted(found.toArrow()["distance"].to_pylist()) == [0.0, 1.0]
+    for by in ("TEAM", ("`team`", "TEAM")):
+        assert sorted(near(by=by).toArrow()["s_X"].to_pylist()) == [1.0, 5.0]
+    alone = ms.knn_join(points, on=("x", "`Y`"), k=1, self_join=True, by="TEAM", strategy=strategy)
+    assert sorted(alone.toArrow()["s_X"].to_pylist()) == [1.0, 5.5]
+
+
+def test_knn_join_in_case_sensitive_sessions(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(pa.table({"x": [1.0], "y": [2.0]}))
+    spark.conf.set(EXACT, "true")
+    try:
+        two = frame.withColumn("X", fn.lit(7.0))
+        assert ms.knn_join(two, frame, (("X", "y"), ("x", "y")), k=1).toArrow()["distance"].to_pylist() == [6.0]
+        with pytest.raises(mr.SchemaError, match=r"s\.X, but s has no such column"):
+            ms.knn_join(two, frame, ("X", "y"), k=1)
+    finally:
+        spark.conf.unset(EXACT)
+    with pytest.raises(mr.SchemaError, match="several columns named x"):
+        ms.knn_join(two, frame, ("x", "y"), k=1)
 
 
 def test_case_sensitive_sessions(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
 
 import millrace as mr
 from millrace import spark as ms
@@ -94,6 +95,21 @@ def test_explain_estimates(spark: SparkSession, settings: SetSettings) -> None:
     assert pairs["estimates"]["pair_bytes"] > pairs["estimates"]["pairs"] * 64
     for on, text in (("r.x * s.x > 5", "no comparison bounds"), ("r.id < s.id", "the result itself has about")):
         assert text in ms.explain("join", frame, frame, on=on).plan["warning"]
+
+
+def test_explain_runs_one_job_and_samples_the_sides_independently(spark: SparkSession) -> None:
+    """Rows of both sides at the same positions would be 20 million pairs of this frame with itself."""
+    frame = spark.range(300_000).withColumn("x", fn.col("id") * 3)
+    ms.explain("join", frame, frame, on=BAND)  # the first call in a session checks the workers
+    context = spark.sparkContext
+    context.setJobGroup("explained", "")
+    try:
+        numbers = ms.explain("join", frame, frame, on="r.x = s.x").plan["estimates"]
+    finally:
+        context._jsc.clearJobGroup()
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    assert len(context.statusTracker().getJobIdsForGroup("explained")) == 1
+    assert 100_000 < numbers["pairs"] < 900_000
 
 
 def test_the_listener_reports_counts(spark: SparkSession, tmp_path: Path) -> None:

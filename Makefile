@@ -26,7 +26,7 @@ setup: ## make .venv, and install what the system lacks
 demo: setup ## run the main job on what this machine has
 	@$(BIN)/millrace demo --spark $(ARGS)
 
-test: ## everything that must pass: the checks beside the tests, which fill both cores alone only most of the time
+test: ## everything that must pass: the tests, and the checks beside them
 	@$(MAKE) --no-print-directory -j2 check pytest
 
 check: setup ## lint, format and types

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -31,12 +32,31 @@ LONG = ("conformance", "signals", "sim", "fuzz", "boards", "hw", "hls", "gpu", "
 """Folders with few but long tests. Those that follow have many short files, which end at about the same time."""
 
 
+def group_of(item: pytest.Item) -> str:
+    """The group of a test: the one that it names, or its file."""
+    mark = item.get_closest_marker("xdist_group")
+    file = PurePosixPath(item.location[0]).with_suffix("").as_posix().removeprefix("tests/")
+    return file if mark is None else str(mark.args[0])
+
+
 def order_of(item: pytest.Item) -> int:
     """Where a test's group is in the order of the run."""
-    mark = item.get_closest_marker("xdist_group")
-    if mark is not None and mark.args[0] in LONGEST:
-        return LONGEST.index(mark.args[0])
+    group = group_of(item)
+    if group in LONGEST:
+        return LONGEST.index(group)
     return len(LONGEST) + (folder_of(item.nodeid) not in LONG)
+
+
+def name_group(item: pytest.Item) -> None:
+    """Append the group to a test's id, where xdist looks for it.
+
+    xdist 3.8 does so itself, but pytest 9.2 keeps the id in another attribute than the one that it writes: every test
+    was a group of its own, and each worker made its own Spark session and compiled its own simulators.
+    """
+    known: Any = getattr(item, "_id", None)
+    if known is not None:
+        written: Any = item
+        written._id = known.parse(f"{item.nodeid}@{group_of(item)}")
 
 
 def folder_of(nodeid: str) -> str:
@@ -129,11 +149,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not config.getoption("--all-hardware") and config.getoption("markexpr") != "long":
         hardware_checks.mark_unchanged(items)
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            file = PurePosixPath(item.location[0]).with_suffix("")
-            item.add_marker(pytest.mark.xdist_group(file.as_posix().removeprefix("tests/")))
     items.sort(key=order_of)
+    if hasattr(config, "workerinput"):
+        for item in items:
+            name_group(item)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

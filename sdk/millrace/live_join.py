@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
@@ -278,7 +278,8 @@ class LiveJoin:
 
     def explain(self) -> Explanation:
         """The logical plan, the index and the device in use, and the reasons for them."""
-        return self._join.explain()
+        found = self._join.explain()
+        return replace(found, operator="live_join", device={**found.device, "why": "live joins run on the CPU only"})
 
     def state(self) -> StateDelta:
         """Wait until all rows put so far are matched; return what `restore` needs, results not yet polled included."""

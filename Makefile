@@ -26,7 +26,8 @@ setup: ## make .venv, and install what the system lacks
 demo: setup ## run the main job on what this machine has
 	@$(BIN)/millrace demo --spark $(ARGS)
 
-test: setup check pytest ## everything that must pass: the checks, then the tests
+test: ## everything that must pass: the checks beside the tests, which fill both cores alone only most of the time
+	@$(MAKE) --no-print-directory -j2 check pytest
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .

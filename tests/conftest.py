@@ -20,6 +20,9 @@ from tests.conformance import injection
 SLOWEST = 10
 # Tests see the operators as they are when their kernels are compiled; `test_first_calls.py` is about the time before.
 os.environ.setdefault("MILLRACE_COMPILE", "now")
+# For every Java process that a test starts: no optimising compiler, which takes half of the time of sessions that live
+# for minutes, and one thread for garbage.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def folder_of(nodeid: str) -> str:

@@ -185,6 +185,7 @@ class OrderedIndex(DescribedIndex):
         Raises:
             ArgumentError: The lengths differ, or the values found would not fit in memory.
             KeyTypeError: The bounds are of another kind of type than the keys.
+            StateError: The index is freed, or changing in this thread.
         """
         low, high = bound_columns(lo, hi)
         with self._rwlock.reader():

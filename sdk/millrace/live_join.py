@@ -74,7 +74,8 @@ class LiveJoin:
             completes).
         max_pending: The most rows that may wait for a silent source.
         fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
-        options: Options of the index, by name; they change speed, never the result.
+        options: Options of the index by name, such as `{"merge_ratio": 0.25}` (see "Indexes" in the reference of
+            conditions and windows); they change speed, never the result.
         capacity: How many rows may wait to be matched, and how many rows of results to be polled.
 
     Raises:

@@ -63,7 +63,8 @@ class WindowJoin(StreamJoin):
         schemas (Mapping[str, pyarrow.Schema] | None): The schema of a side, or of both, known before its first batch.
             Batches are then cast where no value changes.
         fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
-        options: Options of the index, by name; they change speed, never the result.
+        options: Options of the index by name, such as `{"merge_ratio": 0.25}` (see "Indexes" in the reference of
+            conditions and windows); they change speed, never the result.
 
     Raises:
         PredicateError: `on` is no condition that Millrace can decide; the message points at the place.
@@ -115,8 +116,8 @@ class WindowJoin(StreamJoin):
         """Add rows of both sides as one-row pushes, in the order of `arrival` (0: next r row, 1: next s row).
 
         Args:
-            r_batch (pyarrow.Tabl or the like): The rows of r.
-            s_batch (pyarrow.Tabl or the like): The rows of s.
+            r_batch (pyarrow.Table or the like): The rows of r.
+            s_batch (pyarrow.Table or the like): The rows of s.
             arrival (array of uint8): One number per row of both: 0 takes the next r row, 1 the next s row.
 
         Raises:

@@ -207,6 +207,9 @@ class StreamJoin(ABC):
             StateError: The join is closed.
         """
         self._check("r", 0)
+        if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+            kind = type(batches).__name__
+            raise ArgumentError(f"batches is a {kind}: must be an iterable of (side, batch) or (side, batch, source)")
         return self._run(batches)
 
     def _run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[pa.Table]:

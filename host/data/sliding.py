@@ -29,10 +29,10 @@ _SMALL = 1 << 9
 @kernel
 def is_consecutive(values: Any, first: int) -> bool:
     """Return whether values are `first`, `first + 1`, …"""
-    same = True
+    differences = 0
     for i in range(values.shape[0]):
-        same &= values[i] == first + i
-    return same
+        differences |= values[i] ^ (first + i)
+    return differences == 0
 
 
 class SlidingArray:

@@ -263,8 +263,9 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
     leading = -(-(number_bits + _SPARE_BITS) // DIGIT)
     parts = team.threads if n >= MIN_SHARED else 1
     pivots, firsts = _pivots(words, least, parts), np.zeros(parts + 1, np.int64)
-    a, b = allocate(n + parts, np.uint64), allocate(n + parts, np.uint64)
-    histograms = allocate(parts * MAX_PASSES * BUCKETS, np.int32)
+    # One block for keys, keys and histograms: an allocation costs as much as sorting hundreds of words.
+    scratch = allocate(2 * (n + parts) + parts * MAX_PASSES * BUCKETS // 2, np.uint64)
+    a, b, histograms = scratch[: n + parts], scratch[n + parts : 2 * (n + parts)], scratch[2 * (n + parts) :]
     failed = np.zeros(1, np.int64)
     given = _Args.pack(
         WORDS=words,
@@ -288,8 +289,7 @@ def _radix(words: Array, out: Array, order: Array, team: Team) -> bool:
         team.run(_count_part_64 if wide else _count_part_32, given, parts)
         np.cumsum(firsts, out=firsts)
     team.run(_sort_part_64 if wide else _sort_part_32, given, parts)
-    for scratch in (a, b, histograms):
-        free(scratch)
+    free(scratch)
     return not failed[0]
 
 

@@ -3,7 +3,7 @@
 Subwindows return `MatchRanges` for sorted probes. All threads first process the probes in sorted order and collect the
 partners of each probe side by side, oldest subwindow first. Then they process the tuples in arrival order and copy each
 tuple's partners to their final position. If only counts are wanted, nothing is copied, and match ranges that need no
-check are not read. The kernels are in `match_collector_kernel.py` and `short_matches.py`.
+check are not read. The kernels are in `match_collector_kernel.py`, `short_matches.py` and `match_delivery.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ from millrace.host.join.contract import Matches
 from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.join.panjoin import match_collector_kernel as ck
 from millrace.host.join.panjoin.bisort_prober import BLOCK
-from millrace.host.join.panjoin.short_matches import SHORT_SIZE, SOURCE_SIZE, Source
-from millrace.host.join.panjoin.subwindow import ID_PADDING, SMALL_BATCH, MatchRanges, RangeProbes, VisibleIntervals
+from millrace.host.join.panjoin.match_delivery import deliver
+from millrace.host.join.panjoin.short_matches import CELL_BYTES, MAX_HELD, SOURCE_SIZE, Source, short_size
+from millrace.host.join.panjoin.subwindow import (
+    ID_PADDING,
+    MAX_ROWS,
+    SMALL_BATCH,
+    MatchRanges,
+    RangeProbes,
+    VisibleIntervals,
+)
 from millrace.host.runtime.allocator import allocate, free, result_array
-from millrace.host.runtime.intrinsics import address
+from millrace.host.runtime.intrinsics import LANES, address
 from millrace.host.runtime.jit import Share
 from millrace.host.runtime.team import Team
 
@@ -29,6 +37,8 @@ SLICE = 1 << 12
 PARTS = 8
 """The maximum number of parts in which probes are collected: each part needs its own memory."""
 _NO_POSITIONS = np.zeros(0, np.int64)
+_LINE = 8
+"""64-bit words of a cache line."""
 EXPECTED_PARTNERS = 4
 """Space for partners per probe at first. If it is too small, everything is collected again with enough space."""
 
@@ -58,15 +68,16 @@ def find_partners(
     counts = result_array(n, np.int64)
     collector = _Collector(n, probes, match_ranges, visible, team, counts, want=True)
     collector.set_array(ck.Args.SEGMENTS, 2 * n * probes.ranges)
+    if collector.are_short():
+        collector.set_array(ck.Args.CELLS, CELL_BYTES // 8 * n * probes.ranges)
     if len(probes) < n * probes.ranges:
-        collector.arrays[ck.Args.SEGMENTS][:] = 0  # tuples without a probe have no partners
-    collector.collect()
-    ends = collector.run(ck.tuple_totals, _slices(n), ck.Args.TUPLE_TOTALS)
+        collector.clear()
+    ends = collector.collect()
     total = int(ends[-1])
     check_fits(total, FEWER_ROWS)
     out, own_positions = result_array(total, np.int64), result_array(total, np.int64)
     collector.given[[ck.Args.OUT, ck.Args.OWN_POSITIONS, ck.Args.FIRST_OWN]] = address(out), address(own_positions), own
-    collector.run(ck.deliver, len(ends) - 1)
+    collector.run(deliver, len(ends) - 1)
     collector.close()
     return Matches(counts, out, own_positions)
 
@@ -159,6 +170,7 @@ class _Collector:
             TUPLES=n,
             RANGES=probes.ranges,
         )
+        self._ranges, self._visible, self._tuples = match_ranges, visible, n
 
     def _fill(self, line: Array, one: MatchRanges, want: bool) -> None:
         """Fill the table line of one `MatchRanges`."""
@@ -180,12 +192,28 @@ class _Collector:
         self.arrays[argument] = allocate(size, np.int64)
         self.given[argument] = address(self.arrays[argument])
 
-    def collect(self) -> None:
-        """Collect the partners, and again with more space if it was too small."""
-        probes, given = self._probes, self.given
+    def are_short(self) -> bool:
+        """Whether the partners of a tuple may fit into a cell: all are in runs, and the same positions are visible."""
+        if self._visible.stride or not all(one.run is not None and one.run.step <= LANES for one in self._ranges):
+            return False
+        begin, end = int(self._visible.begin[0]), int(self._visible.end[0])
+        return 0 <= end - begin < MAX_ROWS and all(abs(one.first - begin) < MAX_ROWS for one in self._ranges)
+
+    def clear(self) -> None:
+        """Tuples without a probe have no partners."""
+        self.arrays[ck.Args.SEGMENTS][:] = 0
+        if ck.Args.CELLS in self.arrays:
+            self.arrays[ck.Args.CELLS][:] = -1
+
+    def collect(self) -> Array:
+        """Collect the partners, and again with more space if it was too small. Returns the ends of the slices."""
+        probes, given, sources = self._probes, self.given, len(self._table)
         parts = min(_slices(len(probes)), PARTS)
-        local = len(self._table) * (2 + ck.SPAN) + 2 * BLOCK + 1 + SHORT_SIZE // 8
+        local = sources * (2 + ck.SPAN) + 2 * BLOCK + 1 + _LINE + short_size(sources) // 8
+        local += -local % _LINE
         self.set_array(ck.Args.LOCAL, parts * local)
+        slices = (self._tuples >> ck.SLICE) + 1
+        self.set_array(ck.Args.SLICE_TOTALS, parts * slices)
         given[ck.Args.LOCAL_SIZE], given[ck.Args.LOW], given[ck.Args.HIGH] = (
             8 * local,
             address(probes.low),
@@ -198,9 +226,16 @@ class _Collector:
             given[ck.Args.AREAS] = address(areas)
             needed = self.run(kernel, parts, ck.Args.TOTALS)
             if (np.diff(needed) <= np.diff(areas)).all():
-                return
-            areas = needed
-            check_fits(int(areas[-1]), FEWER_ROWS)
+                break
+            # No area shrinks: with less space a part may collect in another way, which needs more.
+            sizes = np.maximum(np.diff(needed) + MAX_HELD * (BLOCK + 1), np.diff(areas))
+            np.cumsum(sizes, out=areas[1:])
+            check_fits(int(needed[-1]), FEWER_ROWS)
+        ends = np.zeros(slices + 1, np.int64)
+        np.cumsum(self.arrays[ck.Args.SLICE_TOTALS].reshape(parts, slices).sum(axis=0), out=ends[1:])
+        self._kept.append(ends)
+        given[ck.Args.TUPLE_TOTALS] = address(ends)
+        return ends
 
     def run(self, kernel: Share, parts: int, totals: int | None = None) -> Array:
         """Run a kernel in parts. With `totals`, returns the prefix sums of what the parts stored there."""

@@ -1,9 +1,8 @@
-"""The kernels of `match_collector.py`: count, collect and deliver the partners of probes.
+"""The kernels of `match_collector.py` that count and collect the partners of probes.
 
 A *source* is one `MatchRanges`, that is, starts, ends and ids from a run or a structure; it is one line of a table.
 Starts and ends of a run in host memory are computed here, a block of probes at a time, so that they stay in the cache.
-Most tuples have few partners, so four are copied and sorted at once, however many there are: a branch on their number
-would often be mispredicted.
+Most tuples have few partners: `short_matches.py` collects them. `match_delivery.py` has the kernel that comes after.
 """
 
 from __future__ import annotations
@@ -14,18 +13,26 @@ from typing import Any
 import numpy as np
 
 from millrace.host.join.panjoin.bisort_prober import BLOCK, resolve_bounds, seek_partitions
-from millrace.host.join.panjoin.short_matches import MAX_MATCHES, SOURCE_SIZE, Source, applies, gather_short, put_short
+from millrace.host.join.panjoin.short_matches import (
+    CELL_BYTES,
+    LONG_CELL,
+    MAX_HELD,
+    SOURCE_SIZE,
+    Source,
+    gather_short,
+    put_long,
+    put_short,
+)
 from millrace.host.join.panjoin.subwindow import ID_PADDING
-from millrace.host.kernels.segments import sort_segment
-from millrace.host.runtime.intrinsics import copy_ids, load, load_as, load_id, prefetch, size_of, store_as, touch
+from millrace.host.runtime.cell_intrinsics import prefetch_to_write
+from millrace.host.runtime.intrinsics import copy_ids, load, load_as, load_id, size_of, store_as, touch
 from millrace.host.runtime.jit import inline, share
 from millrace.host.runtime.kernel_args import KernelArgs
 
 SPAN = 1 << 10
 """Probes whose partitions are looked up together."""
-AHEAD = 12
-"""How many tuples ahead memory is prefetched."""
-_MAX_POSITION = np.int64((1 << 63) - 1)
+SLICE = 12
+"""Tuples are delivered in slices of two to the power of this."""
 
 
 class Args(KernelArgs):
@@ -54,6 +61,8 @@ class Args(KernelArgs):
     LOCAL = auto()
     LOCAL_SIZE = auto()
     AREAS = auto()
+    CELLS = auto()
+    SLICE_TOTALS = auto()
 
 
 @inline
@@ -197,13 +206,15 @@ def _copy_run(given: int, k: int, first: int, start_at: int, count: int, local: 
 
 
 @inline
-def _collect_block(given: int, first: int, start_at: int, count: int, local: int, out: int, at: int) -> int:
+def _collect_block(
+    given: int, first: int, start_at: int, count: int, local: int, out: int, at: int, totals: int
+) -> int:
     """Store the partners of a block of probes side by side, and where each probe's are. Returns the next offset.
 
     Processes one source after the other. Partners that are not visible leave a gap.
     """
-    sources, slots = load(given, Args.SOURCES), load(given, Args.SLOT) + 4 * (first + start_at)
-    cursors, segments = _cursors(local, sources), load(given, Args.SEGMENTS)
+    sources = load(given, Args.SOURCES)
+    cursors = _cursors(local, sources)
     for j in range(count):
         store_as(cursors, BLOCK + j, at)
         after = at + load_as(cursors, j, 0)
@@ -212,58 +223,103 @@ def _collect_block(given: int, first: int, start_at: int, count: int, local: int
     for k in range(sources):
         _copy_run(given, k, first, start_at, count, local)
     for j in range(count):
-        slot, begin = load_id(slots, j), load_as(cursors, BLOCK + j, 0)
-        store_as(segments, 2 * slot, begin)
-        store_as(segments, 2 * slot + 1, ((load_as(cursors, j, 0) - out) >> 3) - begin)
+        q, begin = first + start_at + j, load_as(cursors, BLOCK + j, 0)
+        number = ((load_as(cursors, j, 0) - out) >> 3) - begin
+        _put_segment(given, q, begin, number)
+        _add_to_slice(totals, load_id(load(given, Args.PROBE_TUPLE), q), number)
     return at
 
 
 @inline
+def _put_segment(given: int, q: int, begin: int, number: int) -> None:
+    """Store where the partners of a probe are."""
+    slot, segments, cells = load_id(load(given, Args.SLOT), q), load(given, Args.SEGMENTS), load(given, Args.CELLS)
+    store_as(segments, 2 * slot, begin)
+    store_as(segments, 2 * slot + 1, number)
+    if cells:
+        store_as(cells, CELL_BYTES // 8 * slot, LONG_CELL)
+
+
+@inline
+def _add_to_slice(totals: int, tuple_number: int, number: int) -> None:
+    """Count partners of a tuple in its slice."""
+    at = tuple_number >> SLICE
+    store_as(totals, at, load_as(totals, at, 0) + number)
+
+
+@inline
 def _try_short(given: int, first: int, at: int, count: int, last: int, local: int, like: Any) -> int:
-    """Gather the partners of a block of probes with few each. Returns their number, or -1 if a probe has too many."""
+    """Gather the candidates of a block of probes with few each. Returns 0 unless a probe has too many."""
     sources, bounds = load(given, Args.SOURCES), (first + at) * size_of(like)
     low, high = load(given, Args.LOW) + bounds, load(given, Args.HIGH) + bounds
-    begin, end = load_as(load(given, Args.BEGIN), 0, 0), load_as(load(given, Args.END), 0, 0)
-    own = _short_memory(local, sources)
-    return gather_short(load(given, Args.TABLE), sources, local, at, low, high, count, last, begin, end, own, like)
+    begin, own = load_as(load(given, Args.BEGIN), 0, 0), _short_memory(local, sources)
+    return gather_short(load(given, Args.TABLE), sources, local, at, low, high, count, last, begin, own, like)
 
 
 @inline
 def _short_memory(local: int, sources: int) -> int:
-    return _cursors(local, sources) + 8 * (2 * BLOCK + 1)
+    """The memory of `short_matches.py`, at a cache line."""
+    return (_cursors(local, sources) + 8 * (2 * BLOCK + 1) + 63) & ~63
+
+
+@inline
+def _put_block(given: int, first: int, count: int, local: int, at: int, totals: int) -> int:
+    """Write the gathered partners of a block to the cells of its tuples. Returns the next offset of the others."""
+    own, cells = _short_memory(local, load(given, Args.SOURCES)), load(given, Args.CELLS)
+    slots, tuples = load(given, Args.SLOT) + 4 * first, load(given, Args.PROBE_TUPLE) + 4 * first
+    scratch, begin = load(given, Args.SCRATCH), load_as(load(given, Args.BEGIN), 0, 0)
+    length = load_as(load(given, Args.END), 0, 0) - begin
+    for j in range(count):
+        number = put_short(j, length, own, cells + CELL_BYTES * load_id(slots, j))
+        if number < 0:
+            number = put_long(j, begin, length, own, scratch, at)
+            _put_segment(given, first + j, at, number)
+            at += number
+        _add_to_slice(totals, load_id(tuples, j), number)
+    return at
+
+
+@inline
+def _prefetch_cells(given: int, first: int, stop: int) -> None:
+    """Prefetch the cells of a block."""
+    slots, cells = load(given, Args.SLOT), load(given, Args.CELLS)
+    for q in range(first, min(first + BLOCK, stop)):
+        prefetch_to_write(cells + CELL_BYTES * load_id(slots, q))
 
 
 @inline
 def _collect(given: int, part: int, parts: int, like: Any) -> None:
-    """Store the partners of each probe side by side while there is space. Reports how much space they need."""
+    """Store the partners of each probe while there is space. Reports how much space those outside cells need."""
     probes, scratch = load(given, Args.PROBES), load(given, Args.SCRATCH)
     local = load(given, Args.LOCAL) + part * load(given, Args.LOCAL_SIZE)
     areas, needed = load(given, Args.AREAS), ID_PADDING
     at, limit = load_as(areas, part, 0), load_as(areas, part + 1, 0)
-    stop = probes * (part + 1) // parts
-    sources, segments = load(given, Args.SOURCES), load(given, Args.SEGMENTS)
-    short = applies(load(given, Args.TABLE), sources, load(given, Args.STRIDE))
+    stop, slices = probes * (part + 1) // parts, (load(given, Args.TUPLES) >> SLICE) + 1
+    totals = load(given, Args.SLICE_TOTALS) + 8 * slices * part
+    for i in range(slices):
+        store_as(totals, i, 0)
     # If the short path fails often, it is tried only now and then.
+    short = load(given, Args.CELLS) != 0
     credit = 1 if short else -probes
     for first in range(probes * part // parts, stop, SPAN):
         span = min(SPAN, stop - first)
         _open_span(given, first, span, local, like)
         for block in range(0, span, BLOCK):
-            count, named = min(BLOCK, span - block), -1
-            if (credit > 0) & (at + MAX_MATCHES * (count + 1) <= limit):
-                named = _try_short(given, first, block, count, span - 1 - block, local, like)
-                credit = min(credit + 1, 16) if named >= 0 else credit - 4
+            count = min(BLOCK, span - block)
+            if (credit > 0) & (at + MAX_HELD * (count + 1) <= limit):
+                _prefetch_cells(given, first + block, stop)
+                if not _try_short(given, first, block, count, span - 1 - block, local, like):
+                    credit = min(credit + 1, 16)
+                    after = _put_block(given, first + block, count, local, at, totals)
+                    needed, at = needed + after - at, after
+                    continue
+                credit -= 4
             else:
                 credit += 1
-            if named >= 0:
-                slots = load(given, Args.SLOT) + 4 * (first + block)
-                at = put_short(slots, count, _short_memory(local, sources), scratch, at, segments)
-                needed += named
-                continue
             named = _make_ranges(given, first, block, count, local, like)
             needed += named
             if at + named + ID_PADDING <= limit:
-                at = _collect_block(given, first, block, count, local, scratch, at)
+                at = _collect_block(given, first, block, count, local, scratch, at, totals)
     store_as(load(given, Args.TOTALS), part + 1, needed)
 
 
@@ -275,73 +331,3 @@ def collect_32(given: int, part: int, parts: int) -> None:
 @share
 def collect_64(given: int, part: int, parts: int) -> None:
     _collect(given, part, parts, np.uint64(0))
-
-
-@share
-def tuple_totals(given: int, part: int, parts: int) -> None:
-    """The number of partners of a slice of tuples."""
-    tuples, ranges, segments = load(given, Args.TUPLES), load(given, Args.RANGES), load(given, Args.SEGMENTS)
-    total = 0
-    for k in range(ranges):
-        for i in range(tuples * part // parts, tuples * (part + 1) // parts):
-            total += load_as(segments, 2 * (k * tuples + i) + 1, 0)
-    store_as(load(given, Args.TUPLE_TOTALS), part + 1, total)
-
-
-@inline
-def _move_short(scratch: int, begin: int, count: int, out: int, at: int) -> None:
-    """Copy up to four partners in ascending order. Always writes four values."""
-    a, b = load_as(scratch, begin, 0), load_as(scratch, begin + 1, 0)
-    c, d = load_as(scratch, begin + 2, 0), load_as(scratch, begin + 3, 0)
-    # Values after the partners are sorted to the end.
-    b, c, d = b if count > 1 else _MAX_POSITION, c if count > 2 else _MAX_POSITION, d if count > 3 else _MAX_POSITION
-    a, b, c, d = min(a, b), max(a, b), min(c, d), max(c, d)
-    a, c, b, d = min(a, c), max(a, c), min(b, d), max(b, d)
-    store_as(out, at, a)
-    store_as(out, at + 1, min(b, c))
-    store_as(out, at + 2, max(b, c))
-    store_as(out, at + 3, d)
-
-
-@inline
-def _move(scratch: int, begin: int, count: int, out: int, at: int) -> None:
-    """Copy partners."""
-    for i in range(count):
-        store_as(out, at + i, load_as(scratch, begin + i, 0))
-
-
-@inline
-def _deliver_many(given: int, i: int, out: int, first: int) -> int:
-    """Write the partners of all ranges of a tuple in ascending order. Returns their number."""
-    tuples, ranges, segments = load(given, Args.TUPLES), load(given, Args.RANGES), load(given, Args.SEGMENTS)
-    at = first
-    for k in range(ranges):
-        begin, count = (load_as(segments, 2 * (k * tuples + i), 0), load_as(segments, 2 * (k * tuples + i) + 1, 0))
-        _move(load(given, Args.SCRATCH), begin, count, out, at)
-        at += count
-    sort_segment(out + 8 * first, at - first)
-    return at - first
-
-
-@share
-def deliver(given: int, part: int, parts: int) -> None:
-    """Write each tuple's partners in ascending order, and the tuple's own position for each of them."""
-    tuples, single = load(given, Args.TUPLES), load(given, Args.RANGES) == 1
-    segments, scratch, counts = load(given, Args.SEGMENTS), load(given, Args.SCRATCH), load(given, Args.COUNTS)
-    out, own_positions, own = load(given, Args.OUT), load(given, Args.OWN_POSITIONS), load(given, Args.FIRST_OWN)
-    totals = load(given, Args.TUPLE_TOTALS)
-    at, limit = load_as(totals, part, 0), load_as(totals, part + 1, 0)
-    stop = tuples * (part + 1) // parts
-    for i in range(tuples * part // parts, stop):
-        prefetch(scratch + 8 * load_as(segments, 2 * min(i + AHEAD, stop - 1), 0))
-        count = load_as(segments, 2 * i + 1, 0)
-        if single & (count <= ID_PADDING) & (at + ID_PADDING <= limit):
-            _move_short(scratch, load_as(segments, 2 * i, 0), count, out, at)
-            for k in range(ID_PADDING):
-                store_as(own_positions, at + k, own + i)
-        else:
-            count = _deliver_many(given, i, out, at)
-            for k in range(count):
-                store_as(own_positions, at + k, own + i)
-        store_as(counts, i, count)
-        at += count

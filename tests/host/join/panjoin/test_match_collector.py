@@ -1,0 +1,46 @@
+"""Pairs of few and of many partners in one push, which the collector stores in different ways, equal NumPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+
+Longs = npt.NDArray[np.int64]
+ROWS = 20_000
+
+
+def expected(new: Longs, held: Longs, first: int, width: int) -> tuple[Longs, Longs]:
+    """The numbers of new and of held rows of all pairs, in the order of the contract."""
+    order = np.argsort(held, kind="stable")
+    begin = np.searchsorted(held[order], new - width, "left")
+    counts = np.searchsorted(held[order], new + width, "right") - begin
+    rows = np.repeat(np.arange(len(new)), counts)
+    partners = order[np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begin, counts)]
+    in_order = np.lexsort((partners, rows))
+    return rows[in_order], first + partners[in_order]
+
+
+@pytest.mark.parametrize("many", [0, 1, 7, 9, 13, 300])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_few_and_many_partners_side_by_side(many: int, dtype: type) -> None:
+    """A tenth of the keys has so many partners, all in one part of the sorted probes; windows have expired rows."""
+    rng = np.random.default_rng(many)
+    heavy = rng.integers(1 << 25, (1 << 25) + (1 << 20), 2000 // max(many, 1) + 1) * 16
+
+    def keys(share: float) -> Longs:
+        light = rng.integers(0, 1 << 29, ROWS)
+        chosen = rng.random(ROWS) < share if many else np.zeros(ROWS, np.bool_)
+        return np.where(chosen, rng.choice(heavy, ROWS), light).astype(np.int64)
+
+    with mr.WindowJoin(on="abs(r.x - s.x) <= 8", window=f"{ROWS} rows", index="bisort", output="seqs") as join:
+        for turn in range(4):
+            held, new = keys(0.1), keys(0.1)
+            join.push("s", pa.table({"x": held.astype(dtype)}))
+            pairs = join.push("r", pa.table({"x": new.astype(dtype)}))
+            rows, partners = expected(new, held, turn * ROWS, 8)
+            assert pairs.column("r_seq").to_numpy().tolist() == (rows + turn * ROWS).tolist()
+            assert pairs.column("s_seq").to_numpy().tolist() == partners.tolist()

@@ -5,6 +5,8 @@ SHELL := bash
 BIN := .venv/bin
 # Test processes: one per core.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# A group of tests (tests/conftest.py) runs in one process; groups start in the order given there.
+WORKERS = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 # More for pytest (`make test ARGS="-k join"`), for the demo or for the benchmarks.
 ARGS ?=
 # The tests of the hardware: those of the folders that are there.
@@ -26,7 +28,8 @@ setup: ## make .venv, and install what the system lacks
 demo: setup ## run the main job on what this machine has
 	@$(BIN)/millrace demo --spark $(ARGS)
 
-test: setup check pytest ## everything that must pass: the checks, then the tests
+test: ## everything that must pass: the tests, and the checks beside them
+	@$(MAKE) --no-print-directory -j2 check pytest
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .
@@ -34,23 +37,24 @@ check: setup ## lint, format and types
 	@$(BIN)/mypy
 
 pytest: setup pynqenv ## the tests alone
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 hw: setup pynqenv ## the hardware alone: benches, coverage, HLS, and, changed or not, proofs, synthesis, bitstream
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(HARDWARE) $(HW) $(BOARDS)/test_deploy_document.py $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(HARDWARE) $(HW) $(BOARDS)/test_deploy_document.py $(ARGS)
 
 boards: setup pynqenv ## boards: images, deploys, joins on simulated and loopback boards
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(BOARDS) $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(BOARDS) $(ARGS)
 
 others: setup ## the tests that `make hw` and `make boards` leave out
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(patsubst %,--ignore=%,$(HW) $(BOARDS)) $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(patsubst %,--ignore=%,$(HW) $(BOARDS)) $(ARGS)
 
 bench: setup ## measure our work and its peers side by side
 	@$(BIN)/millrace bench $(ARGS)
 
-plots: setup ## draw docs/images/panjoin-*.svg, inequality-*.svg, spo-*.svg, live-*.svg and scalejoin-*.svg
+plots: setup ## draw the plots of docs/images from benchmark results and examples
 	@$(BIN)/python tools/plot_panjoin.py $(ARGS)
 	@$(BIN)/python tools/plot_inequality.py $(ARGS)
+	@$(BIN)/python tools/plot_lookup.py $(ARGS)
 	@$(BIN)/python examples/inequality_data_centres.py docs/images/spo-data-centres.svg
 	@$(BIN)/python examples/inequality_taxi_bands.py docs/images/spo-taxi-bands.svg
 	@$(BIN)/python examples/inequality_taxi_fares.py docs/images/spo-taxi-fares.svg

@@ -16,7 +16,7 @@ def main() -> None:
     readings = spark.range(20_000).selectExpr("id", "id % 50 AS site", "id * 37 % 4001 / 100.0D AS temperature")
     limits = spark.range(2_000).selectExpr("id % 50 AS site", "id * 11 % 4001 / 100.0D AS limit")
 
-    sys.stdout.write(f"{ms.explain('join', readings, limits, on=ON)}\n")
+    sys.stdout.write(f"{ms.explain('join', readings, limits, on=ON, metrics=ms.Metrics())}\n")
     metrics = ms.Metrics()
     pairs = ms.join(readings, limits, on=ON, metrics=metrics)
     pairs.orderBy("r_id").show(5)

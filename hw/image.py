@@ -26,6 +26,7 @@ from millrace.host.base.errors import BitstreamError
 from millrace.hw import bitstream, signing
 from millrace.hw import registers as reg
 from millrace.hw.catalog import Board, boards
+from millrace.hw.files import read_bounded
 from millrace.hw.manifest_check import check_values
 from millrace.hw.signing import Signature
 from millrace.hw.text import printable
@@ -142,13 +143,7 @@ def make(
 
 def read(path: Path) -> Image:
     """Read an image file and check it for damage."""
-    try:
-        if path.stat().st_size > MAX_BITSTREAM_BYTES * 2:
-            raise BitstreamError(f"{path}: {path.stat().st_size} bytes, an image has at most {MAX_BITSTREAM_BYTES * 2}")
-        data = path.read_bytes()
-    except OSError as error:
-        raise BitstreamError(f"{path} cannot be read: {error.strerror}; give the path of a *.mri file") from error
-    return unpack(data, str(path))
+    return unpack(read_bounded(path, MAX_BITSTREAM_BYTES * 2, "an image (*.mri)"), str(path))
 
 
 def unpack(data: bytes, name: str) -> Image:
@@ -179,7 +174,7 @@ def _unpack(data: bytes, name: str) -> Image:
 def check(image: Image, board: Board | None = None, public_key: bytes | None = None) -> None:
     """Refuse an image of another ABI or board, or, if a key is given, one that was not signed with it."""
     manifest = image.manifest
-    if manifest.abi.partition(".")[0] != ABI.partition(".")[0]:
+    if not _is_served(manifest.abi):
         raise BitstreamError(f"the image has ABI {manifest.abi}, this version of millrace needs {ABI}: build it again")
     known = board or boards().get(manifest.board)
     if known is None or manifest.board != known.name:
@@ -201,6 +196,12 @@ def check(image: Image, board: Board | None = None, public_key: bytes | None = N
         if image.signature is None:
             raise BitstreamError("the image is not signed, and a key is configured: `millrace image sign` it")
         signing.verify(image.signature, manifest.text(), public_key)
+
+
+def _is_served(abi: str) -> bool:
+    """As the driver decides after loading: the same major version, in which registers are only added."""
+    (major, minor), (wanted, least) = (map(int, text.split(".")) for text in (abi, ABI))
+    return major == wanted and minor >= least
 
 
 def check_contents(image: Image, board: Board) -> None:

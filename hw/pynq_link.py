@@ -280,7 +280,7 @@ class PynqLink(Link):
             self._child.wait()
             printed = self._output()
         self.close()
-        where = f"the board at {self._where}"
+        where, why = f"the board at {self._where}", last_words(why) or "an error without a message"
         message = f"{where} {why}" if why[0].islower() else f"{where}: {why}"
         return DeviceFault(f"{message} (its process printed: {printed})" if printed else message)
 

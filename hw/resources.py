@@ -1,4 +1,4 @@
-"""The recorded results of synthesis: `hw/resources.json`, its tables in docs/internals/fpga.md, and the targets.
+"""The recorded results of synthesis: `hw/resources.json`, its tables in docs/internals/fpga-measured.md, and targets.
 
 `millrace hw synth --write` writes both files; a test synthesises again and compares with the record. Limit: works only
 in a checkout, because a wheel contains no documents. The paper's numbers are those of its Table I (PanJoin, V-B).
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "hw" / "resources.json"
-DOCUMENT = ROOT / "docs" / "internals" / "fpga.md"
+DOCUMENT = ROOT / "docs" / "internals" / "fpga-measured.md"
 BEGIN, END = "<!-- synthesis: made by `millrace hw synth --write` -->\n", "<!-- synthesis: end -->\n"
 PAPER_ALMS, PAPER_BRAMS, PAPER_MHZ = 178_647, 848, 252.7
 MAX_ALMS = PAPER_ALMS // 8

@@ -209,5 +209,5 @@ def _opened(path: str, baud: int) -> int:
     except termios.error as error:
         with suppress(OSError):
             os.close(line)
-        raise DeviceUnavailable(f"{path} is not a serial line: {error}") from error
+        raise DeviceUnavailable(f"{path} is not a serial line: {error.args[-1]}") from error
     return line

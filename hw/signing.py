@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.host.base.errors import BitstreamError, DeviceUnavailable
 from millrace.host.base.install import install_command
+from millrace.hw.files import read_bounded
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -26,6 +28,8 @@ VARIABLE = "MILLRACE_IMAGE_KEY"
 MINIMUM = "MILLRACE_IMAGE_MINIMUM"
 _PEM = re.compile(rb"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----", re.DOTALL)
 ALGORITHM = "ed25519"
+MAX_KEY_BYTES = 1 << 16
+NOT_ED25519 = "not an Ed25519 key: make one with `openssl genpkey -algorithm ed25519`"
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,7 @@ def configured_key() -> bytes | None:
 
 def read_key(path: Path) -> bytes:
     """Read a key file."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BitstreamError(f"the key {path} cannot be read: {error.strerror}") from error
+    return read_bounded(path, MAX_KEY_BYTES, "a key in PEM format")
 
 
 def sign(text: bytes, private_key: bytes) -> Signature:
@@ -98,12 +99,9 @@ def _private(pem: bytes) -> Ed25519PrivateKey:
     serialization = _serialization()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    try:
-        key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError) as error:
-        raise BitstreamError(f"not a private key in PEM format: {error}") from error
+    key = _loaded(lambda: serialization.load_pem_private_key(pem, password=None), "private")
     if not isinstance(key, Ed25519PrivateKey):
-        raise BitstreamError("not an Ed25519 key: make one with `openssl genpkey -algorithm ed25519`")
+        raise BitstreamError(NOT_ED25519)
     return key
 
 
@@ -111,13 +109,21 @@ def _public(pem: bytes) -> Ed25519PublicKey:
     serialization = _serialization()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    try:
-        key = serialization.load_pem_public_key(pem)
-    except ValueError as error:
-        raise BitstreamError(f"not a public key in PEM format: {error}") from error
+    key = _loaded(lambda: serialization.load_pem_public_key(pem), "public")
     if not isinstance(key, Ed25519PublicKey):
-        raise BitstreamError("not an Ed25519 key: make one with `openssl genpkey -algorithm ed25519`")
+        raise BitstreamError(NOT_ED25519)
     return key
+
+
+def _loaded(load: Callable[[], Any], kind: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        return load()
+    except (ValueError, TypeError) as error:
+        raise BitstreamError(f"not a {kind} key in PEM format: {error}") from error
+    except UnsupportedAlgorithm as error:
+        raise BitstreamError(NOT_ED25519) from error
 
 
 def _serialization() -> Any:

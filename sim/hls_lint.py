@@ -2,8 +2,9 @@
 
 It reads text, not C++: it knows the style of `hls/` alone, and it cannot replace the vendor's compiler. Rules:
 
-- a pipelined loop does not read and write the same memory port (`port_t*`): the dependence would stop the pipeline;
-- an unrolled loop does not write a memory (`cells`, `put`): a memory has one port to write per cycle;
+- a pipelined loop does not read and write the same memory port (`port_t*`), be it in two statements, in one (`|=`), in
+  a part of a beat (`.range(…) =`) or in a function that it calls: the dependence would stop the pipeline;
+- a loop writes a memory (`cells`, `put`) once per cycle: not in an unrolled loop, and at one place of a pipelined one;
 - local arrays of lanes are partitioned: otherwise they are memories with two ports, and lanes wait for each other;
 - the kernel's arguments are scalars or pointers, which XRT can set; pointers are `m_axi` with `offset=slave`.
 """
@@ -23,6 +24,7 @@ LANES = {
 """Types that contain arrays of lanes, and the arrays."""
 _POINTER = re.compile(r"\b(?:const )?port_t\* (\w+)")
 _LOOP = re.compile(r"^ *(?:for|while) \(.*\) \{\n((?:#pragma.*\n)+)", re.MULTILINE)
+_WRITE = re.compile(r"\.cells\[[^\]]*\] *=(?!=)|::put\(")
 _KERNEL = re.compile(rf"^void {KERNEL}\(\n?(.*?)\) \{{\n(.*?)^}}", re.DOTALL | re.MULTILINE)
 
 
@@ -49,16 +51,31 @@ def _block(text: str, at: int) -> str:
 
 def _loops(text: str) -> Iterator[tuple[int, str]]:
     """Memory ports in pipelined loops, memories in unrolled ones."""
-    ports = set(_POINTER.findall(text))
+    ports, modifying = set(_POINTER.findall(text)), _modifying(text)
     for loop in _LOOP.finditer(text):
         body = _block(text, loop.start())
         if "HLS PIPELINE" in loop[1]:
             for port in sorted(ports):
-                uses = re.findall(rf"\b{port}\[[^\]]*\] *(=(?!=))?", body)
-                if "=" in uses and "" in uses:
+                called = any(re.search(rf"\b{name}(?:<\w+>)?\({port}\b", body) for name in modifying)
+                if called or _modifies(body, port):
                     yield loop.start(), f"a pipelined loop reads and writes the memory port {port}"
-        elif "HLS UNROLL" in loop[1] and re.search(r"\.cells\[[^\]]*\] *=(?!=)|::put\(", body):
+            if len(_WRITE.findall(body)) > 1:
+                yield loop.start(), "a pipelined loop writes a memory several times per cycle"
+        elif "HLS UNROLL" in loop[1] and _WRITE.search(body):
             yield loop.start(), "an unrolled loop writes a memory several times per cycle"
+
+
+def _modifies(body: str, port: str) -> bool:
+    """Whether it reads and writes beats of a port, or writes a part of one, which does both."""
+    index = r"\[(?:[^\[\]]|\[[^\]]*\])*\]"
+    after = re.findall(rf"\b{port}{index} *((?:[-+|&^*]|<<|>>)?=(?!=)|\.range\([^;=]*\) *=(?!=))?", body)
+    return ("=" in after and "" in after) or any(len(use) > 1 for use in after)
+
+
+def _modifying(text: str) -> set[str]:
+    """The functions of a file that read and write beats of the port that is their first argument."""
+    heads = re.finditer(r"^(?:inline )?void (\w+)\(\s*port_t\* (\w+)[^{;]*\{", text, re.MULTILINE)
+    return {head[1] for head in heads if _modifies(_block(text, head.end() - 1), head[2])}
 
 
 def _lanes(text: str) -> Iterator[tuple[int, str]]:

@@ -20,6 +20,23 @@ from tests.conformance import injection
 SLOWEST = 10
 # Tests see the operators as they are when their kernels are compiled; `test_first_calls.py` is about the time before.
 os.environ.setdefault("MILLRACE_COMPILE", "now")
+# For every Java process that a test starts: no optimising compiler, which takes half of the time of sessions that live
+# for minutes, and one thread for garbage.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+LONGEST = ("spark", "boards/test_deploy_document", "wheel", "site", "verilator-benches", "icarus-benches")
+"""Groups that take minutes, or that one worker runs to the end: the others run beside them."""
+LONG = ("conformance", "signals", "sim", "fuzz", "boards", "hw", "hls", "gpu", "docs", "packaging")
+"""Folders with few but long tests. Those that follow have many short files, which end at about the same time."""
+
+
+def order_of(item: pytest.Item) -> int:
+    """Where a test's group is in the order of the run."""
+    mark = item.get_closest_marker("xdist_group")
+    if mark is not None and mark.args[0] in LONGEST:
+        return LONGEST.index(mark.args[0])
+    return len(LONGEST) + (folder_of(item.nodeid) not in LONG)
 
 
 def folder_of(nodeid: str) -> str:
@@ -102,14 +119,21 @@ def record_faults(record_property: Callable[[str, object], None]) -> Iterator[No
         record_property(injection.PROPERTY, found)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Runs the tests that share a Spark session first: one worker runs them all, and they are the longest group.
+    """Puts the tests of a file into one group, and the groups that take longest first (`order_of`).
 
-    Long checks of the hardware are skipped if they passed with the same sources, except in the long suite.
+    One worker runs a group: it makes the fixtures of a file once, and no two workers compile the same kernels at the
+    same time, as they would for neighbouring tests. Long checks of the hardware are skipped if they passed with the
+    same sources, except in the long suite.
     """
     if not config.getoption("--all-hardware") and config.getoption("markexpr") != "long":
         hardware_checks.mark_unchanged(items)
-    items.sort(key=lambda item: all("spark" not in mark.args for mark in item.iter_markers("xdist_group")))
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            file = PurePosixPath(item.location[0]).with_suffix("")
+            item.add_marker(pytest.mark.xdist_group(file.as_posix().removeprefix("tests/")))
+    items.sort(key=order_of)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -118,11 +118,13 @@ describe() {
 }
 
 run_apt() { # apt-get as root; fails if that is not allowed
+    local alone=()
     command -v apt-get >/dev/null || return 1
+    if command -v flock >/dev/null; then alone=(flock .cache/setup-apt.lock); fi # the other flavour's set-up may run too
     if [ "$(id -u)" = 0 ]; then
-        DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@"
+        DEBIAN_FRONTEND=noninteractive "${alone[@]}" apt-get -qq -y "$@"
     else
-        command -v sudo >/dev/null && sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@"
+        command -v sudo >/dev/null && "${alone[@]}" sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@"
     fi >>"$LOG" 2>&1
 }
 
@@ -170,8 +172,8 @@ install_lock() { # install_lock PYTHON: a new environment with exactly the packa
     "$1" -m venv "$VENV" >>"$LOG" 2>&1 || fail "cannot make $VENV; see $LOG"
     say "installing the $total packages of $LOCK"
     # Some packages exist only as source: they are built with the locked setuptools, not with a downloaded one.
-    awk '/^[^ #]/ { keep = /^setuptools==/ } keep' "$LOCK" >.cache/build-tools.txt
-    pip_install --require-hashes -r .cache/build-tools.txt >/dev/null || pip_failed
+    awk '/^[^ #]/ { keep = /^setuptools==/ } keep' "$LOCK" >.cache/build-tools-$FLAVOUR.txt
+    pip_install --require-hashes -r .cache/build-tools-$FLAVOUR.txt >/dev/null || pip_failed
     pip_install --require-hashes --no-build-isolation --use-pep517 -r "$LOCK" | report_progress "$total" || pip_failed
 }
 
@@ -201,7 +203,7 @@ system_still_there() { # a quick check; ensure_system is the thorough one
 
 warm_kernels() { # the kernels of all operators, so that no first call waits for the compiler
     [ "$FLAVOUR" = main ] || return 0
-    say "compiling the kernels, about a minute"
+    say "compiling the kernels, a minute or two"
     "$VENV/bin/millrace" warm >>"$LOG" 2>&1 || fail "millrace warm failed; see $LOG"
 }
 
@@ -221,11 +223,12 @@ main() {
     if [ "$(stamped 1)" != "$locked" ]; then
         python=$(find_python python_makes_venvs)
         install_lock "$python"
-        prepare_tools
+        prepare_tools & # at the same time as all that follows
     fi
     rm -f "$STAMP"
     install_project
     warm_kernels
+    wait
     { locked_hash && echo "$project"; } >"$STAMP.new"
     mv "$STAMP.new" "$STAMP"
     say "done"

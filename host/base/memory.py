@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_USAGES = ("memory.current", "memory.usage_in_bytes")
+_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")
+"""Where control groups of version 2 and of version 1 are mounted."""
+_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""The limit and the usage of a group, for each version."""
+_GROUPS = "/proc/self/cgroup"
 _MEMINFO = "/proc/meminfo"
 _KIB = 1 << 10
 
@@ -15,12 +19,42 @@ _KIB = 1 << 10
 def memory() -> int:
     """The bytes that this process may use: the machine's memory, or the limit of its control group if lower."""
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in _LIMITS:
+    for limit, _ in _limit_files():
         try:
-            available = min(available, int(Path(name).read_text()))
-        except (OSError, ValueError):  # no such control group, or no limit ("max")
+            available = min(available, int(limit.read_text()))
+        except (OSError, ValueError):  # no limit ("max")
             continue
     return available
+
+
+@cache
+def _limit_files() -> list[tuple[Path, Path]]:
+    """The files with limit and usage of this process's control group and of those around it, which count as well.
+
+    They are found once: a process that is moved to another group later keeps the limits of the first.
+    """
+    found = []
+    for root, (limit, usage), path in zip(map(Path, _ROOTS), _FILES, _group_paths(), strict=True):
+        inner = root / path.strip("/")
+        for group in (inner, *inner.parents):
+            if group.is_relative_to(root) and (group / limit).exists():
+                found.append((group / limit, group / usage))
+    return found
+
+
+def _group_paths() -> tuple[str, str]:
+    """The path of this process's control group below the mounts of both versions; empty where it is not known."""
+    unified, memory = "", ""
+    try:
+        lines = [line.split(":", 2) for line in Path(_GROUPS).read_text().splitlines()]
+    except OSError:
+        lines = []
+    for number, controllers, path in lines:
+        if number == "0":
+            unified = path
+        elif "memory" in controllers.split(","):
+            memory = path
+    return unified, memory
 
 
 def free_bytes() -> int:
@@ -29,12 +63,12 @@ def free_bytes() -> int:
     machine = _numbers(Path(_MEMINFO))
     if "MemAvailable:" in machine:
         free = min(free, _KIB * (machine["MemAvailable:"] + machine.get("SwapFree:", 0)))
-    for name, usage in zip(_LIMITS, _USAGES, strict=False):
+    for limit_file, usage_file in _limit_files():
         try:
-            limit, used = int(Path(name).read_text()), int((Path(name).parent / usage).read_text())
+            limit, used = int(limit_file.read_text()), int(usage_file.read_text())
         except (OSError, ValueError):
             continue
-        cached = _numbers(Path(name).parent / "memory.stat")
+        cached = _numbers(limit_file.with_name("memory.stat"))
         files = cached.get("active_file", 0) + cached.get("inactive_file", 0)
         free = min(free, max(limit - used + files, 0))
     return free

@@ -44,8 +44,12 @@ class _Args(KernelArgs):
     BITS = auto()  # log2 of the segment length
     CHUNK_OF = auto()  # the chunk of each segment
     ENDS = auto()  # the end of each chunk
+    AT = auto()  # the number of the first result row
     COLUMNS = auto()
     COLUMN = auto()  # then per column: width in bytes, the address of position 0 in each chunk, result
+
+
+_COLUMN = int(_Args.COLUMN)
 
 
 @kernel
@@ -73,7 +77,7 @@ def _gather_part(given: int, part: int, parts: int) -> None:
     rows, n, first = load(given, _Args.ROWS), load(given, _Args.N), load(given, _Args.FIRST)
     bits = load(given, _Args.BITS)
     chunk_of, ends, columns = load(given, _Args.CHUNK_OF), load(given, _Args.ENDS), load(given, _Args.COLUMNS)
-    chunks, stop = stack_words(BLOCK), n * (part + 1) // parts
+    chunks, stop, shift = stack_words(BLOCK), n * (part + 1) // parts, load(given, _Args.AT)
     for at in range(n * part // parts, stop, BLOCK):
         count, block = min(BLOCK, stop - at), rows + 8 * at
         for j in range(count):
@@ -86,13 +90,13 @@ def _gather_part(given: int, part: int, parts: int) -> None:
             column = given + 8 * (_Args.COLUMN + 3 * c)
             size, origins, out = load_as(column, 0, 0), load_as(column, 1, 0), load_as(column, 2, 0)
             if size == 8:
-                _gather_block(block, count, chunks, origins, out, at, 8, np.uint64(0))
+                _gather_block(block, count, chunks, origins, out, shift + at, 8, np.uint64(0))
             elif size == 4:
-                _gather_block(block, count, chunks, origins, out, at, 4, np.uint32(0))
+                _gather_block(block, count, chunks, origins, out, shift + at, 4, np.uint32(0))
             elif size == 2:
-                _gather_block(block, count, chunks, origins, out, at, 2, np.uint16(0))
+                _gather_block(block, count, chunks, origins, out, shift + at, 2, np.uint16(0))
             else:
-                _gather_block(block, count, chunks, origins, out, at, 1, np.uint8(0))
+                _gather_block(block, count, chunks, origins, out, shift + at, 1, np.uint8(0))
 
 
 @share
@@ -101,9 +105,10 @@ def _gather(given: int, part: int, parts: int) -> None:
 
 
 @kernel
-def _gather_few(given: int) -> None:
-    """The same in one part, called directly."""
-    _gather_part(given, 0, 1)
+def _gather_few(first: int, second: int) -> None:
+    """The same in one part, for the rows of two stores, called directly."""
+    _gather_part(first, 0, 1)
+    _gather_part(second, 0, 1)
 
 
 def _gather_point() -> None:
@@ -128,16 +133,36 @@ def gather_rows(store: RowStore, positions: Positions, team: Team) -> list[pa.Ar
     return [plain[i] if i in plain else next(gathered) for i in range(len(chunks.widths))]
 
 
-def gather_into(chunks: ChunkMap, positions: Positions, outs: list[int]) -> None:
-    """Gather few rows, of columns that are all plain, to the address of each column."""
+class FewRows:
+    """The arguments that gather few rows of a store again and again, into the same columns of memory."""
+
+    def __init__(self, outs: list[int]) -> None:
+        """`outs`: the address of each column; all columns are plain."""
+        self._outs = outs
+        self._given = np.zeros(_Args.COLUMN + 3 * len(outs), np.int64)
+        self._where = address(self._given)
+        self._origins: list[int] | None = None
+
+    def at(self, chunks: ChunkMap, positions: int, rows: int, start: int) -> int:
+        """Return where the arguments are, to gather the rows at these positions (an address) from row `start` on."""
+        given = self._given
+        if self._origins is not chunks.origin_addresses:
+            for i, (width, origin, out) in enumerate(
+                zip(chunks.widths, chunks.origin_addresses, self._outs, strict=True)
+            ):
+                column = _COLUMN + 3 * i
+                given[column : column + 3] = width, origin, out
+            self._origins = chunks.origin_addresses
+        header = positions, rows, chunks.first, _ONE_SEGMENT, _NO_CHUNKS_AT, chunks.ends_address, start, len(self._outs)
+        given[:_COLUMN] = header
+        return self._where
+
+
+def gather_few(first: int, second: int) -> None:
+    """Gather few rows of two stores, as two `FewRows.at` say."""
     if ARMED:
         _gather_point()
-    columns: list[int] = []
-    for width, origins, out in zip(chunks.widths, chunks.origin_addresses, outs, strict=True):
-        columns += [width, origins, out]
-    header = (address(positions), len(positions), chunks.first, _ONE_SEGMENT, _NO_CHUNKS_AT, chunks.ends_address)
-    given = np.array([*header, len(outs), *columns], np.int64)  # as `_Args` names them
-    _gather_few(address(given))
+    _gather_few(first, second)
 
 
 def _gather_plain(chunks: ChunkMap, positions: Positions, team: Team) -> dict[int, pa.Array]:
@@ -150,7 +175,7 @@ def _gather_plain(chunks: ChunkMap, positions: Positions, team: Team) -> dict[in
     for i, size, start in zip(chunks.plain, sizes, starts, strict=True):
         columns += [size, table + stride * i, first + start]
     bits, chunk_of = _segments(chunks, rows)
-    header = [address(positions), rows, chunks.first, bits, address(chunk_of), address(chunks.ends), len(sizes)]
+    header = [address(positions), rows, chunks.first, bits, address(chunk_of), address(chunks.ends), 0, len(sizes)]
     given = np.array(header + columns, np.int64)  # as `_Args` names them
     team.run(_gather, given, -(-rows // SLICE))
     memory = pa.py_buffer(block)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from millrace.host.base.types import Array
+from millrace.host.base.words import repeated
 from millrace.host.runtime.jit import kernel
 
 _MIN_CAPACITY = 64
@@ -19,6 +20,10 @@ FEW = 4
 """So few values are compared one by one: that costs no more than the call of a kernel."""
 _MAX_MERGED = 1 << 13
 """Adjacent batches are merged up to this many values."""
+_TAIL = 1 << 12
+"""Values of the memory that small batches are copied into."""
+_SMALL = 1 << 9
+"""A batch of up to so many values is copied."""
 
 
 @kernel
@@ -186,6 +191,13 @@ class ConstantArray(LazySlidingArray):
     _last: Array | None = None
     """The latest array: those of `constant` are shared, so it often comes again."""
 
+    def repeat(self, value: Any, rows: int) -> None:
+        """Append a value several times."""
+        if self._stored is None and self._value is not None and self._value == value:
+            self._end += rows
+        else:
+            self.append(repeated(value, rows, self._dtype.type))
+
     def _add(self, values: Array) -> bool:
         if values is self._last:
             return True
@@ -202,6 +214,13 @@ class ConstantArray(LazySlidingArray):
 class PositionArray(LazySlidingArray):
     """Values equal to their positions: the seqs of a source from which no row was dropped."""
 
+    def count_on(self, first: int, rows: int) -> None:
+        """Append `first`, `first + 1`, …"""
+        if self._stored is None and first == self._end:
+            self._end += rows
+        else:
+            self.append(np.arange(first, first + rows, dtype=self._dtype))
+
     def _add(self, values: Array) -> bool:
         if len(values) <= FEW:
             return bool(values.tolist() == list(range(self._end, self._end + len(values))))
@@ -216,21 +235,47 @@ class PositionArray(LazySlidingArray):
 
 
 class BatchedArray(LazySlidingArray):
-    """Appended batches, not copied until single values are read; small adjacent batches are merged."""
+    """Appended batches; large ones are not copied until single values are read, small adjacent ones are merged."""
 
     def __init__(self, dtype: np.dtype[Any] | type, start: int = 0) -> None:
         """Create an empty array whose first position will be `start`."""
         super().__init__(dtype, start)
         self._chunks: list[tuple[int, Array]] = []
+        self._tail: Array | None = None
+        """Memory of the last chunk, if more small batches can be copied behind it; begins at `_tail_start`."""
+        self._tail_start = 0
 
     def _add(self, values: Array) -> bool:
         if values.dtype != self._dtype:
             return False
+        if len(values) <= _SMALL:
+            self._copy(values)
+            return True
         self._chunks.append((self._end, values))
+        self._merge()
+        return True
+
+    def _copy(self, values: Array) -> None:
+        """Copy a small batch behind the last one. Values are written once: views of them never change."""
+        tail, chunks, at = self._tail, self._chunks, self._end - self._tail_start
+        to = at + len(values)
+        if tail is None or to > len(tail) or not chunks or chunks[-1][0] != self._tail_start:
+            self._merge()
+            tail, at, to = np.empty(_TAIL, self._dtype), 0, len(values)
+            chunks.append((self._end, tail[:0]))
+            self._tail, self._tail_start = tail, self._end
+        tail[at:to] = values
+        chunks[-1] = self._tail_start, tail[:to]
+
+    def truncate(self, end: int) -> None:
+        """Drop all values from position `end` on; the next small batch begins new memory."""
+        self._tail = None
+        super().truncate(end)
+
+    def _merge(self) -> None:
         while len(self._chunks) > 1 and self._unbalanced():
             (start, before), (_, last) = self._chunks[-2:]
             self._chunks[-2:] = [(start, np.concatenate([before, last]))]
-        return True
 
     def _unbalanced(self) -> bool:
         before, last = len(self._chunks[-2][1]), len(self._chunks[-1][1])

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import Array
+from millrace.host.base.words import repeated
 from millrace.host.data.chunk_gathering import gather_rows
-from millrace.host.data.rowstore import RowStore
+from millrace.host.data.rowstore import Chunk, RowStore
 from millrace.host.data.sliding import BatchedArray, ConstantArray, LazySlidingArray, PositionArray, SlidingArray
 from millrace.host.data.timescale import rescaled
 from millrace.host.data.tuples import Tuples
@@ -69,6 +70,25 @@ class Window:
         self.live.append(tuples.live)
         for name, column in self.columns.items():
             column.append(tuples.columns[name])
+
+    def append_plain(self, seq: int, payload: pa.Table, origins: list[int | None], values: dict[str, Array]) -> None:
+        """Append live rows without time and of source 0, numbered from `seq` on.
+
+        `origins`: as in `Chunk`; `values`: the columns that the condition reads.
+        """
+        rows = payload.num_rows
+        self.rows.chunks.append(Chunk(self.seq.end, payload, None, self.seq.end, origins))
+        self._appended += rows
+        self._batches += 1
+        self.seq.count_on(seq, rows)
+        self.source.repeat(0, rows)
+        if isinstance(self.time, ConstantArray):
+            self.time.repeat(0, rows)
+        else:
+            self.time.append(repeated(0, rows))
+        self.live.repeat(True, rows)
+        for name, column in self.columns.items():
+            column.append(values[name])
 
     def truncate(self, end: int) -> None:
         """Undo appends from position `end` on."""

@@ -27,7 +27,7 @@ from millrace.host.hbtree.leaves import Leaves
 from millrace.host.hbtree.pools import Pools, copy_resized, fresh_fragments
 from millrace.host.hbtree.query_order import run_partitioned
 from millrace.host.hbtree.regular_build import FilledLeaves, copy_with_gaps, count_below_largest
-from millrace.host.hbtree.search_call import run_search, tree_table
+from millrace.host.hbtree.search_call import run_few, run_search, tree_table
 from millrace.host.hbtree.tree import ALONE, MIN_SHARED, Numbers, Positions, helpers
 from millrace.host.runtime import pool
 from millrace.host.runtime.allocator import huge_array
@@ -277,6 +277,13 @@ class RegularTree:
             return run_search(share, ALONE, table, queries, flip, **args)
         with helpers(self.threads, len(queries)) as team:
             return run_partitioned(share, team, table, starts, self.nbytes, queries, flip, args)
+
+    def look_up_few(
+        self, share: Share, raw: Array, flip: int, mask: Array | None, out: Any, bits: Any, mode: int
+    ) -> int:
+        """Look up at most `FEW` queries, into two Arrow buffers."""
+        self._build_directory_if_due(len(raw))
+        return run_few(share, self._search_table[0], raw, flip, mask, out, bits, mode)
 
     def _build_directory_if_due(self, count: int) -> None:
         """Build the start directory once there were as many queries since the last change as it has nodes."""

@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from millrace.host.base.types import Array
 from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.directory import StartDirectory
 from millrace.host.hbtree.layout import LINE
 from millrace.host.runtime.intrinsics import address
-from millrace.host.runtime.jit import Share
-from millrace.host.runtime.team import Team
+from millrace.host.runtime.jit import Share, compiled
+from millrace.host.runtime.team import Team, run_here
 
 SLICE = 1 << 12
 """Approximate number of queries per task of a thread."""
+FEW = 64
+"""So few queries are searched with `run_few`."""
+_LEVELS, _HITS = int(ha.Tree.LEVELS), int(ha.Search.HITS)
 
 
 def tree_table(
@@ -80,6 +84,27 @@ def _directory(starts: StartDirectory | None) -> dict[str, int | Array]:
         "SCALE": starts.scale,
         "MAX_OFFSET": starts.max_offset,
     }
+
+
+def run_few(
+    share: Share, tree: Array, queries: Array, flip: int, mask: Array | None, out: pa.Buffer, bits: pa.Buffer, mode: int
+) -> int:
+    """Do the same as `run_search` for few queries, on the caller's thread, into two buffers: with less around it."""
+    where, count = compiled(address), len(queries)
+    masked = 0 if mask is None else where(mask)
+    if flip >> 63:
+        flip -= 1 << 64
+    given = np.array(
+        [
+            *(where(queries), flip, masked, count, where(tree), 0, tree.item(_LEVELS), 0, out.address, bits.address),
+            *(0, mode, 0, 0, 0, 0, 0),
+        ],
+        np.int64,
+    )  # as `Search` names them, and one word for the hits
+    at = where(given)
+    given[_HITS] = at + 8 * len(ha.Search)
+    run_here(share, at, 1)
+    return int(given[-1])
 
 
 def run_search(share: Share, team: Team, tree: Array, queries: Array, flip: int = 0, **args: int | Array) -> int:

@@ -26,7 +26,7 @@ from millrace.host.hbtree.directory import make_directory
 from millrace.host.hbtree.layout import MAX_KEYS, LayoutName, level_starts, shape_of
 from millrace.host.hbtree.leaves import Leaves
 from millrace.host.hbtree.query_order import run_partitioned
-from millrace.host.hbtree.search_call import run_search, tree_table
+from millrace.host.hbtree.search_call import run_few, run_search, tree_table
 from millrace.host.runtime import pool
 from millrace.host.runtime.jit import Share
 from millrace.host.runtime.team import Team
@@ -119,6 +119,12 @@ class HBTree:
             return run_search(share, ALONE, self._table, queries, flip, **args)
         with helpers(self.threads, len(queries)) as team:
             return run_partitioned(share, team, self._table, self.starts, self.nbytes, queries, flip, args)
+
+    def look_up_few(
+        self, share: Share, raw: Array, flip: int, mask: Array | None, out: Any, bits: Any, mode: int
+    ) -> int:
+        """Look up at most `FEW` queries, into two Arrow buffers."""
+        return run_few(share, self._table, raw, flip, mask, out, bits, mode)
 
     @property
     def _wide(self) -> bool:

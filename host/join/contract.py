@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+
 from millrace.host.base.types import Array, Mask, Order, Positions, Side
 from millrace.host.base.value_class import value_class
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import KeyShape, Plan
+from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.team import Team
 
 
@@ -105,6 +108,52 @@ class Matches:
     own_positions: Positions | None = None
 
 
+@value_class
+class PlainKey:
+    """Keys that are integers in memory, of `width` bytes, without nulls: their words invert the bits of `flip`.
+
+    The tuples search a band of the other side: so far `below` and `above` their own words. All three as signed numbers.
+    """
+
+    width: int
+    flip: int
+    below: int
+    above: int
+
+
+@value_class
+class PlainTuples:
+    """Few new tuples of one side that are all live and all see the same interval; `values`: where their keys are."""
+
+    key: PlainKey
+    values: int
+    count: int
+    first: int
+    begin: int
+    end: int
+
+
+class FewPairs:
+    """The pairs of few tuples, in order; valid until the next step of the index."""
+
+    def __init__(self) -> None:
+        """No pairs."""
+        self.count = 0
+        self.hold(_NOTHING, _NOTHING)
+
+    def hold(self, own: Positions, partners: Positions) -> None:
+        """Use these arrays, for positions of the new tuples and of their partners."""
+        self.own, self.partners = own, partners
+        self.own_at, self.partners_at = address(own), address(partners)
+
+    def take(self) -> tuple[Positions, Positions]:
+        """Return the positions for good: the next step uses other memory."""
+        taken = self.own[: self.count], self.partners[: self.count]
+        self.hold(_NOTHING, _NOTHING)
+        return taken
+
+
+_NOTHING = np.zeros(0, np.int64)
 OptionValue = int | float | str
 
 
@@ -184,6 +233,14 @@ class JoinIndex(ABC):
     @abstractmethod
     def step(self, batch: ProbeBatch, want_positions: bool) -> tuple[Matches, Matches]:
         """Insert new tuples, drop expired ones, and return the partners of r's and of s's new tuples."""
+
+    def is_ready_for_few(self, side: Side, tuples: int) -> bool:
+        """Whether `step_few` can do the next step of so many plain tuples of one side. May merge, changes no result."""
+        return False
+
+    def step_few(self, side: Side, new: PlainTuples, keep: tuple[int, int]) -> FewPairs:
+        """Do the same as `step` with positions wanted, for plain tuples of one side; `keep` as in `ProbeBatch`."""
+        raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - most indexes have nothing to free
         """Return memory to shared pools. No more steps follow."""

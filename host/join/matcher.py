@@ -25,7 +25,18 @@ from millrace.host.expr.evaluate import Types
 from millrace.host.expr.grouped_keys import is_grouped, laid_out
 from millrace.host.expr.plan import Conjunctions, KeySearch, Plan
 from millrace.host.expr.word_layout import LayoutOutgrown
-from millrace.host.join.contract import IndexContext, JoinIndex, KeyProbe, Matches, OptionValue, ProbeBatch, SideProbes
+from millrace.host.join.contract import (
+    FewPairs,
+    IndexContext,
+    JoinIndex,
+    KeyProbe,
+    Matches,
+    OptionValue,
+    PlainKey,
+    PlainTuples,
+    ProbeBatch,
+    SideProbes,
+)
 from millrace.host.join.registry import load_index
 from millrace.host.runtime.team import Team
 from millrace.host.stream.window_bounds import NewTuples
@@ -111,9 +122,10 @@ class Matcher:
         none = {side: _empty_probes(searches, side) for side in SIDES}
         rechecks = {side: plan.recheck_of(side, keys) for side in SIDES}
         checks = any(rechecks[side] for side in self._searched)
+        plain = {side: None if checks else _plain_key(searches, bands, side) for side in SIDES}
         # One step, in which no signal comes.
         self._laid_plan, self._searches, self._bands = plan, searches, bands
-        self._no_probes, self._rechecks, self._checks_pairs = none, rechecks, checks
+        self._no_probes, self._rechecks, self._checks_pairs, self._plain_keys = none, rechecks, checks, plain
 
     def _lay_out(self, windows: dict[Side, Window]) -> None:
         """Make layouts of the grouped keys for all tuples in the windows; an index of other layouts is dropped."""
@@ -201,6 +213,21 @@ class Matcher:
             if self._checks_pairs:
                 size = _next_block(size, sum(int(found.counts.sum()) for found in raw), self._max_rows)
             yield self._checked(windows, new, part, {"r": raw[0], "s": raw[1]}, want_pairs)
+
+    def plain_key(self, side: Side) -> PlainKey | None:
+        """What a step of few plain tuples of a side searches; None if there is no such step for the condition."""
+        return None if self._grouped_sides else self._plain_keys[side]
+
+    def is_ready_for_few(self, side: Side, tuples: int) -> bool:
+        """Whether `match_few` can take the next step; it needs an index, and no device to fall back to."""
+        return self._index is not None and self._spare is None and self._index.is_ready_for_few(side, tuples)
+
+    def match_few(self, side: Side, new: PlainTuples, keep: tuple[int, int]) -> FewPairs:
+        """The pairs of few plain tuples of one side. After a failure the index must be discarded."""
+        assert self._index is not None
+        if ARMED:
+            fault_point(self._step_point)
+        return self._index.step_few(side, new, keep)
 
     def _first_block(self, windows: dict[Side, Window]) -> int:
         """The size of the first block: small enough even if each tuple matches its entire window."""
@@ -352,6 +379,28 @@ def _empty_probes(searches: Mapping[Side, Sequence[KeySearch]], side: Side) -> S
     words = tuple(np.zeros(0, one.key.kind.word) for one in searches[side])
     probes = tuple(KeyProbe.of(none, none, one.shape) for one in searches[other(side)])
     return SideProbes(0, np.zeros(0, np.bool_), longs, longs, words, probes)
+
+
+def _plain_key(
+    searches: Mapping[Side, Sequence[KeySearch]], bands: Mapping[Side, Sequence[tuple[int, int] | None]], side: Side
+) -> PlainKey | None:
+    """What plain tuples of a side search: one key, a column of integers as wide as its words, in a band around it."""
+    band = bands[side][0] if len(searches[side]) == len(bands[side]) == 1 else None
+    if band is None:
+        return None
+    key, dtype = searches[side][0].key, searches[side][0].key.kind.dtype
+    if key.grouped or key.column is None or key.kind.domain == "code" or dtype.kind not in "iu":
+        return None
+    if key.kind.stored != dtype:
+        return None
+    bits = 8 * dtype.itemsize
+    flip = 1 << (bits - 1) if dtype.kind == "i" else 0
+    return PlainKey(dtype.itemsize, *(_signed(word) for word in (flip, *band)))
+
+
+def _signed(word: int) -> int:
+    """A word as the signed number of 64 bits with the same bits."""
+    return word - (1 << 64) if word >> 63 else word
 
 
 def _next_block(size: int, candidates: int, max_rows: int) -> int:

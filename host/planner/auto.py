@@ -10,7 +10,7 @@ large batches: they always get BI-Sort. Limit: later changes of the workload wai
 from __future__ import annotations
 
 from millrace.host.base.types import Array, Mask, Side
-from millrace.host.join.contract import IndexContext, Matches, ProbeBatch, SideProbes
+from millrace.host.join.contract import FewPairs, IndexContext, Matches, PlainTuples, ProbeBatch, SideProbes
 from millrace.host.join.panjoin.index import PanJoinIndex, structure_class
 from millrace.host.join.panjoin.subwindow import Structure, StructureContext
 from millrace.host.planner import calibration
@@ -61,6 +61,17 @@ class AutoIndex(PanJoinIndex):
             for side, part in (("r", batch.r), ("s", batch.s)):
                 if side in self._young and len(part.live):
                     self._review(side, part)
+        return found
+
+    def is_ready_for_few(self, side: Side, tuples: int) -> bool:
+        """Not while the choice of the newest subwindow may be reviewed."""
+        return side not in self._young and super().is_ready_for_few(side, tuples)
+
+    def step_few(self, side: Side, new: PlainTuples, keep: tuple[int, int]) -> FewPairs:
+        """Insert, probe, expire; update the running means."""
+        self._recent.add_batch(new.count)
+        found = super().step_few(side, new, keep)
+        self._recent.add_found(new.count, found.count)
         return found
 
     def _review(self, side: Side, part: SideProbes) -> None:

@@ -47,6 +47,10 @@ class RecentSteps:
         else:
             tuples = min(tuples, FAN_OUT_TUPLES)
             partners = int(np.add.reduce(matches.counts[:tuples]))
+        self.add_found(tuples, partners)
+
+    def add_found(self, tuples: int, partners: int) -> None:
+        """So many tuples had so many partners."""
         self.fan_out += (partners - tuples * self.fan_out) / (tuples + FAN_OUT_TUPLES)
 
 

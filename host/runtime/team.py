@@ -35,7 +35,7 @@ from millrace.host.runtime.intrinsics import (
     call_share,
     sc_exchange,
 )
-from millrace.host.runtime.jit import Share, inline, kernel
+from millrace.host.runtime.jit import Share, compiled, inline, kernel
 
 MIN_SHARED_ROWS = 1 << 13
 """Work on fewer rows runs on one thread."""
@@ -130,6 +130,11 @@ def _run_serial(function: int, arguments: int, parts: int) -> None:
     """Execute all parts of a job in order, without helpers."""
     for part in range(parts):
         call_share(function, arguments, part, parts)
+
+
+def run_here(share: Share, arguments: int, parts: int) -> None:
+    """Execute all parts of a share in this thread, with the arguments at an address."""
+    compiled(_run_serial)(share.address, arguments, parts)
 
 
 @kernel

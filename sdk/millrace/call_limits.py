@@ -29,7 +29,7 @@ class Limits:
     """
 
     memory: int
-    """The bytes that this process may use: those of the machine, or of its control group."""
+    """The bytes that this process may use: those of the machine, or of its control groups."""
     window_rows: int
     """Rows of a count window of each side."""
     sources: int

@@ -39,6 +39,7 @@ from millrace.index_parts.query_words import bound_columns, bound_words, query_w
 from millrace.index_parts.regular_rows import RegularRows
 from millrace.index_parts.results import flipped
 from millrace.index_parts.rows import make_rows, with_own_values
+from millrace.index_parts.update_input import as_columns
 from millrace.ingest.checks import as_path, choice
 from millrace.ingest.choices import DUPLICATES, Duplicates, Fallback
 from millrace.ingest.columns import as_array, as_one, as_values, is_scalar
@@ -185,6 +186,7 @@ class OrderedIndex(DescribedIndex):
         Raises:
             ArgumentError: The lengths differ, or the values found would not fit in memory.
             KeyTypeError: The bounds are of another kind of type than the keys.
+            StateError: The index is freed, or changing in this thread.
         """
         low, high = bound_columns(lo, hi)
         with self._rwlock.reader():
@@ -353,9 +355,10 @@ class OrderedIndex(DescribedIndex):
         """
         choice("mode", mode, MODES)
         self._rwlock.check_entrance()
+        columns = as_columns(upsert, delete)
         done: list[bool] = []
         self._unconfirmed = done
-        critical_section(lambda begin: self._update(upsert, delete, mode, begin, done))
+        critical_section(lambda begin: self._update(columns, mode, begin, done))
         if self._unconfirmed is done:
             self._unconfirmed = []
 

@@ -72,11 +72,11 @@ class KnnJoin(StreamJoin):
         sources: How many sources each side has, such as `{"r": 3, "s": 2}`; None is one each. At most 2^20.
         self_join: One stream, pushed as `"r"`, is searched for the earlier neighbours of its rows.
         metric: `"euclidean"`, or `"haversine"`: `on` is longitude and latitude in degrees, distances are metres.
-        within: The largest distance, inclusive; None is no limit.
+        within: The largest distance, inclusive, in the unit of the coordinates (haversine: metres); None is no limit.
         by (str | tuple[str, str] | list | None): Only rows that are equal in these columns are neighbours.
         how: `"inner"`, or `"left"`, which keeps r rows without a neighbour, with nulls.
-        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"rtl"`, `"hls"`, `"fpga:<card>"`, or `"auto"`: the CPU, unless
-            `millrace calibrate` found another real device faster on this machine.
+        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, or `"auto"`: the CPU, unless `millrace calibrate` found a GPU
+            faster on this machine. Other devices do not search points.
         threads: The most threads of a call, 1 to 1,024; None is one per core.
         output: `"pairs"`, or `"seqs"` (no payload).
         max_pending: The most rows that may wait for a silent source.

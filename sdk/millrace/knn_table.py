@@ -71,12 +71,12 @@ def knn_join(
             a pair of tuples (r's, s's). Values become doubles.
         k: Neighbours per r row, at least 1; fewer candidates give fewer rows.
         metric: `"euclidean"`, or `"haversine"`: `on` is longitude and latitude in degrees, distances are metres.
-        within: The largest distance, inclusive; None is no limit.
+        within: The largest distance, inclusive, in the unit of the coordinates (haversine: metres); None is no limit.
         by (str | tuple[str, str] | list | None): Only rows that are equal in these columns are neighbours.
         how: `"inner"`, or `"left"`, which keeps r rows without a neighbour, with nulls.
         self_join: Search r for the neighbours of its own rows; a row is not its own neighbour.
-        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, `"rtl"`, `"hls"`, `"fpga:<card>"`, or `"auto"`: the CPU, unless
-            `millrace calibrate` found another real device faster on this machine.
+        device: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, or `"auto"`: the CPU, unless `millrace calibrate` found a GPU
+            faster on this machine. Other devices do not search points.
         threads: The most threads of a call, 1 to 1,024; None is one per core.
         output: `"pairs"`, or `"seqs"` (no payload).
         fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.

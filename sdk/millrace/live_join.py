@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
@@ -74,7 +74,8 @@ class LiveJoin:
             completes).
         max_pending: The most rows that may wait for a silent source.
         fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
-        options: Options of the index, by name; they change speed, never the result.
+        options: Options of the index by name, such as `{"merge_ratio": 0.25}` (see "Indexes" in the reference of
+            conditions and windows); they change speed, never the result.
         capacity: How many rows may wait to be matched, and how many rows of results to be polled.
 
     Raises:
@@ -278,7 +279,8 @@ class LiveJoin:
 
     def explain(self) -> Explanation:
         """The logical plan, the index and the device in use, and the reasons for them."""
-        return self._join.explain()
+        found = self._join.explain()
+        return replace(found, operator="live_join", device={**found.device, "why": "live joins run on the CPU only"})
 
     def state(self) -> StateDelta:
         """Wait until all rows put so far are matched; return what `restore` needs, results not yet polled included."""
@@ -430,35 +432,39 @@ class LiveEngine(WindowJoin):
         """Push the rows of several puts in order, as one atomic call."""
         with self._calls.exclusive():
             self._repair()
-            order = None if len(parts) < 2 else [(0 if side == "r" else 1, rows.num_rows) for side, _, rows in parts]
-            tables: dict[tuple[Side, int], list[pa.Table]] = {}
-            for side, source, rows in parts:
-                tables.setdefault((side, source), []).append(rows)
-            team = self._engine.team
-            team.acquire(sum(rows.num_rows for _, _, rows in parts))
-            try:
-                progress, fresh = self._progress, {}
-                for (side, source), some in tables.items():
-                    # In one piece: kernels gather payload from whole columns only.
-                    table = some[0] if len(some) == 1 else pa.concat_tables(some).combine_chunks()
-                    progress, tuples = self._reader.read(progress, side, table, source)
-                    if self._args.time is None:
-                        fresh[side] = tuples
-                    else:
-                        progress = progress.with_waiting(progress.waiting.push(side, tuples))
-                if self._args.time is not None:
-                    result = self._take(progress)
-                else:
-                    sides = None
-                    if order is not None and len(fresh) == 2:
-                        kinds, counts = np.array(order).T
-                        sides = np.repeat(kinds.astype(np.uint8), counts)
-                    result = self._commit(progress, fresh, sides)
-            finally:
-                team.depth -= 1
+            short = self._push_few(parts[0][0], parts[0][2]) if len(parts) == 1 else None
+            result = self._push_parts(parts) if short is None else short
         if self._unreturned is result:
             self._unreturned = None
         return result
+
+    def _push_parts(self, parts: Sequence[Rows]) -> pa.Table:
+        """The same for rows that are not few and plain, or of several puts."""
+        order = None if len(parts) < 2 else [(0 if side == "r" else 1, rows.num_rows) for side, _, rows in parts]
+        tables: dict[tuple[Side, int], list[pa.Table]] = {}
+        for side, source, rows in parts:
+            tables.setdefault((side, source), []).append(rows)
+        team = self._engine.team
+        team.acquire(sum(rows.num_rows for _, _, rows in parts))
+        try:
+            progress, fresh = self._progress, {}
+            for (side, source), some in tables.items():
+                # In one piece: kernels gather payload from whole columns only.
+                table = some[0] if len(some) == 1 else pa.concat_tables(some).combine_chunks()
+                progress, tuples = self._reader.read(progress, side, table, source)
+                if self._args.time is None:
+                    fresh[side] = tuples
+                else:
+                    progress = progress.with_waiting(progress.waiting.push(side, tuples))
+            if self._args.time is not None:
+                return self._take(progress)
+            sides = None
+            if order is not None and len(fresh) == 2:
+                kinds, counts = np.array(order).T
+                sides = np.repeat(kinds.astype(np.uint8), counts)
+            return self._commit(progress, fresh, sides)
+        finally:
+            team.depth -= 1
 
     def check_advance(self, side: Any, ts: Any, source: Any) -> None:
         """Check the arguments of `advance` without changing anything."""

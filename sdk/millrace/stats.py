@@ -55,7 +55,7 @@ class Stats(Mapping[str, Any]):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class JoinStats(Stats):
-    """Statistics of a `WindowJoin`. Counters may be those before a call that another thread has not finished."""
+    """Statistics of a `WindowJoin` or `KnnJoin`. Counters may be those before a call that is still at work."""
 
     rows: Mapping[str, int]
     """Rows pushed, per side."""

@@ -113,7 +113,8 @@ def join(
         output: `"pairs"`, `"seqs"` (no payload) or `"count"` (`r_seq` and its number of partners, for the r rows that
             `how` keeps).
         fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
-        options: Options of the index, by name; they change speed, never the result.
+        options: Options of the index by name, such as `{"merge_ratio": 0.25}` (see "Indexes" in the reference of
+            conditions and windows); they change speed, never the result.
         batch_rows: The most rows of a table of the result, at least 1; None returns one table.
 
     Raises:

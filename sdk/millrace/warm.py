@@ -1,7 +1,8 @@
 """Compiles the kernels of operators ahead of their first use: `millrace warm`, and `python -m millrace.warm NAME …`.
 
 An operator's kernels are compiled by running its typical calls on small data, with keys of 64 and of 32 bits; Numba
-keeps the machine code on disk. Then the operator is marked as ready (`host/runtime/first_use.py`). Limits: kernels of
+keeps the machine code on disk. So are time windows, several sources, stored states, two inequalities, gates and nearest
+neighbours. Then the operator is marked as ready (`host/runtime/first_use.py`). Limits: kernels of
 rarer calls (other options, other devices) compile when they are first used.
 """
 
@@ -22,11 +23,15 @@ from millrace.index import OrderedIndex
 from millrace.ingest.arguments import pairs_for
 from millrace.ingest.choices import HOWS, OUTPUTS
 from millrace.join_parts.window_engine import WINDOW_JOIN
+from millrace.knn_stream import KnnJoin
+from millrace.knn_table import knn_join
 from millrace.live_join import LiveJoin
+from millrace.scalegate import ScaleGate
 from millrace.table_join import JOIN, join
 from millrace.window_join import WindowJoin
 
 BAND, EQUAL, INEQUALITY = "abs(r.x - s.x) <= 5", "r.x = s.x", "r.x < s.x"
+TWO_INEQUALITIES = "r.x < s.x AND r.v > s.v"
 ROWS = (3, 40, 600, 1 << 14)
 """Batches of few rows, of some and of many take different kernels."""
 CPU = "cpu"
@@ -101,11 +106,77 @@ def _other_indexes() -> Iterator[Step]:
                 yield f"window_join, index {index}, {output}", partial(_pushes, np.int64, output, index)
 
 
+def _timed_rows(rows: int) -> pa.Table:
+    table = _rows(rows, np.int64)
+    at: Array = np.arange(rows, dtype=np.int64) * 1_000
+    return table.append_column("at", pa.array(at).cast(pa.timestamp("us")))
+
+
+def _timed_windows() -> Iterator[Step]:
+    yield "window_join, time", partial(_timed, {})
+    yield "window_join, time and sources", partial(_timed, {"sources": {"r": 2, "s": 1}})
+    yield "window_join, self_join", partial(_timed, {"self_join": True})
+    yield "window_join, two inequalities", partial(_pushes, np.int64, "pairs", "spo", TWO_INEQUALITIES)
+    yield "join, two inequalities", partial(_join, np.int64, 600, TWO_INEQUALITIES)
+
+
+def _timed(arguments: dict[str, Any]) -> None:
+    same: dict[str, Any] = {"on": BAND, "window": "1 second", "time": "at", "device": CPU, **arguments}
+    with WindowJoin(**same) as made:
+        for rows in ROWS[1:]:
+            made.push("r", _timed_rows(rows))
+            if "self_join" not in arguments:
+                made.push("s", _timed_rows(rows))
+        stored = made.state()
+    WindowJoin.restore(stored.manifest, stored.added, **same).close()
+
+
+def _gates() -> Iterator[Step]:
+    yield "ScaleGate", _gate
+
+
+def _gate() -> None:
+    gate = ScaleGate(sources=2, readers=1, time="at")
+    for rows in ROWS[1:]:
+        for source in (0, 1):
+            gate.add(source, _timed_rows(rows))
+        gate.ready(0)
+    gate.close(0)
+    gate.close(1)
+    gate.ready(0)
+
+
+def _neighbours() -> Iterator[Step]:
+    for metric in ("euclidean", "haversine"):
+        yield f"knn_join, {metric}", partial(_knn, metric)
+        yield f"KnnJoin, {metric}", partial(_knn_stream, metric)
+
+
+def _points(rows: int) -> pa.Table:
+    rng = np.random.default_rng(rows)
+    return pa.table({"lon": rng.uniform(-180, 180, rows), "lat": rng.uniform(-90, 90, rows)})
+
+
+def _knn(metric: Any) -> None:
+    for rows in ROWS:
+        knn_join(_points(rows), _points(rows + 1), on=("lon", "lat"), k=3, metric=metric, device=CPU)
+
+
+def _knn_stream(metric: Any) -> None:
+    with KnnJoin(on=("lon", "lat"), k=3, window="1000 rows", metric=metric, device=CPU) as made:
+        for rows in ROWS:
+            for side in ("s", "r"):
+                made.push(side, _points(rows))
+
+
 RECIPES: dict[str, Callable[[], Iterator[Step]]] = {
     WINDOW_JOIN: _window_joins,
     JOIN: _joins,
     "ordered_index": _indexes,
     "other_indexes": _other_indexes,
+    "time_windows": _timed_windows,
+    "gates": _gates,
+    "neighbours": _neighbours,
 }
 """What `millrace warm` compiles, by name, the most used first."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.host.base.errors import ArgumentError
+from millrace.host.base.types import Side
 from millrace.host.planner.explanation import Explanation
 from millrace.host.planner.tune import TuneResult
 from millrace.ingest.arguments import (
@@ -24,8 +25,9 @@ from millrace.ingest.arguments import (
 from millrace.ingest.checks import positive_number
 from millrace.ingest.choices import Fallback, IndexName, Output
 from millrace.ingest.tables import as_table
-from millrace.join_parts.batch_reader import WindowReader
+from millrace.join_parts.batch_reader import Progress, WindowReader
 from millrace.join_parts.reporting import describe_join, explain_join
+from millrace.join_parts.short_push import PlainRows, ShortPush
 from millrace.join_parts.stream_join import StreamJoin
 from millrace.join_parts.window_engine import WindowEngine
 
@@ -63,7 +65,8 @@ class WindowJoin(StreamJoin):
         schemas (Mapping[str, pyarrow.Schema] | None): The schema of a side, or of both, known before its first batch.
             Batches are then cast where no value changes.
         fallback: `"cpu"` continues there after a `DeviceFault`, with nothing lost or repeated; None raises the fault.
-        options: Options of the index, by name; they change speed, never the result.
+        options: Options of the index by name, such as `{"merge_ratio": 0.25}` (see "Indexes" in the reference of
+            conditions and windows); they change speed, never the result.
 
     Raises:
         PredicateError: `on` is no condition that Millrace can decide; the message points at the place.
@@ -115,8 +118,8 @@ class WindowJoin(StreamJoin):
         """Add rows of both sides as one-row pushes, in the order of `arrival` (0: next r row, 1: next s row).
 
         Args:
-            r_batch (pyarrow.Tabl or the like): The rows of r.
-            s_batch (pyarrow.Tabl or the like): The rows of s.
+            r_batch (pyarrow.Table or the like): The rows of r.
+            s_batch (pyarrow.Table or the like): The rows of s.
             arrival (array of uint8): One number per row of both: 0 takes the next r row, 1 the next s row.
 
         Raises:
@@ -144,6 +147,46 @@ class WindowJoin(StreamJoin):
                 result = self._take(progress.with_waiting(progress.waiting.push("s", s)))
         if self._unreturned is result:
             self._unreturned = None
+        return result
+
+    def _push_few(self, side: Side, batch: Any) -> pa.Table | None:
+        """Push few plain rows the short way (`short_push.py`); None if it does not suit."""
+        progress, engine = self._progress, self._engine
+        way = engine.short_push(progress, side)
+        if way is None or type(batch) is not pa.Table or self._reader.codes.due:
+            return None
+        rows = way.read(batch, engine.windows[side].end)
+        if rows is None:
+            return None
+        team = engine.team
+        team.acquire(batch.num_rows)
+        self._working = True
+        try:
+            return self._match_few(progress, way, rows)
+        finally:
+            self._working = False
+            team.depth -= 1
+
+    def _match_few(self, progress: Progress, way: ShortPush, rows: PlainRows) -> pa.Table | None:
+        """The steps of `_commit` and `_match` for few rows."""
+        engine = self._engine
+        engine.evict(progress, always=False)
+        marks = engine.marks()
+        self._undo_to = marks
+        try:
+            count = len(rows.values)
+            if not way.matcher.is_ready_for_few(way.side, count):
+                self._undo_to = None
+                return None
+            seq = progress.seqs[way.side, 0]
+            result, pairs = engine.push_few(progress, way, rows, seq)
+            totals = progress.totals.plus(pairs=pairs) if pairs else progress.totals
+            seqs = {**progress.seqs, (way.side, 0): seq + count}
+            adopted = progress.after_batch(progress.clocks, seqs, totals)
+            self._progress, self._undo_to, self._unreturned = adopted, None, result
+        except BaseException:
+            self._repair()
+            raise
         return result
 
     def tune(self, seconds: float = 0.3) -> TuneResult:

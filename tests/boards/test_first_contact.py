@@ -103,6 +103,21 @@ def test_what_the_child_prints_reaches_the_message(tmp_path: Path, monkeypatch: 
         pynq_link.PynqLink("127.0.0.1", 5.0)
 
 
+@pytest.mark.parametrize(("error", "expected"), [("\x1b[31mno device\ud800", "no device"), ("", "without a message")])
+def test_an_error_of_the_child_is_shown_without_control_characters(
+    error: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exceptions of pynq may quote the board at the other end."""
+    python, answer = tmp_path / "python", json.dumps({"error": error}) + "\n"
+    python.write_text(f"#!{sys.executable}\nimport os, sys\nos.write(int(sys.argv[2]), {answer.encode()!r})\n")
+    python.chmod(0o755)
+    monkeypatch.setenv(PYTHON, str(python))
+    with pytest.raises(DeviceFault) as refusal:
+        pynq_link.PynqLink("127.0.0.1", 5.0)
+    assert expected in str(refusal.value)
+    assert str(refusal.value).isprintable()
+
+
 # ULX3S.
 
 
@@ -181,6 +196,17 @@ def test_a_wrong_link_is_found_before_the_first_byte(
     mr.device(card).close()
 
 
+def test_a_wrong_link_is_described_without_control_characters(small: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "millrace.cli", "board", "deploy", "lab", str(small), "--link", "serial:/dev/\x1b[31mx"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().isprintable()
+
+
 def test_a_deploy_that_fails_over_another_link_leaves_the_card_as_it_was(
     card: str, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +248,8 @@ def test_a_card_whose_line_is_gone_is_not_available(card: str, ulx3s: SerialBoar
     assert "is gone" in info().detail
     listed = CliRunner().invoke(app, ["board", "list"])
     assert "is gone" in listed.stdout
+    (said,) = json.loads(CliRunner().invoke(app, ["board", "list", "--json"]).stdout)["cards"]
+    assert "is gone" in said["unreachable"]
 
 
 def test_a_card_can_be_removed(card: str, folder: Path) -> None:

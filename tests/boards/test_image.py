@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import errno
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
-from millrace.host.base.errors import BitstreamError
-from millrace.hw import bitstream, cards, deploy
+from millrace.host.base.errors import ArgumentError, BitstreamError
+from millrace.hw import bitstream, cards, deploy, ecp5, files, signing
 from millrace.hw import image as images
 from millrace.hw.catalog import board
 from millrace.hw.image import MANIFEST, SIGNATURE, Image
@@ -102,6 +105,7 @@ MUTATIONS: dict[str, Callable[[Image], bytes]] = {
     "wrong board": said(board="kv260"),
     "wrong part": said(part="LFE5U-25F-6BG381"),
     "wrong ABI": said(abi="9.0"),
+    "older ABI": said(abi="2.0"),
     "stale hash": stale,
     "wrong signature": lambda image: replace(image, signature=None).signed(OTHER_PRIVATE).pack(),
     "unsigned where a signature is demanded": lambda image: replace(image, signature=None).pack(),
@@ -253,6 +257,58 @@ def test_a_manifest_without_end_is_refused() -> None:
         images.unpack(zipped({**files, MANIFEST: b"[" * 60_000}), "an image")
 
 
+# Files that a user names.
+
+
+def test_a_file_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BitstreamError, match="too many for an image"):
+        images.read(Path("/dev/zero"))
+    monkeypatch.setenv("MILLRACE_IMAGE_KEY", "/dev/zero")
+    with pytest.raises(BitstreamError, match="too many for a key"):
+        signing.configured_key()
+
+
+def test_an_output_that_cannot_be_written_is_found_before_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ecp5, "build", touch)
+    for out, match in ((tmp_path / "none" / "x.mri", "no folder"), (tmp_path, "is a folder")):
+        refused = CliRunner().invoke(app, ["image", "build", "ulx3s", "--out", str(out)])
+        assert isinstance(refused.exception, ArgumentError)
+        assert match in str(refused.exception)
+    begun = CliRunner().invoke(app, ["image", "build", "ulx3s", "--out", str(tmp_path / "x.mri")])
+    assert isinstance(begun.exception, Touched)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, link = tmp_path / "x.mri", tmp_path / "link.mri"
+    file.write_bytes(b"before")
+    link.symlink_to(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full_disk)
+        with pytest.raises(ArgumentError, match="No space left"):
+            files.write_whole(link, b"after")
+    assert file.read_bytes() == b"before"
+    files.write_whole(link, b"after")
+    assert link.is_symlink()
+    assert file.read_bytes() == b"after"
+    assert sorted(tmp_path.iterdir()) == [link, file]
+    files.write_whole(Path("/dev/null"), b"after")
+    assert Path("/dev/null").is_char_device()
+
+
+def full_disk(path: Path, target: Path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_description_for_a_board_that_takes_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "top.bit").write_bytes(HEAD)
+    given = ["--bitstream", str(tmp_path / "top.bit"), "--hwh", str(tmp_path / "top.hwh")]
+    refused = CliRunner().invoke(app, ["image", "build", "ulx3s", "--out", str(tmp_path / "x.mri"), *given])
+    assert isinstance(refused.exception, ArgumentError)
+    assert not (tmp_path / "x.mri").exists()
+
+
 # Origin, keys and versions.
 
 
@@ -277,6 +333,18 @@ def test_one_of_several_keys_is_enough(tmp_path: Path) -> None:
     with pytest.raises(BitstreamError, match=image.signature.key_id if image.signature else ""):
         images.check(image, board("ulx3s"), PUBLIC)
     images.check(image, board("ulx3s"), PUBLIC + OTHER_PUBLIC)
+
+
+@pytest.mark.parametrize("kind", ["PUBLIC", "PRIVATE"])
+def test_a_key_of_an_algorithm_that_nobody_knows_is_refused(kind: str) -> None:
+    """Its package raises an error of its own kind for these."""
+    codes = {"PUBLIC": "302a300506032b650b032100", "PRIVATE": "302e020100300506032b650b04220420"}
+    text = base64.encodebytes(bytes.fromhex(codes[kind]) + bytes(32))
+    key = f"-----BEGIN {kind} KEY-----\n".encode() + text + f"-----END {kind} KEY-----\n".encode()
+    signed = small_image().signed(PRIVATE)
+    use = (lambda: images.check(signed, board("ulx3s"), key)) if kind == "PUBLIC" else (lambda: signed.signed(key))
+    with pytest.raises(BitstreamError, match="not an Ed25519 key"):
+        use()
 
 
 def test_an_older_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,3 +28,7 @@ def test_a_board_passes(
     _, endpoint = cards.parse_link(cards.card(device.removeprefix("fpga:")).link)
     assert endpoint not in json.dumps(record)
     assert str(tmp_path) not in json.dumps(record)
+    assert record["device"]["name"] == f"fpga:{cards.card(device.removeprefix('fpga:')).board}"
+    for file in (tmp_path / "out").iterdir():  # the owner chose the name of the card
+        assert device not in file.read_text()
+        assert "lab" not in file.name

@@ -23,6 +23,7 @@ DOCUMENTS = [
     "docs/reference/errors.md",
     "docs/reference/indexes.md",
     "docs/reference/joins.md",
+    "docs/reference/live-joins.md",
     "docs/reference/neighbours.md",
     "docs/reference/stats.md",
 ]

@@ -129,6 +129,14 @@ def test_a_fallback_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["why"] == j.stats.fallback
 
 
+def test_a_live_join_explains_itself() -> None:
+    schema = pa.schema([("x", pa.int64())])
+    with mr.LiveJoin("r.x = s.x", window="5 rows", schemas={"r": schema, "s": schema}) as live:
+        found = live.explain()
+    assert found.operator == "live_join"
+    assert found.device["why"] == "live joins run on the CPU only"
+
+
 def test_an_index_explains_itself() -> None:
     ix = mr.OrderedIndex(np.arange(1000), device="cpu", layout="regular")
     found = ix.explain()

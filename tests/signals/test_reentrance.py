@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import millrace as mr
+from tests.signals.interrupts import WATCHDOG
 from tests.signals.subjects import NAMES, Subject, same
 
 CALLS: dict[str, list[Callable[[Any], Any]]] = {
@@ -92,6 +95,40 @@ INSIDE = {
     "index-regular-cpu": {"_look_up", "_ranges"},
 }
 """Functions that only run while the operator is at work in their thread."""
+
+
+class CallingInput:
+    """Two keys that call something while they are read."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        self.call()
+        return pa.array([1, 2]).__arrow_c_array__(requested_schema)
+
+
+@pytest.mark.parametrize("layout", ["implicit", "regular"])
+def test_an_update_whose_input_calls_the_index_does_not_hang(layout: Any) -> None:
+    """The input is read before the update takes its locks, so such calls come before it."""
+    ix = mr.OrderedIndex([1, 2, 3], layout=layout)
+    with no_hang():
+        ix.update(upsert=CallingInput(lambda: ix.update(delete=[3])))
+        assert ix.lookup([1, 2, 3]).to_pylist() == [3, 4, None]
+        ix.update(delete=CallingInput(lambda: ix.lookup([1])))
+        assert len(ix) == 0
+        with pytest.raises(mr.StateError, match="released"):
+            ix.update(delete=CallingInput(lambda: ix.__exit__(None, None, None)))
+
+
+@contextmanager
+def no_hang() -> Iterator[None]:
+    """A hang ends the process with all stacks."""
+    faulthandler.dump_traceback_later(WATCHDOG, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def test_a_checkpoint_on_sigterm_by_a_flag() -> None:

@@ -10,13 +10,16 @@ from pyspark.sql import SparkSession
 from millrace.spark.cluster.settings import PREFIX
 from tests.spark.sessions import local_session
 
+# By default Spark makes each file of a checkpoint by some Linux commands, a fifth of the time of a streaming test here.
+# Jobs of tests/recovery, which are killed, keep the default.
+CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 SetSettings = Callable[..., None]
 """`settings(broadcastLimit="0")` sets `spark.millrace.broadcastLimit` until the test ends."""
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = local_session()
+    session = local_session(spark__sql__streaming__checkpointFileManagerClass=CHECKPOINT_FILES)
     yield session
     session.stop()
 

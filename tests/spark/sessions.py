@@ -37,9 +37,13 @@ def set_up() -> None:
 def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
     """A classic session; dots of a setting's name are written as two underscores."""
     set_up()
-    return session.local_session(
-        master, None, spark__sql__session__timeZone=ZONE, spark__driver__memory="1g", **settings
-    )
+    given = {
+        "spark__sql__session__timeZone": ZONE,
+        "spark__driver__memory": "1g",
+        # Executors of `local-cluster`; the driver reads the variable itself.
+        "spark__executor__defaultJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+    }
+    return session.local_session(master, None, **given, **settings)
 
 
 def connect_session() -> SparkSession:

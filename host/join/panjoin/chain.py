@@ -109,6 +109,11 @@ class Chain:
             # Every structure has its insertion buffer as one source; the others are runs.
             subwindows[0].structure.count_probes(probes * (table.sources - len(subwindows)))
 
+    def has_room_for(self, tuples: int) -> bool:
+        """Whether the next tuples belong to the newest subwindow, and its structure has an insertion buffer."""
+        newest = self.subwindows[-1] if self.subwindows else None
+        return newest is not None and len(newest) < newest.capacity and newest.structure.room_for(tuples) is not None
+
     def room_for(self, first: int, tuples: int) -> InsertionBuffer | None:
         """Return the insertion buffer of the next tuples, or None if their structure has none."""
         return self._newest(first, tuples).structure.room_for(tuples)

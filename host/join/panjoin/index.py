@@ -13,7 +13,15 @@ import numpy as np
 
 from millrace.host.base.types import SIDES, Array, Mask, Side
 from millrace.host.base.words import all_true
-from millrace.host.join.contract import IndexContext, JoinIndex, Matches, ProbeBatch, SideProbes
+from millrace.host.join.contract import (
+    FewPairs,
+    IndexContext,
+    JoinIndex,
+    Matches,
+    PlainTuples,
+    ProbeBatch,
+    SideProbes,
+)
 from millrace.host.join.panjoin import match_collector, range_probes, run_engine
 from millrace.host.join.panjoin.chain import SUBWINDOWS, Chain
 from millrace.host.join.panjoin.range_probes import SortedTuples
@@ -89,9 +97,7 @@ class PanJoinIndex(JoinIndex):
                 self._find_matches(s, batch.r, r_probes, want_positions),
                 self._find_matches(r, batch.s, s_probes, want_positions),
             )
-        for chain, keep in ((r, batch.keep[0]), (s, batch.keep[1])):
-            chain.expire(keep)
-            chain.maintain()
+        self._end_step(batch.keep)
         return found
 
     def _small_step(self, batch: ProbeBatch, want: bool) -> tuple[Matches, Matches] | None:
@@ -105,6 +111,31 @@ class PanJoinIndex(JoinIndex):
             found = self._small_steps.step(batch.s, s, r, want)
             return None if found is None else (none, found)
         return None
+
+    def is_ready_for_few(self, side: Side, tuples: int) -> bool:
+        """Whether the other side's tuples are sorted in host memory, and this side's newest subwindow has a buffer."""
+        own, others = self._own_and_others(side)
+        return own.has_room_for(tuples) and others.sources() is not None
+
+    def step_few(self, side: Side, new: PlainTuples, keep: tuple[int, int]) -> FewPairs:
+        """Insert, probe, expire."""
+        own, others = self._own_and_others(side)
+        buffer, sources = own.room_for(new.first, new.count), others.sources()
+        assert buffer is not None
+        assert sources is not None
+        found = self._small_steps.plain_step(new, buffer, own, sources)
+        others.count_probes(new.count)
+        self._end_step(keep)
+        return found
+
+    def _own_and_others(self, side: Side) -> tuple[Chain, Chain]:
+        chains = self._chains
+        return (chains["r"], chains["s"]) if side == "r" else (chains["s"], chains["r"])
+
+    def _end_step(self, keep: tuple[int, int]) -> None:
+        for chain, oldest in ((self._chains["r"], keep[0]), (self._chains["s"], keep[1])):
+            chain.expire(oldest)
+            chain.maintain()
 
     def close(self) -> None:
         """Drop the chains and free their memory."""

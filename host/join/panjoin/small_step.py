@@ -8,14 +8,17 @@ batches of more than `MAX_TUPLES`, the general path runs; results are the same. 
 
 from __future__ import annotations
 
+from struct import Struct
+
 import numpy as np
 
 from millrace.host.base.types import Array, Positions
 from millrace.host.base.words import all_true
-from millrace.host.join.contract import Matches, SideProbes
+from millrace.host.join.contract import FewPairs, Matches, PlainTuples, SideProbes
 from millrace.host.join.pair_memory import FEWER_ROWS, check_fits
 from millrace.host.join.panjoin import small_step_kernel as sk
-from millrace.host.join.panjoin.chain import Chain
+from millrace.host.join.panjoin.chain import Chain, SourceTable
+from millrace.host.join.panjoin.insertion_buffer import InsertionBuffer
 from millrace.host.join.panjoin.small_step_kernel import Args
 from millrace.host.runtime.allocator import result_array
 from millrace.host.runtime.intrinsics import address
@@ -24,7 +27,10 @@ MAX_TUPLES = 512
 """The most tuples of a small step."""
 ROOM = 4
 """Partners per tuple for which there is room at first; results of more are allocated when their number is known."""
+MIN_ROOM = 256
+"""The least such room that is kept from step to step."""
 _BUFFER_SIZE, _LONGEST, _TOTAL = int(Args.BUFFER_SIZE), int(Args.LONGEST), int(Args.TOTAL)
+_PACKED = Struct(f"{len(Args)}q")
 
 
 class SmallSteps:
@@ -34,8 +40,11 @@ class SmallSteps:
         """Nothing is allocated yet."""
         self._given = np.zeros(len(Args), np.int64)
         self._given_at = address(self._given)
+        self._interval_at = self._given_at + 8 * Args.BEGIN_VALUE
+        self._given_bytes = self._given.data.cast("B")
         self._scratch = np.zeros(0, np.int64)
         self._scratch_at = 0
+        self._pairs = FewPairs()
 
     def step(self, part: SideProbes, own: Chain, others: Chain, want: bool) -> Matches | None:
         """Find the partners of new tuples and insert them; None if the general path must do that."""
@@ -68,7 +77,7 @@ class SmallSteps:
         scratch = self._reserve(2 * n * lines * (table.sources + 1) + 3 * n)
         given = self._given
         given[:] = (
-            *(address(words), 0 if live is None else address(live), n),
+            *(address(words), 0, 0, 0 if live is None else address(live), n),
             *((0, 0) if ranges is None else map(address, ranges)),
             *(lines, below, above, table.where, table.sources, *visible),
             *(results_at, want, room, results_at + 8 * n, results_at + 8 * (n + room), part.first, scratch + 24 * n),
@@ -89,6 +98,35 @@ class SmallSteps:
             _sort_long(out, counts)
         total = int(given[_TOTAL])
         return Matches(counts, out[:total], own_positions[:total])
+
+    def plain_step(self, new: PlainTuples, buffer: InsertionBuffer, own: Chain, others: SourceTable) -> FewPairs:
+        """Find the partners of plain tuples, insert them into the buffer, and return the pairs in order."""
+        n, pairs, key = new.count, self._pairs, new.key
+        room = max(ROOM * n, MIN_ROOM)
+        if len(pairs.own) < room:
+            pairs.hold(np.empty(room, np.int64), np.empty(room, np.int64))
+        # Words, counts, and what the kernel needs for bounds and for the insertion.
+        words = self._reserve(2 * n * (others.sources + 1) + 5 * n)
+        scratch = words + 16 * n
+        _PACKED.pack_into(
+            *(self._given_bytes, 0, words, new.values, key.flip, 0, n, 0, 0, 1, key.below, key.above, others.where),
+            *(others.sources, self._interval_at, self._interval_at + 8, 0, new.begin, new.end, words + 8 * n, 1, room),
+            *(pairs.partners_at, pairs.own_at, new.first, scratch + 24 * n, buffer.words_at, buffer.ids_at),
+            *(buffer.size, new.first - own.newest_first, scratch, 0, 0, 0),
+        )
+        candidates = (sk.step_64 if key.width == 8 else sk.step_32)(self._given_at)
+        given = self._given
+        own.filled(new.first + n, int(given[_BUFFER_SIZE]) - buffer.size)
+        if candidates > room:
+            check_fits(candidates, FEWER_ROWS)
+            pairs.hold(result_array(candidates, np.int64), result_array(candidates, np.int64))
+            given[Args.OUT], given[Args.OWN] = pairs.partners_at, pairs.own_at
+            sk.deliver(self._given_at)
+        if given[_LONGEST] > sk.MAX_SORTED:
+            at = (words - self._scratch_at) // 8 + n
+            _sort_long(pairs.partners, self._scratch[at : at + n])
+        pairs.count = int(given[_TOTAL])
+        return pairs
 
     def _reserve(self, words: int) -> int:
         """The address of scratch memory of so many 64-bit words."""

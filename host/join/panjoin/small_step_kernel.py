@@ -56,6 +56,8 @@ class Args(KernelArgs):
     """The arguments and the results of a small step."""
 
     WORDS = auto()  # words of the new tuples' own keys, in order of arrival
+    VALUES = auto()  # integers of which the words are made first; 0: the words are there
+    FLIP = auto()  # the bits of a value that its word has inverted
     LIVE = auto()  # which tuples can match (bytes); 0: all
     TUPLES = auto()
     LOW = auto()  # the ranges that tuples search, `RANGES` lines; 0: the band around each word
@@ -85,6 +87,15 @@ class Args(KernelArgs):
     CANDIDATES = auto()  # result: partners before the check of visibility
     LONGEST = auto()  # result: the most partners of a tuple
     TOTAL = auto()  # result: all partners
+
+
+@inline
+def _make_words(given: int, like: Any) -> None:
+    """Store the words of integers."""
+    words, values = load(given, Args.WORDS), load(given, Args.VALUES)
+    flip = type(like)(load_as(given, Args.FLIP, np.uint64(0)))
+    for i in range(load(given, Args.TUPLES)):
+        store_as(words, i, type(like)(load_as(values, i, like) ^ flip))
 
 
 @inline
@@ -277,6 +288,8 @@ def _insert(given: int, like: Any) -> None:
 
 @inline
 def _step(given: int, like: Any) -> int:
+    if load(given, Args.VALUES):
+        _make_words(given, like)
     _make_bounds(given, like)
     _search_all(given, like)
     if load(given, Args.BUFFER_WORDS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,6 +108,13 @@ def keep_results(path: Path) -> Iterator[TextIO]:
         growing.replace(path)
     finally:
         growing.unlink(missing_ok=True)
+
+
+def lines_of_other_cases(path: Path, cases: Container[str]) -> list[str]:
+    """The lines of an existing file whose cases are not among `cases`: a run of some cases replaces these alone."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if json.loads(line)["case"] not in cases]
 
 
 def as_line(row: Row) -> str:

@@ -54,8 +54,10 @@ def _run() -> int:
 
 
 def _fail(text: str, code: int) -> int:
+    # A message may quote a file or a driver: no control character of theirs reaches the terminal.
+    line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text.splitlines()))
     with suppress(OSError, AttributeError):  # stderr is full or closed: only the exit code reports the error
-        sys.stderr.write(f"error: {' '.join(text.splitlines())}\n")
+        sys.stderr.write(f"error: {line}\n")
     return code
 
 

@@ -13,6 +13,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -48,7 +49,7 @@ def devices(json: Json = False) -> None:
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """Check what is installed, and print the command that fixes what is missing."""
+    """Check what is installed. Prints a command for what is missing."""
     from millrace.cli.doctor import show_health
 
     raise typer.Exit(show_health(json))
@@ -57,11 +58,11 @@ def doctor(json: Json = False) -> None:
 @app.command()
 def demo(
     rows: Annotated[int, typer.Option(min=1, help="Rows of each stream.")] = 200_000,
-    out: Annotated[Path, typer.Option(help="Folder for demo.parquet and demo.json.")] = Path("out"),
+    out: Annotated[Path, typer.Option(help="The folder for demo.parquet and demo.json.")] = Path("out"),
     json: Json = False,
-    spark: Annotated[bool, typer.Option("--spark", help="Run the streaming job in Spark.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Run it as a streaming job in Spark.")] = False,
 ) -> None:
-    """Join two sensor streams with every index on every device of this machine, and check that all agree."""
+    """Join two sensor streams with every index on every device. Checks that all of them agree."""
     from millrace.cli.demo import show_demo, show_spark_demo
 
     raise typer.Exit((show_spark_demo if spark else show_demo)(rows, out, json))
@@ -69,7 +70,7 @@ def demo(
 
 @app.command()
 def warm(json: Json = False) -> None:
-    """Compile the kernels of all operators, so that no first call has to; they are kept on disk."""
+    """Compile all kernels ahead, so that no first call has to. They are kept on disk."""
     from millrace.cli.warm import run_warm
 
     run_warm(json)
@@ -77,7 +78,7 @@ def warm(json: Json = False) -> None:
 
 @app.command()
 def calibrate(json: Json = False) -> None:
-    """Compile the kernels; measure, once per machine, which index and device "auto" should choose."""
+    """Measure which index and device "auto" should choose. Run it once per machine; it compiles the kernels first."""
     from millrace.cli.calibrate import run_calibration
 
     run_calibration(json)
@@ -85,7 +86,7 @@ def calibrate(json: Json = False) -> None:
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benches (default: all).")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Benches, as --list shows them.")] = None,
     json: Json = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, about half a minute.")] = False,
     out: Annotated[
@@ -128,7 +129,7 @@ def soak(
     seed: Annotated[int, typer.Option(min=0, help="What is drawn.")] = 0,
     replay: Annotated[str, typer.Option(help="Run one episode again: 'seed=…,episode=…'.")] = "",
 ) -> None:
-    """Run all operators on all devices with faults and kills; check every output, and that nothing grows."""
+    """Run all operators for long, with faults and kills. Checks every output, and that nothing grows."""
     from millrace.cli.soak import run_soak
 
     raise typer.Exit(run_soak(minutes, seed, replay))
@@ -147,12 +148,12 @@ def hardware() -> None:
 def synth(
     json: Json = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Write the numbers to hw/resources.json and docs/internals/fpga.md.")
+        bool, typer.Option("--write", help="Write the numbers to hw/resources.json and its page in docs.")
     ] = False,
     target: Annotated[list[str] | None, typer.Option(help="xilinx, intel or ecp5 (default: all).")] = None,
     timing: Annotated[bool, typer.Option(help="Place and route the mergers to find their clock.")] = True,
 ) -> None:
-    """Map the RTL to three FPGA families: LUTs, registers and block RAM per unit, and the mergers' clock."""
+    """Map the RTL to three FPGA families. Counts LUTs, registers and block RAM of each unit, and times the mergers."""
     from millrace.cli.hw import show_synthesis
 
     raise typer.Exit(show_synthesis(json, write, target or [], timing))
@@ -160,11 +161,11 @@ def synth(
 
 @app.command("verify")
 def verify_command(
-    device: Annotated[str, typer.Argument(help="A device, as `millrace devices` lists it.")],
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="A device, as `millrace devices` lists it.")],
     out: Annotated[Path, typer.Option(help="The folder for the JSON file and the HTML page.")] = Path(),
     json: Json = False,
 ) -> None:
-    """Check results, transfers, speeds and fault recovery of a device; write a report that can be sent back."""
+    """Check a device: results, transfers, speeds, fault recovery. Writes a report that can be sent back."""
     from millrace.cli.verify import verify_device
 
     raise typer.Exit(verify_device(device, out, json))
@@ -177,7 +178,7 @@ ImageFile = Annotated[Path, typer.Argument(metavar="IMAGE", help="A file *.mri."
 
 @image.command("build")
 def image_build(
-    board: Annotated[str, typer.Argument(help="The board (see `millrace board list`).")],
+    board: Annotated[str, typer.Argument(metavar="BOARD", help="The board (see `millrace board list`).")],
     out: Annotated[Path | None, typer.Option(help="The image (default: BOARD.mri).")] = None,
     bitstream: Annotated[Path | None, typer.Option(help="Pack this existing bitstream.")] = None,
     hwh: Annotated[Path | None, typer.Option(help="Its hardware description, for PYNQ.")] = None,
@@ -245,7 +246,7 @@ def board_deploy(
     board: Annotated[str | None, typer.Option(help="The board, for one that does not say what it is.")] = None,
     flash: Annotated[bool, typer.Option("--flash", help="Write to flash, so that the board keeps it.")] = False,
 ) -> None:
-    """Load an image onto a board, name it as a card, and read back what runs there."""
+    """Load an image onto a board and name it as a card. Then reads back what runs there."""
     from millrace.cli.board import deploy_image
 
     deploy_image(card, file, link, board, flash)

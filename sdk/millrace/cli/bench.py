@@ -18,6 +18,7 @@ from millrace.bench.rows import (
     as_line,
     default_folder,
     keep_results,
+    lines_of_other_cases,
     result_rows,
     results_file,
 )
@@ -74,6 +75,8 @@ def _run(name: str, options: Options, about: Row, path: Path, as_json: bool) -> 
                 file.write(as_line(row) + "\n")
                 if as_json:
                     typer.echo(as_line(row))
+        kept = lines_of_other_cases(path, {row["case"] for row in rows}) if options.only else []
+        file.writelines(f"{line}\n" for line in kept)
     return rows
 
 

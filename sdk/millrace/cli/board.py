@@ -20,7 +20,8 @@ def list_boards(as_json: bool) -> None:
     boards, known = import_module("millrace.hw.catalog").boards(), import_module("millrace.hw.cards").cards()
     if as_json:
         rows = [{"name": b.name, "title": b.title, "part": b.part, "link": b.link} for b in boards.values()]
-        typer.echo(json.dumps({"boards": rows, "cards": [asdict(card) for card in known]}, indent=2))
+        listed = [{**asdict(card), "unreachable": card.unreachable} for card in known]
+        typer.echo(json.dumps({"boards": rows, "cards": listed}, indent=2))
         return
     print_table(
         ("board", "what", "part", "link", "to build it"),

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from millrace.cli.screen import progress, remark
-from millrace.host.base.errors import ArgumentError, BitstreamError
+from millrace.host.base.errors import ArgumentError
 
 
 def build_image(
@@ -22,12 +22,14 @@ def build_image(
     catalog, images = import_module("millrace.hw.catalog"), import_module("millrace.hw.image")
     chosen = catalog.board(board)
     path = out or Path(f"{board}.mri")
+    files = import_module("millrace.hw.files")
+    files.check_writable(path)  # a build takes minutes
     if bitstream is not None:
         image = images.make(chosen, _given(chosen, bitstream, hwh), {}, {}, origin="given", version=version)
     else:
         image = images.make(chosen, *_built(chosen, path), version=version)
     images.check_contents(image, chosen)
-    path.write_bytes(image.pack())
+    files.write_whole(path, image.pack())
     if keep:
         records = import_module("millrace.hw.records")
         records.write(chosen, image)
@@ -64,7 +66,7 @@ def sign_image(path: Path, key: Path, out: Path | None) -> None:
     images, signing = import_module("millrace.hw.image"), import_module("millrace.hw.signing")
     signed = images.read(path).signed(signing.read_key(key))
     target = out or path
-    target.write_bytes(signed.pack())
+    import_module("millrace.hw.files").write_whole(target, signed.pack())
     typer.echo(f"{target}: signed with key {signed.signature.key_id}")
 
 
@@ -82,13 +84,15 @@ def _built(chosen: Any, path: Path) -> tuple[dict[str, bytes], dict[str, str], d
 def _given(chosen: Any, bitstream: Path, hwh: Path | None) -> dict[str, bytes]:
     if chosen.link == "pynq" and hwh is None:
         raise ArgumentError(f"PYNQ needs the hardware description of {chosen.name} too: give it with --hwh")
+    if chosen.link != "pynq" and hwh is not None:
+        raise ArgumentError(f"--hwh is for boards behind PYNQ; an image for {chosen.name} contains a bitstream alone")
     if bitstream.suffix not in (".bit", ".bin"):
         raise ArgumentError(f"{bitstream} is no bitstream: allowed are *.bit and *.bin")
-    paths = [bitstream, *([hwh] if hwh else [])]
-    try:
-        return {f"{chosen.design}{path.suffix}": path.read_bytes() for path in paths}
-    except OSError as error:
-        raise BitstreamError(f"{error.filename} cannot be read: {error.strerror}") from error
+    files, limit = import_module("millrace.hw.files"), import_module("millrace.hw.image").MAX_BITSTREAM_BYTES
+    given = {f"{chosen.design}{bitstream.suffix}": files.read_bounded(bitstream, limit, "a bitstream")}
+    if chosen.link == "pynq":
+        given[f"{chosen.design}.hwh"] = files.read_bounded(hwh, limit, "a hardware description")
+    return given
 
 
 def _print(image: Any, path: Path) -> None:

@@ -1,7 +1,8 @@
 """Prints tables and progress: coloured in a terminal, plain and not truncated otherwise.
 
 Results go to stdout, progress and remarks to stderr. Only the stream itself decides whether it is a terminal, so a
-colour setting in the environment never puts escape codes into a file.
+colour setting in the environment never puts escape codes into a file. Texts may come from files, drivers and boards:
+control characters are printed as spaces, so nobody else writes escape codes to the terminal either.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 Cells = Sequence[str]
 
 
+def harmless(text: str) -> str:
+    """The text with a space for each control character, of which a terminal would obey some."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def is_terminal(error_stream: bool = False) -> bool:
     """Whether stdout (or stderr) is a terminal."""
     stream = sys.stderr if error_stream else sys.stdout
@@ -29,6 +35,7 @@ def is_terminal(error_stream: bool = False) -> bool:
 
 def print_table(headings: Cells, rows: Sequence[Cells], right: frozenset[str] = frozenset()) -> None:
     """Print a table on stdout; columns named in `right` are right-aligned."""
+    rows = [[harmless(cell) for cell in line] for line in rows]
     if is_terminal():
         _print_rich(headings, rows, right)
         return
@@ -56,7 +63,7 @@ def _print_rich(headings: Cells, rows: Sequence[Cells], right: frozenset[str]) -
 
 def remark(text: str) -> None:
     """Print a line on stderr."""
-    typer.echo(text, err=True)
+    typer.echo(harmless(text), err=True)
 
 
 @contextmanager

@@ -1,25 +1,30 @@
 """`millrace verify DEVICE`: checks a device, and writes one JSON file and one HTML page that its owner can send back.
 
-Neither contains paths, addresses, user names or serial numbers: of a card only the kind of its board is named.
+Neither contains paths, addresses, user names or serial numbers. A card is called by the kind of its board: its own
+name, its link and its line, which its owner chose, are left out.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from millrace._version import __version__
-from millrace.cli.screen import print_table, progress
+from millrace.cli.screen import harmless, print_table, progress
+from millrace.errors import ArgumentError
 from millrace.host.runtime.processor import cpu_model
 from millrace.registry import devices
 
@@ -40,11 +45,11 @@ def verify_device(name: str, out: Path, as_json: bool) -> int:
     """Run all checks, print them and write both files; returns the exit code."""
     from millrace.cli.verify_checks import verify
 
+    _make_folder(out)  # the checks take minutes
     with progress() as report:
         found = verify(name, report)
     record = as_record(found)
-    out.mkdir(parents=True, exist_ok=True)
-    stem = "millrace-verify-" + re.sub(r"[^A-Za-z0-9]+", "-", found.name)
+    stem = "millrace-verify-" + re.sub(r"[^A-Za-z0-9]+", "-", record["device"]["name"])
     text = json.dumps(record, indent=1)
     (out / f"{stem}.json").write_text(text + "\n", encoding="utf-8")
     (out / f"{stem}.html").write_text(as_page(record), encoding="utf-8")
@@ -58,18 +63,24 @@ def verify_device(name: str, out: Path, as_json: bool) -> int:
 
 def as_record(found: Verification) -> dict[str, Any]:
     """What is written: the results, and what device, machine and versions they are from."""
+    private = _words_of_card(found.name)
     return {
         "format": FORMAT,
         "millrace": __version__,
         "time": datetime.now(UTC).isoformat(timespec="minutes"),
-        "device": {"name": found.name, "kind": found.kind, "units": list(found.units), "detail": _detail(found)},
+        "device": {
+            "name": without_private(found.name, private),
+            "kind": found.kind,
+            "units": list(found.units),
+            "detail": without_private(_detail(found), private),
+        },
         "machine": {
             "cpu": cpu_model(),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "python": ".".join(map(str, sys.version_info[:3])),
         },
         "passed": found.passed,
-        "checks": [{**asdict(check), "detail": without_private(check.detail)} for check in found.checks],
+        "checks": [{**asdict(check), "detail": without_private(check.detail, private)} for check in found.checks],
         "speeds": [asdict(speed) for speed in found.speeds],
     }
 
@@ -95,15 +106,39 @@ def as_page(record: dict[str, Any]) -> str:
     return PAGE.format(device=escape(device["name"]), result=result, described=escape(described), tables=tables)
 
 
-def without_private(text: str) -> str:
-    """The text without links, paths and addresses, and without control characters."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in text)
-    return _PRIVATE.sub("…", printable)
+def without_private(text: str, words: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The text without links, paths, addresses and control characters; `words`: more texts, and what replaces each."""
+    text = harmless(text)
+    for word, instead in words.items():
+        text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", instead, text)
+    return _PRIVATE.sub("…", text)
+
+
+def _words_of_card(device: str) -> dict[str, str]:
+    """Of a card: its name and its link, which its owner chose; the board takes the place of the name."""
+    family, _, name = device.partition(":")
+    cards = import_module("millrace.hw.cards")
+    known = {card.name: card for card in cards.cards()} if family == "fpga" else {}
+    if name not in known:
+        return {}
+    card = known[name]
+    _, endpoint = cards.parse_link(card.link)
+    ends = {endpoint, os.path.realpath(endpoint)} - {""}
+    return {card.link: "…", **dict.fromkeys(ends, "…"), device: f"{family}:{card.board}", repr(name): repr(card.board)}
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--out {out}: the folder cannot be made: {error.strerror}; give another one") from error
+    if not os.access(out, os.W_OK):
+        raise ArgumentError(f"--out {out}: files cannot be written there; give another folder")
 
 
 def _detail(found: Verification) -> str:
     details = [info.detail for info in devices() if info.name == found.name]
-    return without_private(details[0]) if details else found.kind
+    return details[0] if details else found.kind
 
 
 def _html_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -32,7 +32,7 @@ from millrace.host.runtime.team import Team
 from millrace.index_parts.implicit_rows import ImplicitRows
 from millrace.index_parts.regular_rows import RegularRows
 from millrace.index_parts.status import IndexStatus
-from millrace.index_parts.update_input import Update, read_update
+from millrace.index_parts.update_input import Update, UpdateColumns, read_update
 from millrace.ingest.checks import choice, thread_count
 from millrace.ingest.choices import FALLBACKS
 from millrace.registry import check_name, device_with
@@ -128,13 +128,13 @@ class IndexBase:
         self._unconfirmed = []
         return result
 
-    def _update(self, upsert: Any, delete: Any, mode: str, begin: Begin, done: list[bool]) -> None:
+    def _update(self, columns: UpdateColumns, mode: str, begin: Begin, done: list[bool]) -> None:
         with self._update_lock.mutex:
             self._rwlock.check()
             rows, team = self._rows, self._team
             team.acquire(len(rows))
             try:
-                update = read_update(upsert, delete, rows.kind, rows.wanted_type, rows.next_row, team)
+                update = read_update(columns, rows.kind, rows.wanted_type, rows.next_row, team)
             finally:
                 team.depth -= 1
             begin()

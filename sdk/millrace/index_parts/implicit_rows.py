@@ -23,7 +23,15 @@ from millrace.host.hbtree.tree import HBTree, Positions, helpers
 from millrace.host.hbtree.update_batch import ChangeBatch
 from millrace.host.hbtree.values import gather, spread
 from millrace.host.hybrid.lookup_runner import Finish
-from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of, take_values
+from millrace.index_parts.results import (
+    arrow_of,
+    flipped,
+    lists_of,
+    memory_of,
+    offsets_of,
+    search_values,
+    take_values,
+)
 from millrace.index_parts.rows import Rows, with_numbers
 from millrace.index_parts.update_input import Update
 
@@ -84,7 +92,7 @@ class ImplicitRows:
 
     def lookup(self, raw: Array, flip: int, mask: Mask | None) -> pa.Array:
         """Look up on the CPU only."""
-        masked = 0 if mask is None else np.ascontiguousarray(mask).view(np.uint8)
+        masked = None if mask is None else np.ascontiguousarray(mask).view(np.uint8)
         share = hs.search_64 if raw.dtype.itemsize == 8 else hs.search_32
         last = self.duplicates == "last"
         if plain.without_kernels(len(self), len(raw)):
@@ -92,13 +100,19 @@ class ImplicitRows:
             return self._values_at(found if mask is None else np.where(mask, found, -1))
         if self.rows.separate_values is not None:
             positions = np.empty(len(raw), np.int64)
-            self.tree.run(share, raw, flip, MASK=masked, OUT=positions, MODE=ha.LAST if last else ha.FIRST)
+            self.tree.run(
+                share,
+                raw,
+                flip,
+                MASK=0 if masked is None else masked,
+                OUT=positions,
+                MODE=ha.LAST if last else ha.FIRST,
+            )
             return self._values_at(positions)
         count, width = len(raw), self.rows.leaves.width or 8
         out = pa.allocate_buffer(count * width)
         bits = pa.allocate_buffer(-(-count // ha.BLOCK) * ha.BLOCK // 8)
-        args = {"OUT": memory_of(out), "BITS": memory_of(bits), "MODE": ha.LAST_VALUES if last else ha.VALUES}
-        hits = self.tree.run(share, raw, flip, MASK=masked, **args)
+        hits = search_values(self.tree, share, raw, flip, masked, out, bits, ha.LAST_VALUES if last else ha.VALUES)
         validity = None if hits == count else bits
         return pa.Array.from_buffers(self.rows.value_type, count, [validity, out], count - hits)
 

@@ -21,6 +21,9 @@ from millrace.ingest.columns import as_array, as_one, is_scalar
 
 def query_words(column: pa.Array, kind: KeyType) -> tuple[Array, int, Mask | None]:
     """Queries as numbers, the bits to flip to get words, and a mask of the queries that can match (None: all)."""
+    plain = _plain_queries(column, kind)
+    if plain is not None:
+        return *plain, None
     query_type = key_type("queries", column.type)
     check_kinds("queries", query_type, kind)
     values, valid = native(column, query_type)
@@ -30,6 +33,15 @@ def query_words(column: pa.Array, kind: KeyType) -> tuple[Array, int, Mask | Non
     floor = floor_words(values, query_type, kind)
     usable = mask_and(valid, floor.exact)
     return np.ascontiguousarray(floor.words), 0, None if all_true(usable) else usable
+
+
+def _plain_queries(column: pa.Array, kind: KeyType) -> tuple[Array, int] | None:
+    """Queries of the keys' own type, integers or timestamps without nulls: read in place. None: they are others."""
+    dtype, rows = kind.dtype, len(column)
+    if dtype.kind not in "iu" or not rows or str(column.type) != kind.name or kind.stored != dtype or column.null_count:
+        return None
+    flip = 1 << (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0
+    return np.frombuffer(column.buffers()[1], kind.word, rows, column.offset * dtype.itemsize), flip
 
 
 def bound_words(low: pa.Array, high: pa.Array, kind: KeyType) -> tuple[tuple[Array, Mask], tuple[Array, Mask], Mask]:

@@ -16,17 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import Array, Mask
-from millrace.host.base.words import KeyType, mask_and
+from millrace.host.base.words import KeyType, mask_and, true_mask
 from millrace.host.hbtree import search as hs
 from millrace.host.hbtree import search_args as ha
 from millrace.host.hbtree.build import fill
 from millrace.host.hbtree.editor import Changes
 from millrace.host.hbtree.regular import RegularTree
 from millrace.host.hbtree.scan import copy_ranges, count_ranges, last_positions, neighbour_positions
+from millrace.host.hbtree.search_call import FEW
 from millrace.host.hbtree.tree import HBTree, Numbers, Positions, helpers
 from millrace.host.hybrid.lookup_runner import Finish
 from millrace.index_parts.implicit_rows import merge_rows
-from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of
+from millrace.index_parts.results import arrow_of, flipped, lists_of, memory_of, offsets_of, search_values
 from millrace.index_parts.rows import Rows, copied, is_part
 from millrace.index_parts.update_input import Update
 from millrace.index_parts.value_store import ValueStore
@@ -99,18 +100,19 @@ class RegularRows:
 
     def _lookup_inline(self, raw: Array, flip: int, mask: Mask | None) -> pa.Array:
         """Look up inline values with one kernel."""
-        tops = raw == raw.dtype.type(self.tree.largest ^ flip)
-        any_top = bool(tops.any())
+        top = self.tree.largest ^ flip
+        any_top = top in raw.tolist() if len(raw) <= FEW else True
+        tops = raw == raw.dtype.type(top) if any_top else true_mask(0)
+        any_top = any_top and bool(tops.any())
         usable = mask_and(mask, ~tops) if any_top and mask is not None else ~tops if any_top else mask
         count = len(raw)
         out, bits = (
             pa.allocate_buffer(count * self.tree.width),
             pa.allocate_buffer(-(-count // ha.BLOCK) * ha.BLOCK // 8),
         )
-        masked = 0 if usable is None else np.ascontiguousarray(usable).view(np.uint8)
+        masked = None if usable is None else np.ascontiguousarray(usable).view(np.uint8)
         share = hs.search_64 if raw.dtype.itemsize == 8 else hs.search_32
-        args = {"MASK": masked, "OUT": memory_of(out), "BITS": memory_of(bits), "MODE": ha.VALUES}
-        hits = self.tree.run(share, raw, flip, **args)
+        hits = search_values(self.tree, share, raw, flip, masked, out, bits, ha.VALUES)
         found = pa.Array.from_buffers(self.value_type, count, [None if hits == count else bits, out], count - hits)
         if not any_top or not len(self.tree.top):
             return found

@@ -14,7 +14,11 @@ from millrace.host.base.errors import ArgumentError
 from millrace.host.base.memory import free_bytes, size_text
 from millrace.host.base.types import Array, Mask
 from millrace.host.base.words import all_true
+from millrace.host.hbtree.regular import RegularTree
+from millrace.host.hbtree.search_call import FEW
+from millrace.host.hbtree.tree import HBTree
 from millrace.host.kernels.gathered_memory import check_gathered
+from millrace.host.runtime.jit import Share
 
 MAX_VALUES = (1 << 31) - 1
 SMALL = 1 << 24
@@ -31,6 +35,23 @@ def flipped(raw: Array, flip: int) -> Array:
 def memory_of(buffer: pa.Buffer) -> Array:
     """The memory of a buffer as a byte array."""
     return np.frombuffer(buffer, np.uint8)
+
+
+def search_values(
+    tree: HBTree | RegularTree,
+    share: Share,
+    raw: Array,
+    flip: int,
+    mask: Array | None,
+    out: pa.Buffer,
+    bits: pa.Buffer,
+    mode: int,
+) -> int:
+    """Look up inline values on the CPU, into a buffer of values and one of validity; return the number found."""
+    if len(raw) <= FEW:
+        return tree.look_up_few(share, raw, flip, mask, out, bits, mode)
+    masked = 0 if mask is None else mask
+    return tree.run(share, raw, flip, MASK=masked, OUT=memory_of(out), BITS=memory_of(bits), MODE=mode)
 
 
 def take_values(values: pa.Array, rows: pa.Array) -> pa.Array:

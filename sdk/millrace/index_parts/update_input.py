@@ -24,6 +24,16 @@ from millrace.ingest.columns import as_array, as_values
 
 
 @dataclass(frozen=True)
+class UpdateColumns:
+    """The arguments of an update as Arrow arrays; None for what is not given."""
+
+    deletes: pa.Array | None
+    keys: pa.Array | None
+    values: pa.Array | None
+    lent: bool
+
+
+@dataclass(frozen=True)
 class Update:
     """A batch and the values of its upserts: as `numbers` if they can be inline, and as `values`."""
 
@@ -52,16 +62,26 @@ def exact_words(column: pa.Array, kind: KeyType, label: str) -> tuple[Array, Mas
     return np.ascontiguousarray(floor.words), floor.exact, valid
 
 
+def as_columns(upsert: Any, delete: Any) -> UpdateColumns:
+    """Both arguments as arrays. This may run code of the caller, so it is called before any lock is held."""
+    deletes = None if delete is None else as_array(delete, "delete", are_queries=True)
+    if upsert is None:
+        return UpdateColumns(deletes, None, None, False)
+    keys, values = upsert if isinstance(upsert, tuple) and len(upsert) == 2 else (upsert, None)
+    column = as_array(keys, "upsert")
+    return UpdateColumns(deletes, column, None if values is None else as_values(values), _is_lent(upsert))
+
+
 def read_update(
-    upsert: Any, delete: Any, kind: KeyType, value_type: pa.DataType | None, next_row: int, team: Team
+    columns: UpdateColumns, kind: KeyType, value_type: pa.DataType | None, next_row: int, team: Team
 ) -> Update:
     """Read both arguments; `value_type` is None if values are row numbers."""
     deletes = np.zeros(0, kind.word)
-    if delete is not None:
-        words, exact, valid = exact_words(as_array(delete, "delete", are_queries=True), kind, "delete")
+    if columns.deletes is not None:
+        words, exact, valid = exact_words(columns.deletes, kind, "delete")
         usable = mask_and(valid, exact)
         deletes = words if all_true(usable) else words[usable]
-    keys, values = _pair(upsert, value_type)
+    keys, values = _pair(columns, value_type)
     words, exact, valid = exact_words(keys, kind, "upsert")
     if not all_true(exact | ~valid):
         row = int(np.flatnonzero(valid & ~exact)[0])
@@ -80,7 +100,7 @@ def read_update(
         assert values is not None
         numbers = inline_values(values)
     batch = make_batch(deletes, words, team)
-    return Update(batch, numbers, values, _is_lent(upsert), len(keys) - len(words), next_row + len(keys))
+    return Update(batch, numbers, values, columns.lent, len(keys) - len(words), next_row + len(keys))
 
 
 def _is_lent(upsert: Any) -> bool:
@@ -88,22 +108,21 @@ def _is_lent(upsert: Any) -> bool:
     return isinstance(upsert, tuple) and not isinstance(upsert[-1], pa.Array | pa.ChunkedArray)
 
 
-def _pair(upsert: Any, value_type: pa.DataType | None) -> tuple[pa.Array, pa.Array | None]:
+def _pair(columns: UpdateColumns, value_type: pa.DataType | None) -> tuple[pa.Array, pa.Array | None]:
     """Keys and values of the upserts, of equal length."""
-    if upsert is None:
+    keys, values = columns.keys, columns.values
+    if keys is None:
         return pa.nulls(0), None if value_type is None else pa.nulls(0, value_type)
-    keys, values = upsert if isinstance(upsert, tuple) and len(upsert) == 2 else (upsert, None)
-    column = as_array(keys, "upsert")
     if value_type is None:
         if values is not None:
             raise ArgumentError("upsert has values, but this index was made without: give upsert=keys only")
-        return column, None
+        return keys, None
     if values is None:
         raise ArgumentError(f"upsert has no values; this index's are {value_type}: give upsert=(keys, values)")
-    cast = _cast(as_values(values), value_type)
-    if len(cast) != len(column):
-        raise ArgumentError(f"upsert has {len(column):,} keys and {len(cast):,} values: give a value for each key")
-    return column, cast
+    cast = _cast(values, value_type)
+    if len(cast) != len(keys):
+        raise ArgumentError(f"upsert has {len(keys):,} keys and {len(cast):,} values: give a value for each key")
+    return keys, cast
 
 
 def _cast(values: pa.Array, value_type: pa.DataType) -> pa.Array:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.host.base.types import SIDES, Array, Positions, Side
-from millrace.host.data.chunk_gathering import gather_into
+from millrace.host.data.chunk_gathering import FewRows, gather_few
 from millrace.host.data.window import Window
 from millrace.host.kernels.gathering import plain_width
 from millrace.host.runtime.allocator import result_array
@@ -34,27 +34,36 @@ class SmallResults:
         plain = all(self._widths) and not several
         self._rows = BLOCK_BYTES // sum(self._widths) if plain else 0
         self._used = self._rows
+        self._gathers: tuple[FewRows, FewRows] | None = None
         self.limit = self._rows // SHARE
         """The most pairs of a result in a block; 0 if the columns do not suit."""
 
-    def table(self, windows: dict[Side, Window], positions: dict[Side, Positions]) -> pa.Table | None:
-        """The pairs at these positions of the windows; None if they need arrays of their own."""
-        r, s = positions["r"], positions["s"]
-        pairs = len(r)
+    def table(
+        self, windows: dict[Side, Window], positions: dict[Side, Positions], at: dict[Side, int] | None = None
+    ) -> pa.Table | None:
+        """The pairs at these positions of the windows; None if they need arrays of their own.
+
+        `at`: the addresses of the positions, if they are known.
+        """
+        pairs = len(positions["r"])
         maps = [windows[side].rows.chunk_map() for side in SIDES] if len(self._widths) > 2 else []
         if any(len(one.plain) < len(one.widths) for one in maps):
             return None
         if self._used + pairs > self._rows:
             self._begin()
-        at, self._used = self._used, self._used + pairs
-        self._seqs[0][at : at + pairs] = windows["r"].seq_at(r)
-        self._seqs[1][at : at + pairs] = windows["s"].seq_at(s)
-        column = 2
-        for chunks, side in zip(maps, SIDES, strict=False):
-            outs = [self._starts[i] + self._widths[i] * at for i in range(column, column + len(chunks.widths))]
-            gather_into(chunks, positions[side], outs)
-            column += len(outs)
-        return self._table.slice(at, pairs)
+        start, self._used = self._used, self._used + pairs
+        for seqs, side in zip(self._seqs, SIDES, strict=True):
+            seqs[start : start + pairs] = windows[side].seq_at(positions[side])
+        if maps:
+            if at is None:
+                positions = {side: np.ascontiguousarray(positions[side]) for side in SIDES}
+                at = {side: address(positions[side]) for side in SIDES}
+            if self._gathers is None:
+                r_columns = len(maps[0].widths)
+                self._gathers = FewRows(self._outs[:r_columns]), FewRows(self._outs[r_columns:])
+            r, s = self._gathers
+            gather_few(r.at(maps[0], at["r"], pairs, start), s.at(maps[1], at["s"], pairs, start))
+        return self._table.slice(start, pairs)
 
     def _begin(self) -> None:
         """Make a new block; the old one belongs to its results."""
@@ -69,5 +78,6 @@ class SmallResults:
         ]
         table = pa.Table.from_arrays(arrays, schema=self.schema)
         seqs = [block[start // 8 : start // 8 + rows] for start in starts[:2]]
+        outs = [first + start for start in starts[2:-1]]
         # One step, in which no signal comes.
-        self._table, self._seqs, self._starts, self._used = table, seqs, [first + start for start in starts], 0
+        self._table, self._seqs, self._outs, self._gathers, self._used = table, seqs, outs, None, 0

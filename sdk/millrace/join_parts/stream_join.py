@@ -113,21 +113,28 @@ class StreamJoin(ABC):
         """
         with self._calls.exclusive():
             known = self._begin(side, source)
-            table = self._fitted(known, self._reader.as_table(self._progress, known, batch))
-            team = self._engine.team
-            team.acquire(table.num_rows)  # early: helper threads wake while the rows are read
-            try:
-                progress, fresh = self._reader.read(self._progress, known, table, source)
-                if self._args.time is None:
-                    result = self._commit(progress, {known: fresh})
-                else:
-                    waiting = progress.waiting.push(known, fresh)
-                    result = self._take(progress.with_waiting(waiting))
-            finally:
-                team.depth -= 1
+            short = self._push_few(known, batch)
+            result = self._push(known, batch, source) if short is None else short
         if self._unreturned is result:
             self._unreturned = None
         return result
+
+    def _push(self, side: Side, batch: Any, source: int) -> pa.Table:
+        """Read a batch and match it."""
+        table = self._fitted(side, self._reader.as_table(self._progress, side, batch))
+        team = self._engine.team
+        team.acquire(table.num_rows)  # early: helper threads wake while the rows are read
+        try:
+            progress, fresh = self._reader.read(self._progress, side, table, source)
+            if self._args.time is None:
+                return self._commit(progress, {side: fresh})
+            return self._take(progress.with_waiting(progress.waiting.push(side, fresh)))
+        finally:
+            team.depth -= 1
+
+    def _push_few(self, side: Side, batch: Any) -> pa.Table | None:
+        """The same for few rows that need less, if the join has a way for them; None if it has not."""
+        return None
 
     def _fitted(self, side: Side, table: pa.Table) -> pa.Table:
         """A batch in the types that the `schemas` argument fixed, if it did."""
@@ -207,6 +214,9 @@ class StreamJoin(ABC):
             StateError: The join is closed.
         """
         self._check("r", 0)
+        if not hasattr(batches, "__iter__") and not hasattr(batches, "__getitem__"):
+            kind = type(batches).__name__
+            raise ArgumentError(f"batches is a {kind}: must be an iterable of (side, batch) or (side, batch, source)")
         return self._run(batches)
 
     def _run(self, batches: Iterable[tuple[Any, ...]]) -> Iterator[pa.Table]:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from millrace.host.base.columns import empty_table
 from millrace.host.base.errors import DeviceUnavailable, StateError
-from millrace.host.base.types import SIDES, Positions, Side
+from millrace.host.base.faults import ARMED, fault_point
+from millrace.host.base.types import SIDES, Positions, Side, other
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
 from millrace.host.expr.plan import Plan, search_shape
@@ -30,6 +31,7 @@ from millrace.ingest.memory_limits import check_device_memory
 from millrace.join_parts import output as out
 from millrace.join_parts.batch_reader import Progress
 from millrace.join_parts.held_windows import HeldWindows
+from millrace.join_parts.short_push import PlainRows, ShortPush
 from millrace.join_parts.small_results import SmallResults
 from millrace.state.join_state import Snapshot
 
@@ -51,6 +53,7 @@ class WindowEngine(HeldWindows):
         self._past_strategy = ""
         self._empty_table: tuple[pa.Schema, pa.Table] | None = None
         self._small: SmallResults | None = None
+        self._short: dict[Side, tuple[Matcher, ShortPush | None]] = {}
         self._compiled: bool | None = None
         """Whether the index has kernels; None until the first match."""
         self._tuned: str | None = None
@@ -152,13 +155,52 @@ class WindowEngine(HeldWindows):
                 return out.counts_table(taken, counts_in_order(taken, found)), pairs
             if pairs == 0:
                 return self._empty(schema), 0
-            if pairs > FEW_PAIRS:
-                # ordered, then in one piece
-                check_fits(pairs, FEWER_ROWS, out.row_bytes(schema) + 2 * BYTES_PER_PAIR)
+            self._check_memory(schema, pairs)
             positions = pair_positions(taken, new, found)
             return self._pairs_table(schema, positions, pairs), pairs
         finally:
             team.depth -= 1
+
+    def short_push(self, progress: Progress, side: Side) -> ShortPush | None:
+        """The short way for few rows of a side; None as long as there is none, or if the join was forked."""
+        matcher = self.matcher
+        if matcher is None or matcher.plan is not progress.plan or not self._compiled or not self._opened_in.is_here:
+            return None
+        bound = self._short.get(side)
+        if bound is None or bound[0] is not matcher:
+            suits = self._args.output != "count" and self._args.time is None and not self._args.self_join
+            intake, bounds = progress.intakes[side], self.bounds(progress)
+            bound = matcher, ShortPush.bind(side, intake, bounds, matcher) if suits else None
+            self._short[side] = bound
+        return bound[1]
+
+    def push_few(self, progress: Progress, way: ShortPush, rows: PlainRows, seq: int) -> tuple[pa.Table, int]:
+        """Append few rows, numbered from `seq` on; return the output and the number of pairs."""
+        windows, schema = self.windows, progress.pair_schema
+        way.append(windows[way.side], seq, rows)
+        if ARMED:
+            fault_point("window.extend")
+        self._recent.add_batch(len(rows.values))
+        self._mixed = False
+        new, keep = way.tuples(windows, rows)
+        found = way.matcher.match_few(way.side, new, keep)
+        pairs = found.count
+        if not pairs:
+            return self._empty(schema), 0
+        small, partner = self._small_results(schema), other(way.side)
+        if pairs <= small.limit:
+            some = {way.side: found.own[:pairs], partner: found.partners[:pairs]}
+            made = small.table(windows, some, {way.side: found.own_at, partner: found.partners_at})
+            if made is not None:
+                return made, pairs
+        self._check_memory(schema, pairs)
+        own, partners = found.take()
+        return self._pairs_table(schema, {way.side: own, partner: partners}, pairs), pairs
+
+    def _check_memory(self, schema: pa.Schema, pairs: int) -> None:
+        """Raise an error if there is no memory for the pairs, ordered, and then in one piece."""
+        if pairs > FEW_PAIRS:
+            check_fits(pairs, FEWER_ROWS, out.row_bytes(schema) + 2 * BYTES_PER_PAIR)
 
     def _pairs_table(self, schema: pa.Schema, positions: dict[Side, Positions], pairs: int) -> pa.Table:
         """The table of pairs at these positions."""

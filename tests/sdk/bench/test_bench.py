@@ -366,6 +366,19 @@ def test_only_a_complete_run_replaces_a_file(tmp_path: Path, monkeypatch: pytest
     assert json.loads(full.read_text())["bench"] == "window_join"
 
 
+def test_a_run_of_some_cases_keeps_the_rows_of_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "run", one_row)
+    run_benches(["window_join"], False, False, tmp_path, None, "2^12")
+    (part,) = tmp_path.iterdir()
+    (row,) = part.read_text().splitlines()
+    older = json.dumps(json.loads(row) | {"case": "another", "value": 7.0})
+    part.write_text(f"{older}\n{row}\n")
+    run_benches(["window_join"], False, False, tmp_path, None, "2^12")
+    new, kept = part.read_text().splitlines()
+    assert kept == older
+    assert json.loads(new)["case"] == json.loads(row)["case"]
+
+
 def test_a_result_names_no_host_and_no_path() -> None:
     text = json.dumps(about_run())
     assert {"cpu", "cores", "memory_gib", "python"} <= set(about_run()["machine"])

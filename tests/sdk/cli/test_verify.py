@@ -14,7 +14,9 @@ from millrace.cli import verify_checks
 from millrace.cli.app import app
 from millrace.cli.verify import as_page, as_record, without_private
 from millrace.cli.verify_checks import Check, Verification, brute_force
+from millrace.errors import ArgumentError
 from millrace.host.device.cpu import CpuDevice
+from millrace.hw import cards
 
 GROUPS = {"results", "transfers", "speeds", "recovery"}
 
@@ -68,6 +70,41 @@ def test_an_error_of_a_driver_is_part_of_the_report(tmp_path: Path, monkeypatch:
     assert failed["arrays sent and read back"] == "SystemError: driver … lost its context"
     assert any(check["passed"] for check in record["checks"])
     assert "FAILED" in page
+
+
+def test_an_error_of_a_driver_sends_nothing_to_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: CpuDevice, buffer: Any, offset: int, size: int) -> Any:
+        raise SystemError("\x1b]0;title\x07gone")
+
+    monkeypatch.setattr(CpuDevice, "read", broken)
+    monkeypatch.setattr(verify_checks, "KEYS", ())
+    done = CliRunner().invoke(app, ["verify", "cpu", "--out", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "title gone" in done.stdout
+    assert done.stdout.replace("\n", "").isprintable()
+
+
+def test_a_folder_that_cannot_be_made_is_found_before_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify_checks, "verify", None)
+    file = tmp_path / "file"
+    file.write_text("")
+    done = CliRunner().invoke(app, ["verify", "cpu", "--out", str(file / "reports")])
+    assert isinstance(done.exception, ArgumentError)
+    assert "another one" in str(done.exception)
+
+
+def test_a_card_is_called_by_its_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cards.VARIABLE, str(tmp_path))
+    cards.new_card("annas-board", "kv260", "pynq:kria.example.org", "0" * 64).marked(cards.LOADED)
+    detail = "DeviceFault: device 'fpga:annas-board': the board at kria.example.org did not respond"
+    found = Verification("fpga:annas-board", "fpga", ("x",), [Check("results", "joins", False, detail, 0.1)])
+    record = as_record(found)
+    assert record["device"]["name"] == "fpga:kv260"
+    written = json.dumps(record) + as_page(record)
+    assert "annas" not in written
+    assert "kria.example" not in written
 
 
 def test_a_device_that_is_unknown_is_an_error(tmp_path: Path) -> None:

@@ -45,5 +45,5 @@ def test_nearest_neighbours_with_other_arguments(spark: SparkSession) -> None:
     assert distances(query, k=1) == [0.0]
     assert distances(query, k=3) == [0.0, 1.0, 5.0]
     assert distances(query, k=3, within=2) == [0.0, 1.0]
-    whole = spark.createDataFrame(pa.table({"x": [4], "y": [0]}))
-    assert distances(whole, k=1) == [1.0]
+    integers = spark.createDataFrame(pa.table({"x": [4], "y": [0]}))
+    assert distances(integers, k=1) == [1.0]

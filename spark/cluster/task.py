@@ -26,6 +26,7 @@ from millrace.errors import StateError
 from millrace.ingest.choices import Fallback
 from millrace.registry import check_name
 from millrace.spark.cluster.cards import card_lock
+from millrace.spark.cluster.gc_freeze import freeze_loaded_objects
 from millrace.spark.cluster.jobs import log_in_worker
 
 RESOURCES = {"cuda": "gpu", "opencl": "gpu", "fpga": "fpga"}
@@ -69,6 +70,7 @@ def task_device(request: DeviceRequest) -> TaskDevice:
             f"for spark.pyspark.python on every worker"
         )
     log_in_worker(request.log_level)
+    freeze_loaded_objects()
     context = TaskContext.get()
     threads = max(1, context.cpus()) if context is not None else 1
     name = _auto_device() if request.device == "auto" else request.device

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -58,13 +58,16 @@ def real_name(frame: DataFrame, name: Any) -> Any:
 
     Anything that is no column of the frame comes back as it is.
     """
-    if not isinstance(name, str) or name in frame.columns:
+    return name_among(frame.columns, name, lambda: is_exact(frame))
+
+
+def name_among(columns: Sequence[str], name: Any, exact: Callable[[], bool]) -> Any:
+    """The same for a list of names; `exact`: whether letters' case counts, asked only if need be."""
+    if not isinstance(name, str) or name in columns:
         return name
     if len(name) > 2 and name[0] == name[-1] == "`":
-        return real_name(frame, name[1:-1].replace("``", "`"))
-    if not is_exact(frame):
-        return next((known for known in frame.columns if known.lower() == name.lower()), name)
-    return name
+        return name_among(columns, name[1:-1].replace("``", "`"), exact)
+    return name if exact() else next((known for known in columns if known.lower() == name.lower()), name)
 
 
 def spark_condition(frames: dict[str, DataFrame], on: Any) -> Any:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from millrace.errors import ArgumentError, SchemaError
 from millrace.join_parts.routes import BoundCondition
-from millrace.spark.plan.columns import column
+from millrace.spark.plan.columns import column, is_exact, name_among
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,16 @@ ALL_COLUMNS = OutputColumns()
 
 
 def read_columns(given: Any, frames: dict[str, DataFrame], sides: Sequence[str]) -> OutputColumns:
-    """Check the argument: names of the output, each once. `sides`: those that the output has."""
+    """Check the argument: names of the output, by Spark's case rules, each once. `sides`: those that the output has."""
     if given is None:
         return ALL_COLUMNS
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise ArgumentError(f"columns={given!r}: allowed is a list of output columns, such as ['r_id', 's_id']")
     known = [f"{side}_{name}" for side in sides for name in frames[side].columns]
-    for name, count in Counter(str(one) for one in given).items():
+    names = [str(name_among(known, one, lambda: is_exact(frames["r"]))) for one in given]
+    for name, count in Counter(names).items():
         if name not in known:
             raise SchemaError(f"columns: there is no output column {name!r}; this join has {', '.join(known)}")
         if count > 1:
             raise ArgumentError(f"columns: {name!r} is there {count} times; name each column once")
-    return OutputColumns(tuple(given))
+    return OutputColumns(tuple(names))

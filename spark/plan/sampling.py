@@ -25,7 +25,7 @@ from pyspark.sql import functions as fn
 
 from millrace.join_parts.routes import Route
 from millrace.spark.cluster.jobs import described
-from millrace.spark.plan.columns import column
+from millrace.spark.plan.columns import quoted
 from millrace.spark.plan.routing import Blocks, Cells
 
 ROWS = 4096
@@ -57,24 +57,27 @@ def sample(
     wanted: Mapping[str, Sequence[str]],
     rows: int = ROWS,
     own: Mapping[str, Sequence[str]] | None = None,
+    tasks: int | None = None,
 ) -> dict[str, Sample]:
     """Sample all frames in one job; rows with a null or NaN count in `rows`, but are not in `values`.
 
-    `wanted`: SQL of doubles; `own`: names of columns to return as they are.
+    `wanted`: SQL of doubles; `own`: names of columns to return as they are. `tasks`: how many run at a time; a sample
+    of cached frames starts no more, because starting one takes longer than reading a partition from memory.
     """
     names = {frame: [] if own is None else list(own[frame]) for frame in frames}
     known = {name: _cached_rows(frame) for name, frame in frames.items()}
     parts = [
-        _some(frames[frame], rows, known[frame], SEED + i).select(
-            fn.lit(i).alias("frame"),
-            fn.col(_DRAWN).alias("u"),
-            *(fn.expr(value).alias(f"f{i}c{j}") for j, value in enumerate(wanted[frame])),
-            *(column(name).alias(f"f{i}own{j}") for j, name in enumerate(names[frame])),
+        _some(frames[frame], rows, known[frame], SEED + i).selectExpr(
+            f"{i} AS frame",
+            f"{_DRAWN if known[frame] is None else '0.0D'} AS u",
+            *(f"{value} AS f{i}c{j}" for j, value in enumerate(wanted[frame])),
+            *(f"{quoted(name)} AS f{i}own{j}" for j, name in enumerate(names[frame])),
         )
         for i, frame in enumerate(frames)
     ]
     with described(next(iter(frames.values())).sparkSession, f"sample of {' and '.join(frames)}"):
-        drawn = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts).toArrow()
+        every = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
+        drawn = (every if tasks is None or None in known.values() else every.coalesce(tasks)).toArrow()
     found = {}
     for i, frame in enumerate(frames):
         part = drawn.filter(pc.equal(drawn["frame"], i))
@@ -99,14 +102,14 @@ def _cached_rows(frame: DataFrame) -> int | None:
 
 
 def _some(frame: DataFrame, rows: int, count: int | None, seed: int) -> DataFrame:
-    """A sample of about `rows` rows with a random number each, which says nothing if the frame's `count` is known.
+    """A sample of about `rows` rows, with a random number each if the frame's `count` is not known.
 
     Every frame has a seed of its own. With one seed, rows at the same position would be sampled of both sides: a frame
     that is joined with itself, or two frames in the same order, would seem to have far more pairs than they have.
     """
     if count is None:
         return _smallest(frame, rows, seed)
-    return frame.sample(False, min(1.0, rows / max(1, count)), seed).withColumn(_DRAWN, fn.lit(0.0))
+    return frame.sample(False, min(1.0, rows / max(1, count)), seed)
 
 
 def _smallest(frame: DataFrame, rows: int, seed: int) -> DataFrame:

@@ -130,7 +130,8 @@ class JoinRequest:
         """A sample of each side."""
         if not self.drawn:
             own = {side: self.condition.columns[side] for side in ("r", "s")}
-            self.drawn.update(sample(self.frames, {side: sample_columns(self, side) for side in own}, own=own))
+            wanted = {side: sample_columns(self, side) for side in own}
+            self.drawn.update(sample(self.frames, wanted, own=own, tasks=self.tasks))
         return self.drawn
 
     def route(self, side: str) -> Route | None:

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as ty
 
+from millrace.spark.cluster.gc_freeze import freeze_loaded_objects
 from millrace.spark.cluster.task import reporting
 from millrace.spark.exec.batch_bytes import BatchLimits
 from millrace.spark.exec.join_rows import merge_batches
 from millrace.spark.exec.row_bytes import cut_rows
-from millrace.spark.stream.gc_freeze import freeze_loaded_objects
 from millrace.spark.stream.pair_files import read_and_remove
 from millrace.spark.stream.plan import US_PER_MS, Longs, Side, StreamPlan, watermark_ms
 from millrace.spark.stream.state import decode_rows, unpack_rows

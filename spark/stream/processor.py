@@ -21,8 +21,8 @@ from pyspark.sql.streaming.stateful_processor import (
     ValueState,
 )
 
+from millrace.spark.cluster.gc_freeze import freeze_loaded_objects
 from millrace.spark.cluster.task import error_first, task_device
-from millrace.spark.stream.gc_freeze import freeze_loaded_objects
 from millrace.spark.stream.input_spool import InputSpool
 from millrace.spark.stream.packed_batches import unpack_input
 from millrace.spark.stream.pair_files import PairOutput, Writer, remove_leftovers

@@ -84,3 +84,17 @@ def test_a_column_named_like_our_own_is_refused(spark: SparkSession) -> None:
     frame = spark.range(3).withColumn("__Millrace_shard", fn.lit(1))
     with pytest.raises(mr.SchemaError, match=r"r has a column named __Millrace_shard.*rename it"):
         ms.join(frame, spark.range(3), on="r.id = s.id", device="cpu")
+
+
+def test_case_and_backticks_in_output_columns(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(pa.table({"Id": [1, 2], "my.col": [1, 5]}))
+    near = partial(ms.join, frame, frame, on="r.id = s.id", strategy="broadcast", device="cpu")
+    assert near(columns=["S_ID", "`r_My.Col`"]).columns == ["s_Id", "r_my.col"]
+    with pytest.raises(mr.ArgumentError, match="2 times"):
+        near(columns=["r_id", "R_Id"])
+    spark.conf.set(EXACT, "true")
+    try:
+        with pytest.raises(mr.SchemaError, match="'S_ID'"):
+            near(columns=["S_ID"], on="r.Id = s.Id")
+    finally:
+        spark.conf.unset(EXACT)

@@ -14,8 +14,9 @@ from typing import IO
 import pyarrow as pa
 import pytest
 
+from millrace.spark.cluster import gc_freeze
 from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS
-from millrace.spark.stream import gc_freeze, pair_files
+from millrace.spark.stream import pair_files
 from millrace.spark.stream.packed_batches import unpacker
 from millrace.spark.stream.state import unpack_rows
 

@@ -12,11 +12,13 @@ import atexit
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
 
+from millrace.errors import StateError
 from millrace.spark.cluster.worker_python import active_context
 
 _lock = threading.Lock()
@@ -50,9 +52,12 @@ def _new_folder(classic: bool) -> Path:
 
 
 def lists_folder() -> Path:
-    """The folder of the lists, one for each user."""
+    """The folder of the lists, one for each user; refused if another user made it, who could list what we remove."""
     path = Path(tempfile.gettempdir()) / f"millrace-spark-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise StateError(f"{path} is a link or belongs to another user; remove it, or set TMPDIR to a folder of yours")
     return path
 
 

@@ -12,6 +12,7 @@ import millrace as mr
 from millrace.host.join.panjoin import index as panjoin
 from millrace.host.join.panjoin.insertion_buffer import BUFFER
 from millrace.host.join.panjoin.small_step import MAX_TUPLES, SmallSteps
+from millrace.join_parts.short_push import ShortPush
 
 CONDITIONS = {
     "band": "abs(r.x - s.x) <= 3",
@@ -45,7 +46,14 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(result is not None)
         return result
 
+    plain_step = SmallSteps.plain_step
+
+    def counted_plain(self: SmallSteps, *arguments: Any) -> Any:
+        found.append(True)
+        return plain_step(self, *arguments)
+
     monkeypatch.setattr(SmallSteps, "step", counted)
+    monkeypatch.setattr(SmallSteps, "plain_step", counted_plain)
     return found
 
 
@@ -62,6 +70,7 @@ def test_small_steps_give_what_large_ones_give(
     # The range of a sum of 32-bit columns is one of 64-bit words: both sides' keys differ in width.
     assert any(used) == (on != CONDITIONS["own range"] or word is not np.int32)
     monkeypatch.setattr(panjoin, "MAX_TUPLES", 0)
+    monkeypatch.setattr(ShortPush, "bind", lambda *_: None)
     large = results(on, batches, window=window, output=output)
     for number, (ours, theirs) in enumerate(zip(small, large, strict=True)):
         assert ours.equals(theirs), f"batch {number} of {len(batches[number][1])} rows differs"

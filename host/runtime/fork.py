@@ -1,11 +1,12 @@
 """What a forked child must know: the one place of the library that registers a fork handler.
 
 A forked child has one thread and a copy of all memory. Locks that other threads held stay held there, threads and
-device connections of the parent do not exist. Three helpers cover this:
+device connections of the parent do not exist. Four helpers cover this:
 
 - `reset_in_child(owner)`: the child calls `owner.reset_after_fork()` right after the fork, for example to free a lock;
 - `ProcessMark`: remembers the process that made it, for objects that are useless in another process;
-- `ProcessLocal`: a value that is made on first use, and again in a forked child.
+- `ProcessLocal`: a value that is made on first use, and again in a forked child;
+- `hold_during_forks(lock_of)`: a fork waits until it has this lock of others, and frees it in both processes.
 
 Limit: only forks that run Python's fork handlers count (`os.fork`, `multiprocessing`, PySpark's workers).
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 T = TypeVar("T")
@@ -38,15 +39,39 @@ def reset_in_child(owner: ResetAfterFork) -> None:
     _owners.add(owner)
 
 
+_wanted: list[Callable[[], Any]] = []
+_held: list[Any] = []
+"""The locks that the fork at work holds."""
+
+
+def hold_during_forks(lock_of: Callable[[], Any]) -> None:
+    """Let forks wait for the re-entrant lock that `lock_of()` returns; None: there is none yet."""
+    _wanted.append(lock_of)
+
+
+def _before_fork() -> None:
+    for lock_of in _wanted:
+        lock = lock_of()
+        if lock is not None:
+            lock.acquire()
+            _held.append(lock)
+
+
+def _release_held() -> None:
+    while _held:
+        _held.pop().release()
+
+
 def _after_fork() -> None:
     global _forks
+    _release_held()
     _forks += 1
     for owner in list(_owners):
         owner.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_release_held, after_in_child=_after_fork)
 
 
 class ProcessMark:

@@ -15,7 +15,6 @@ import os
 import re
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from millrace.host.runtime.critical import load_module, uninterrupted
+from millrace.host.runtime.fork import hold_during_forks
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,6 +44,7 @@ numba: Any = LateModule("numba")
 config: Any = LateModule("numba.core.config")
 NOTICED_SECONDS = 1.0
 """After so long a user is told what takes time."""
+_LOCK_MODULE = "numba.core.compiler_lock"
 _SHARE = "void(int64, int64, int64)"
 _HOST = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^\s*from millrace\.host((?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
@@ -135,11 +136,20 @@ class CompileTime:
 compile_time = CompileTime()
 
 
+def _compiler_lock() -> Any:
+    """The compiler's own lock; re-entrant."""
+    return load_module(_LOCK_MODULE).global_compiler_lock
+
+
+# A child that is forked while another thread compiles or loads a kernel would wait for that thread for ever.
+hold_during_forks(lambda: getattr(sys.modules.get(_LOCK_MODULE), "global_compiler_lock", None))
+
+
 def _cached(decorate: Callable[[Any], Any], function: Any) -> Any:
     """Apply a Numba decorator with the cache in our own folder."""
     settings: Any = load_module("numba.core.config")
-    # The compiler's own lock: a decorator may compile, and compiling may bring us here again (`Late`).
-    with load_module("numba.core.compiler_lock").global_compiler_lock:
+    # A decorator may compile, and compiling may bring us here again (`Late`).
+    with _compiler_lock():
         before = settings.CACHE_DIR
         # Numba reads the cache folder when it decorates a function; the old value is restored at once for other users.
         settings.CACHE_DIR = str(_kernel_dir(Path(function.__code__.co_filename)))
@@ -158,25 +168,24 @@ class Share:
     def __init__(self, function: Callable[[int, int, int], None]) -> None:
         """Wrap a function; nothing is compiled yet."""
         self._function = function
-        self._lock = threading.Lock()
         self._compiled: Any = None
 
     @property
     def address(self) -> int:
         """The address of the machine code."""
         if self._compiled is None:
-            with self._lock:
-                uninterrupted(self._compile)
+            uninterrupted(self._compile)
         where: int = self._compiled.address
         return where
 
     def _compile(self) -> None:
-        if self._compiled is None:
-            start = time.perf_counter()
-            made = _cached(numba.cfunc(_SHARE, cache=True), self._function)
-            if not made.cache_hits:
-                compile_time.add(time.perf_counter() - start)
-            self._compiled = made
+        with _compiler_lock():  # of two threads, one compiles
+            if self._compiled is None:
+                start = time.perf_counter()
+                made = _cached(numba.cfunc(_SHARE, cache=True), self._function)
+                if not made.cache_hits:
+                    compile_time.add(time.perf_counter() - start)
+                self._compiled = made
 
 
 def share(function: Callable[[int, int, int], None]) -> Share:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import signal
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from millrace.host.runtime import jit
+from tests.host.runtime.test_pool import in_child
 
 HOST = Path(jit.__file__).parents[1]
 
@@ -81,3 +87,28 @@ def _file_of(module: str) -> Path | None:
     except ModuleNotFoundError:  # a name in a module that is not a package
         return None
     return Path(spec.origin) if spec is not None and spec.origin is not None else None
+
+
+def test_a_fork_while_a_kernel_is_compiled_does_not_lock_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork waits for the compiler's lock: another thread that holds it would not exist in the child."""
+    compiling = threading.Event()
+
+    def compile_slowly(decorate: Any, function: Any) -> Any:
+        with jit._compiler_lock():
+            compiling.set()
+            time.sleep(0.3)
+        return SimpleNamespace(address=7, cache_hits=1)
+
+    monkeypatch.setattr(jit, "_cached", compile_slowly)
+    share = jit.Share(lambda arguments, part, parts: None)
+    thread = threading.Thread(target=lambda: share.address)
+    thread.start()
+    assert compiling.wait(60)
+
+    def in_time() -> bool:
+        signal.alarm(60)  # ends a child that waits for ever
+        with jit._compiler_lock():
+            return share.address == 7
+
+    assert in_child(in_time) == 0
+    thread.join()

@@ -202,7 +202,7 @@ system_still_there() { # a quick check; ensure_system is the thorough one
 }
 
 warm_kernels() { # the kernels of all operators, so that no first call waits for the compiler
-    [ "$FLAVOUR" = main ] || return 0
+    [ "$FLAVOUR" = main ] && [ -x "$VENV/bin/millrace" ] || return 0
     say "compiling the kernels, a minute or two"
     "$VENV/bin/millrace" warm >>"$LOG" 2>&1 || fail "millrace warm failed; see $LOG"
 }

@@ -81,10 +81,10 @@ def test_text_in_front_of_two_orders(spark: SparkSession) -> None:
     )
     on, table = f"r.site = s.site AND {POWER}", frame.toArrow()
     for how in ("inner", "anti"):
-        rows = ms.join(frame, frame, on=on, how=how, device="cpu")
+        rows = ms.join(frame, frame, on=on, how=how, strategy="broadcast", device="cpu")
         seqs = mr.join(table, table, on=on, how=how, index="scan", output="seqs")
         assert rows.count() == seqs.num_rows > 0
-    plan = ms.explain("join", frame, frame, on=on, device="cpu")
+    plan = ms.explain("join", frame, frame, on=on, strategy="broadcast", device="cpu")
     assert plan.index["name"] == "spo"
     assert "behind an equality" in plan.index["why"]
 

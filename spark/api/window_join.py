@@ -39,7 +39,7 @@ from millrace.spark.api.stream_inputs import (
 from millrace.spark.cluster.lifetimes import sweep, task_function, when_gone
 from millrace.spark.cluster.metrics import watched
 from millrace.spark.cluster.resources import read_device_request
-from millrace.spark.cluster.session_settings import Change, change, put_back
+from millrace.spark.cluster.session_settings import Change, change, put_back, session_number
 from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.task import map_in_arrow
 from millrace.spark.cluster.workers import check_workers
@@ -273,7 +273,7 @@ def build(call: Call) -> DataFrame:
     pairs = counted.where("data IS NOT NULL OR path IS NOT NULL").select("data", "path")
     made = pairs.mapInArrow(unpacker(call.plan.limits), _pairs(call))
     if changed:
-        when_gone(task_function(made), partial(put_back, spark, changed))
+        when_gone(task_function(made), partial(put_back, spark, session_number(spark), changed))
     return refuse_watermarks(made, call.plan.event_time)
 
 

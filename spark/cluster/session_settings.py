@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 log = logging.getLogger("millrace")
-_frames: Counter[str] = Counter()
+Key = tuple[int, str]
+"""A session and the name of one of its settings."""
+_frames: Counter[Key] = Counter()
 """How many frames need each setting that was changed."""
-_before: dict[str, Change] = {}
+_before: dict[Key, Change] = {}
 
 
 @dataclass(frozen=True)
@@ -30,26 +33,34 @@ def change(spark: SparkSession, wanted: dict[str, str], call: str) -> dict[str, 
     """Make sure that settings have these values; return those that a later `put_back` concerns."""
     found: dict[str, Change] = {}
     for name, value in wanted.items():
+        key = session_number(spark), name
         before = spark.conf.get(name, None)
         if before != value:
             log.warning(
                 "%s sets %s to %s in this session, as long as its frame exists; it was %s", call, name, value, before
             )
             spark.conf.set(name, value)
-            _before[name] = Change(before, value)
-        if name in _before:
-            found[name] = _before[name]
-            _frames[name] += 1
+            _before[key] = Change(before, value)
+        if key in _before:
+            found[name] = _before[key]
+            _frames[key] += 1
     return found
 
 
-def put_back(spark: SparkSession, changed: dict[str, Change]) -> None:
+def session_number(spark: SparkSession) -> int:
+    """A number for the session, whichever Python object stands for it."""
+    jvm_session: Any = getattr(spark, "_jsparkSession", spark)
+    return int(jvm_session.hashCode()) if jvm_session is not spark else id(spark)
+
+
+def put_back(spark: SparkSession, session: int, changed: dict[str, Change]) -> None:
     """A frame is gone: put back the settings that no other frame needs, if nobody has changed them since."""
     for name, one in changed.items():
-        _frames[name] -= 1
-        if _frames[name] > 0:
+        key = session, name
+        _frames[key] -= 1
+        if _frames[key] > 0:
             continue
-        _before.pop(name, None)
+        _before.pop(key, None)
         try:
             if spark.conf.get(name, None) != one.now:
                 continue

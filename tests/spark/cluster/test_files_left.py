@@ -94,7 +94,7 @@ def test_a_process_that_ends_removes_its_own(tmp_path: Path) -> None:
 
 
 def test_settings_are_logged_and_put_back(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    let_go(spark)
+    spark = spark.newSession()  # frames of other tests may need settings of theirs
     for name in (PROVIDER, CHANGELOG):
         spark.conf.unset(name)
     before = {name: spark.conf.get(name, None) for name in (PROVIDER, CHANGELOG)}

@@ -127,6 +127,8 @@ def _copy(ids: int, base: int, count: int, k: int, own: int) -> None:
         shift_ids(ids + 4 * offset, base, to)
         if number > 4:
             shift_ids(ids + 4 * (offset + 4), base, to + 16)
+        if number > 8:  # up to MAX_HELD
+            shift_ids(ids + 4 * (offset + 8), base, to + 32)
 
 
 @inline

@@ -128,6 +128,7 @@ def _timed(arguments: dict[str, Any]) -> None:
             if "self_join" not in arguments:
                 made.push("s", _timed_rows(rows))
         stored = made.state()
+        made.close()
     WindowJoin.restore(stored.manifest, stored.added, **same).close()
 
 

@@ -125,8 +125,7 @@ class HeldWindows(ABC):
         for side in self.held:
             if side in fresh:
                 self.windows[side].append(fresh[side])
-                if ARMED:
-                    fault_point("window.extend")
+                after_extension()
         r, s = fresh.get("r", NO_TUPLES), fresh.get("s", NO_TUPLES)
         if not len(r.seq) and not len(s.seq):
             return None
@@ -154,3 +153,9 @@ class HeldWindows(ABC):
         bounds = WindowBounds(self._stream_args.window.counts, lengths)
         self._cached_bounds = progress.scale, bounds
         return bounds
+
+
+def after_extension() -> None:
+    """What every way calls once it has appended tuples to a window: a place that can fail."""
+    if ARMED:
+        fault_point("window.extend")

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from millrace.host.base.columns import empty_table
 from millrace.host.base.errors import DeviceUnavailable, StateError
-from millrace.host.base.faults import ARMED, fault_point
 from millrace.host.base.types import SIDES, Positions, Side, other
 from millrace.host.data.window import Window
 from millrace.host.device.contract import Device
@@ -30,7 +29,7 @@ from millrace.ingest.arguments import WindowArguments
 from millrace.ingest.memory_limits import check_device_memory
 from millrace.join_parts import output as out
 from millrace.join_parts.batch_reader import Progress
-from millrace.join_parts.held_windows import HeldWindows
+from millrace.join_parts.held_windows import HeldWindows, after_extension
 from millrace.join_parts.short_push import PlainRows, ShortPush
 from millrace.join_parts.small_results import SmallResults
 from millrace.state.join_state import Snapshot
@@ -178,8 +177,7 @@ class WindowEngine(HeldWindows):
         """Append few rows, numbered from `seq` on; return the output and the number of pairs."""
         windows, schema = self.windows, progress.pair_schema
         way.append(windows[way.side], seq, rows)
-        if ARMED:
-            fault_point("window.extend")
+        after_extension()
         self._recent.add_batch(len(rows.values))
         self._mixed = False
         new, keep = way.tuples(windows, rows)

@@ -91,6 +91,9 @@ def test_rows_too_long_for_one_piece_are_gathered_in_several(monkeypatch: pytest
     class Short:
         """A table that can give three rows at a time."""
 
+        def get_total_buffer_size(self) -> int:
+            return 80
+
         def take(self, rows: pa.Array) -> pa.Table:
             if len(rows) > 3:
                 raise pa.ArrowInvalid("Take operation overflowed binary array capacity")

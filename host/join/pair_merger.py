@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from millrace.host.runtime.intrinsics import address, load, store
 from millrace.host.runtime.jit import kernel
 
 SLACK = 4
-"""How many values after the last pair `repeat_numbers` may overwrite."""
+"""Values that are written at once: `repeat_numbers` may overwrite as many after the last pair."""
 
 
 @kernel
@@ -27,22 +28,30 @@ def repeat_numbers(counts: Any, first: int, out: Any) -> None:
 
 @kernel
 def merge_pairs(
-    order: Any, counts_r: Any, counts_s: Any, partners_r: Any, partners_s: Any, r: int, s: int, out_r: Any, out_s: Any
+    order: Any, counts_r: int, counts_s: int, partners_r: int, partners_s: int, sizes: Any, r: int, s: int, to: Any
 ) -> None:
-    """Write the pairs of each tuple after those of earlier tuples. `r`, `s`: positions of the first new tuples."""
-    i = j = a = b = at = 0
+    """Write the pairs of each tuple after those of earlier tuples. `r`, `s`: positions of the first new tuples.
+
+    `sizes`: how many partners r's and s's tuples have; `to`: the outputs of r and s. The other numbers are addresses of
+    64-bit words. Nothing depends on the side or a small count by a branch, which would be mispredicted.
+    """
+    at, pairs, to_r, to_s = 0, sizes[0] + sizes[1], address(to[0]), address(to[1])
+    last_r, last_s = partners_r + 8 * (sizes[0] - SLACK), partners_s + 8 * (sizes[1] - SLACK)
     for side in order:
-        if side == 0:
-            for _ in range(counts_r[i]):
-                out_r[at] = r + i
-                out_s[at] = partners_r[a]
-                a += 1
-                at += 1
-            i += 1
+        of_s = side != 0
+        found, last, own = (partners_s, last_s, s) if of_s else (partners_r, last_r, r)
+        own_to, partner_to = (to_s, to_r) if of_s else (to_r, to_s)
+        count, first = load(counts_s if of_s else counts_r, 0), 0
+        if (at + SLACK <= pairs) & (found <= last):  # not at the ends of the arrays
+            first = SLACK
+            for k in range(SLACK):
+                store(own_to, at + k, own)
+                store(partner_to, at + k, load(found, k))
+        for k in range(first, count):
+            store(own_to, at + k, own)
+            store(partner_to, at + k, load(found, k))
+        at += count
+        if of_s:
+            partners_s, counts_s, s = partners_s + 8 * count, counts_s + 8, s + 1
         else:
-            for _ in range(counts_s[j]):
-                out_r[at] = partners_s[b]
-                out_s[at] = s + j
-                b += 1
-                at += 1
-            j += 1
+            partners_r, counts_r, r = partners_r + 8 * count, counts_r + 8, r + 1

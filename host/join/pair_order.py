@@ -10,6 +10,7 @@ from millrace.host.base.types import SIDES, Positions, Side, other
 from millrace.host.join.matcher import PairBlock
 from millrace.host.join.pair_merger import SLACK, merge_pairs, repeat_numbers
 from millrace.host.runtime.allocator import result_array
+from millrace.host.runtime.intrinsics import address
 from millrace.host.stream.window_bounds import NewTuples, TakenTuples
 
 
@@ -52,13 +53,15 @@ def _merged(taken: TakenTuples, new: dict[Side, NewTuples], block: PairBlock) ->
     start = block.first["r"] + block.first["s"]
     order = taken.order[start : start + len(block.counts["r"]) + len(block.counts["s"])]
     first = {side: new[side].first + block.first[side] for side in SIDES}
-    pairs = len(block.partner["r"]) + len(block.partner["s"])
-    merged = {side: result_array(pairs, np.int64) for side in SIDES}
-    counts, partners = block.counts, block.partner
-    merge_pairs(
-        order, counts["r"], counts["s"], partners["r"], partners["s"], first["r"], first["s"], merged["r"], merged["s"]
-    )
-    return merged
+    words = {
+        name: [np.ascontiguousarray(of_side[side], np.int64) for side in SIDES]
+        for name, of_side in (("counts", block.counts), ("partners", block.partner))
+    }
+    sizes = len(words["partners"][0]), len(words["partners"][1])
+    merged = result_array(sum(sizes), np.int64), result_array(sum(sizes), np.int64)
+    where = [address(one) for one in (*words["counts"], *words["partners"])]
+    merge_pairs(order, *where, sizes, first["r"], first["s"], merged)
+    return dict(zip(SIDES, merged, strict=True))
 
 
 def _self_join_order(block: PairBlock, tuple_numbers: dict[Side, Positions]) -> Positions:

@@ -32,7 +32,6 @@ from millrace.host.join.pimtree.insert_trees import InsertTrees
 from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.merge import merge_trees
 from millrace.host.join.pimtree.pair_ring import PAIR_BYTES, PairRing
-from millrace.host.join.pimtree.parallel import TASK_TUPLES, most_task_rows
 from millrace.host.join.pimtree.results import Slot
 from millrace.host.join.pimtree.shared_merge import MERGE_WORDS
 from millrace.host.join.pimtree.sides import MergeSide
@@ -43,6 +42,10 @@ from millrace.host.runtime.fork import ProcessMark
 from millrace.host.runtime.heap import free_memory
 from millrace.host.runtime.intrinsics import WIDE_LANES, address
 
+TASK_TUPLES = 64
+"""The most tuples of a task, unless a group has more: a probe compares those of tasks that are not completed."""
+MIN_TASKS = 16
+"""Tasks, at least, from one merge to the next."""
 TUPLES, PAIRS = 1 << 15, 1 << 16
 """Default sizes of the rings."""
 WAIT_NANOSECONDS = 20_000_000
@@ -160,7 +163,7 @@ class RingEngine:
         self.control[:] = Control.partly(
             UPDATING=1,
             UPDATING_S=1,
-            TASK_ROWS=most_task_rows(self.sides, self._size),
+            TASK_ROWS=_task_rows(self.sides),
             ORDER=order,
             RECORDS=records,
             RECORD_MASK=self._size - 1,
@@ -272,3 +275,10 @@ def _end_all() -> None:
 
 # Before the interpreter is torn down: workers would not notice its end.
 threading._register_atexit(_end_all)  # type: ignore[attr-defined]
+
+
+def _task_rows(sides: tuple[MergeSide, MergeSide]) -> int:
+    """Tuples of a task: several groups, so that threads rarely meet at the queue. It must fit in the insert trees."""
+    group = sides[0].task_rows
+    share = min(side.limit() for side in sides) // MIN_TASKS
+    return group * max(min(TASK_TUPLES, share) // group, 1)

@@ -15,7 +15,7 @@ import numpy as np
 from millrace.host.base.types import SIDES, Array, Mask, Order, Side
 from millrace.host.join.contract import IndexContext, JoinIndex, Matches, Option, ProbeBatch
 from millrace.host.join.pimtree import join_kernel as jk
-from millrace.host.join.pimtree.parallel import ParallelStep
+from millrace.host.join.pimtree.range_step import RangeStep
 from millrace.host.join.pimtree.sides import ChainSide, JoinSide, MergeSide
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.team import MIN_SHARED_ROWS
@@ -24,7 +24,7 @@ TASK_ROWS = 8
 MERGE_RATIO = 1 / 8
 MAX_SUBINDEXES = 1 << 20
 MIN_PARALLEL_ROWS = MIN_SHARED_ROWS
-"""Steps of fewer tuples run on one thread, without concurrency control: a team has no helpers for them."""
+"""With fewer tuples in a step, or from one merge to the next, a step runs on one thread."""
 _TASK_ROWS = Option(TASK_ROWS, 1, jk.MAX_TASK)
 _MERGE_RATIO = Option(MERGE_RATIO, 1e-6, 1.0)
 
@@ -58,19 +58,21 @@ class IndexedJoin(JoinIndex):
         ranges = max(int(side.table[jk.Side.RANGES]) for side in (r, s))
         r.store_trees(ranges)
         s.store_trees(ranges)
-        self._join(r, s, np.ascontiguousarray(batch.order, np.uint8), want_positions, ranges)
+        found = self._join(r, s, np.ascontiguousarray(batch.order, np.uint8), want_positions, ranges)
         r.expire(batch.keep[0])
         s.expire(batch.keep[1])
-        return r.matches(), s.matches()
+        return found
 
-    def _join(self, r: JoinSide, s: JoinSide, order: Order, want_positions: bool, ranges: int) -> None:
+    def _join(
+        self, r: JoinSide, s: JoinSide, order: Order, want_positions: bool, ranges: int
+    ) -> tuple[Matches, Matches]:
         """Process the new tuples on this thread."""
         while True:
             stop = jk.run(
                 address(order), len(order), self.task_rows, address(r.table), address(s.table), self._word.type(0)
             )
             if stop == jk.DONE:
-                return
+                return r.matches(), s.matches()
             side = r if stop == jk.MERGE_R else s
             side.merge()
             side.store_trees(ranges)
@@ -94,27 +96,23 @@ class PimIndex(IndexedJoin):
         "merge_ratio": _MERGE_RATIO,
         "task_rows": _TASK_ROWS,
     }
-    _parallel: ParallelStep | None = None
+    _ranges: RangeStep | None = None
 
     def _side(self, rows: int | None) -> JoinSide:
         subindexes, ratio = int(self.context.options["subindexes"]), float(self.context.options["merge_ratio"])
         return MergeSide(self._word, rows, self.task_rows, ratio, subindexes or None)
 
-    def _join(self, r: JoinSide, s: JoinSide, order: Order, want_positions: bool, ranges: int) -> None:
-        """Process the new tuples on all threads, or on this one if they are few."""
-        if self.context.team.threads == 1 or len(order) < MIN_PARALLEL_ROWS:
-            super()._join(r, s, order, want_positions, ranges)
-            return
-        if self._parallel is None and isinstance(r, MergeSide) and isinstance(s, MergeSide):
-            self._parallel = ParallelStep(r, s, self.context.team)
-        if self._parallel is not None:
-            self._parallel.run(order, want_positions, ranges)
-
-    def counters(self) -> dict[str, int]:
-        """Merges by workers count too."""
-        found = super().counters()
-        merges = 0 if self._parallel is None else self._parallel.merges
-        return {name: number + merges for name, number in found.items()}
+    def _join(
+        self, r: JoinSide, s: JoinSide, order: Order, want_positions: bool, ranges: int
+    ) -> tuple[Matches, Matches]:
+        """Process the new tuples on all threads, or on this one if they, or those between two merges, are few."""
+        team = self.context.team
+        if team.threads > 1 and min(len(order), r.limit() + s.limit()) >= MIN_PARALLEL_ROWS:
+            if self._ranges is None and isinstance(r, MergeSide) and isinstance(s, MergeSide):
+                self._ranges = RangeStep(r, s, team)
+            if self._ranges is not None:
+                return self._ranges.run(order, want_positions, ranges)
+        return super()._join(r, s, order, want_positions, ranges)
 
 
 class ImIndex(IndexedJoin):

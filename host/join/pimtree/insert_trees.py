@@ -353,6 +353,11 @@ class InsertTrees:
         self.table = in_own_lines(Trees.partly(POOL=self._pool, CAPACITY=self._nodes))
         self.restart(tree, subindexes, base)
 
+    @property
+    def entries(self) -> int:
+        """How many entries there is memory for."""
+        return self._limits[1]
+
     def serves(self, subindexes: int, entries: int) -> bool:
         """Whether there is memory for so many subindexes and entries."""
         return subindexes <= self._limits[0] and entries <= self._limits[1]

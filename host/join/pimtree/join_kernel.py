@@ -118,11 +118,12 @@ def gather_keys(order: int, at: int, count: int, r: int, s: int, like: Any) -> N
         own, other, i = (s, r, i_s) if of_s else (r, s, i_r)
         i_r, i_s = (i_r, i_s + 1) if of_s else (i_r + 1, i_s)
         if load_byte(load(own, Side.LIVE), i & load(own, Side.MASK)):
-            _list_keys(own, other, i, like)
+            list_keys(own, other, i, like)
 
 
 @inline
-def _list_keys(own: int, other: int, i: int, like: Any) -> None:
+def list_keys(own: int, other: int, i: int, like: Any) -> None:
+    """Add the keys that a tuple searches in the other side, and the word that it inserts into its own."""
     n = load(own, Side.OWN_COUNT)
     store_as(load(own, Side.OWN_WORDS), n, load_as(load(own, Side.WORDS), i & load(own, Side.MASK), like))
     store(own, Side.OWN_COUNT, n + 1)
@@ -221,7 +222,7 @@ def scan_trees(trees: int, sub: int, low: Any, high: Any, begin: int, end: int, 
 
 
 @inline
-def _find_partners(own: int, other: int, i: int, key: int, like: Any) -> None:
+def find_partners(own: int, other: int, i: int, key: int, like: Any) -> None:
     """Find the partners of tuple i, whose keys are the task's from `key` on."""
     begin, end = load(load(own, Side.BEGIN), i), load(load(own, Side.STOP), i)
     used, keys, slot = load(own, Side.OUT_USED), load(other, Side.KEY_COUNT), own + 8 * Side.OUT
@@ -263,7 +264,7 @@ def _process_task(order: int, at: int, count: int, r: int, s: int, like: Any) ->
         i = load(own, Side.DONE_TUPLES)
         store(other, Side.OLDEST, max(load(other, Side.OLDEST), load(load(own, Side.BEGIN), i)))
         if load_byte(load(own, Side.LIVE), i):
-            _find_partners(own, other, i, key, like)
+            find_partners(own, other, i, key, like)
             trees = load(load(own, Side.TREES), load(own, Side.TREE_COUNT) - 1)
             one = load(own, Side.NEW) + i - load(trees, Trees.BASE)
             insert(trees, load(load(own, Side.OWN_SUBS), number), load_as(load(own, Side.WORDS), i, like), one, like)

@@ -26,7 +26,7 @@ from millrace.host.runtime.intrinsics import (
     load_id,
     store,
 )
-from millrace.host.runtime.jit import inline, kernel
+from millrace.host.runtime.jit import inline, kernel, share
 from millrace.host.runtime.kernel_args import KernelArgs
 from millrace.host.runtime.thread_sleep import spin_or_nap
 
@@ -127,8 +127,8 @@ def _all_parts(merge: int, number: int, like: Any) -> None:
 
 
 @kernel
-def merge_shared(merge: int, tree: int, trees: int, oldest: int, new_tree: int, like: Any) -> None:
-    """Merge `T_S` and `T_I` into a new `T_S`, whose base is set already. Nobody else uses the trees meanwhile."""
+def cut(merge: int, tree: int, trees: int, oldest: int, new_tree: int, like: Any) -> None:
+    """Cut `T_S` and `T_I` into parts, to be merged into a new `T_S`."""
     store(merge, Merge.TREE, tree)
     store(merge, Merge.TREES, trees)
     store(merge, Merge.NEW_TREE, new_tree)
@@ -142,13 +142,53 @@ def merge_shared(merge: int, tree: int, trees: int, oldest: int, new_tree: int, 
             bound = type(like)(load_as(node_at(trees, sub - 1, like), Sub.BOUND, np.uint64(0)))
             rank = _rank_above(tree, bound, like)
         store(merge, RANKS + part, rank)
-    _all_parts(merge, _COUNTING, like)
+
+
+@kernel
+def place_parts(merge: int) -> int:
+    """Replace the sizes of parts by their offsets in the new `T_S`; returns its size."""
     size = 0
     for part in range(PARTS):
         kept = load(merge, SIZES + part)
         store(merge, SIZES + part, size)
         size += kept
     store(merge, SIZES + PARTS, size)
+    return size
+
+
+@kernel
+def merge_shared(merge: int, tree: int, trees: int, oldest: int, new_tree: int, like: Any) -> None:
+    """Merge `T_S` and `T_I` into a new `T_S`, whose base is set already. Nobody else uses the trees meanwhile."""
+    cut(merge, tree, trees, oldest, new_tree, like)
+    _all_parts(merge, _COUNTING, like)
+    size = place_parts(merge)
     _all_parts(merge, _WRITING, like)
     atomic_store(merge, 0)
     build_levels(new_tree, size, like)
+
+
+# The parts as jobs of a team (`team_merge.py`).
+
+
+@share
+def count_32(merge: int, part: int, parts: int) -> None:
+    """Count a part, for 32-bit words."""
+    store(merge, SIZES + part, _count_kept(merge, part, np.uint32(0)))
+
+
+@share
+def count_64(merge: int, part: int, parts: int) -> None:
+    """Count a part, for 64-bit words."""
+    store(merge, SIZES + part, _count_kept(merge, part, np.uint64(0)))
+
+
+@share
+def write_32(merge: int, part: int, parts: int) -> None:
+    """Write a part, for 32-bit words."""
+    _write_part(merge, part, np.uint32(0))
+
+
+@share
+def write_64(merge: int, part: int, parts: int) -> None:
+    """Write a part, for 64-bit words."""
+    _write_part(merge, part, np.uint64(0))

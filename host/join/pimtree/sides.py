@@ -17,8 +17,10 @@ from millrace.host.join.contract import Matches, SideProbes
 from millrace.host.join.pimtree.insert_trees import InsertTrees, Trees
 from millrace.host.join.pimtree.join_kernel import Side
 from millrace.host.join.pimtree.merge import merge
+from millrace.host.join.pimtree.range_kernel import range_end
 from millrace.host.join.pimtree.results import ResultBuffer, Slot
 from millrace.host.join.pimtree.static_tree import LINE, StaticTree
+from millrace.host.join.pimtree.team_merge import TeamMerge
 from millrace.host.runtime.allocator import allocate, result_array
 from millrace.host.runtime.intrinsics import WIDE_LANES, address
 from millrace.host.runtime.kernel_args import in_own_lines
@@ -105,13 +107,13 @@ class JoinSide(ABC):
         """Update the addresses of the trees in the table, and a task's scratch memory for so many ranges per tuple."""
         statics = in_own_lines(np.array([address(one.table) for one in self.statics], np.int64))
         trees = in_own_lines(np.array([address(one.table) for one in self.trees], np.int64))
-        self._held = (statics, trees, self._scratch(self.table, ranges, len(statics)))
+        self._held = (statics, trees, self.scratch(self.table, ranges, len(statics)))
         self.table[Side.STATICS], self.table[Side.TREES] = address(statics), address(trees)
         self.table[Side.STATIC_COUNT], self.table[Side.TREE_COUNT] = len(statics), len(trees)
         self.table[Side.LIMIT] = self.table[Side.ROOM] = self.limit()
         self.table[Side.TASK_ROWS] = self.task_rows
 
-    def _scratch(self, table: Array, ranges: int, statics: int) -> Array:
+    def scratch(self, table: Array, ranges: int, statics: int) -> Array:
         """New scratch memory of a task, entered in a table; each part begins at a cache line."""
         slots, item = self.task_rows * ranges, self.word.itemsize
         sizes = {
@@ -131,7 +133,7 @@ class JoinSide(ABC):
     def worker_table(self, ranges: int) -> tuple[Array, Array]:
         """A copy of the table for a worker, and its scratch memory; no other worker's shares a cache line with them."""
         table = in_own_lines(self.table)
-        return table, self._scratch(table, ranges, len(self.statics))
+        return table, self.scratch(table, ranges, len(self.statics))
 
     def set_probes(self, part: SideProbes, want_positions: bool) -> None:
         """Set the new tuples and their probes, and allocate the output."""
@@ -162,6 +164,16 @@ class JoinSide(ABC):
         self.end = max(self.end, part.first + n)
 
     @property
+    def words(self) -> Array:
+        """The words of the new tuples."""
+        return self._part[1][: len(self.counts)]
+
+    @property
+    def begin(self) -> Positions:
+        """The oldest position that each new tuple sees."""
+        return self._part[2]
+
+    @property
     def result_slot(self) -> Array:
         """The words of the buffer of results."""
         return self.table[Side.OUT : Side.OUT + len(Slot)]
@@ -187,6 +199,8 @@ class MergeSide(JoinSide):
         self._subindexes = subindexes
         self.static = StaticTree(word, 0)
         self.insert_trees = InsertTrees(self.static, 1, self.limit(), 0)
+        self._spare: StaticTree | None = None
+        """Memory for the next merge by a team."""
 
     @property
     def statics(self) -> list[StaticTree]:
@@ -218,10 +232,16 @@ class MergeSide(JoinSide):
         """How many subindexes insert trees of up to `limit` entries should have."""
         return limit // ENTRIES_PER_SUBINDEX if self._subindexes is None else self._subindexes
 
-    @property
-    def tree_addresses(self) -> tuple[int, int]:
-        """The tables of the immutable tree and of the insert trees that kernels use now."""
-        return int(self._held[0][0]), int(self._held[1][0])
+    def range_end(self, word: Any) -> int:
+        """The last word of the subindex in which a word is."""
+        return int(range_end(address(self.static.table), address(self.insert_trees.table), word))
+
+    def merge_by(self, merge: TeamMerge, oldest: int) -> None:
+        """Merge with all threads of a team; drop what is before the position `oldest`."""
+        self.expire(oldest)
+        self.static, self._spare = merge.run(self.static, self.insert_trees, self.oldest, self._spare), self.static
+        self._restart()
+        self.merges += 1
 
     def merge(self) -> None:
         """Merge T_I into a new T_S and drop what has expired."""

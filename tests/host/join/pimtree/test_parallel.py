@@ -11,7 +11,6 @@ import pytest
 import millrace as mr
 from millrace.host.base.types import Array
 from millrace.host.join.pimtree import index as pim_index
-from millrace.host.join.pimtree import parallel
 
 ROWS = 24_000
 """Enough for helper threads to take part in each push."""
@@ -45,17 +44,16 @@ def run(kind: str, drift: int, window: str, **arguments: Any) -> tuple[list[pa.T
 
 
 @pytest.mark.parametrize(("kind", "options", "threads", "drift"), CASES, ids=str)
-@pytest.mark.parametrize(("window", "blocking"), [("300 rows", True), ("5000 rows", True), ("5000 rows", False)])
+@pytest.mark.parametrize("window", ["300 rows", "5000 rows"])
 def test_threads_give_the_same_pairs_in_the_same_order(
     kind: str,
     options: dict[str, Any],
     threads: int,
     drift: int,
     window: str,
-    blocking: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parallel, "BLOCKING", blocking)
+    monkeypatch.setattr(pim_index, "MIN_PARALLEL_ROWS", 1)
     wanted, _ = run(kind, drift, window, index="btree")
     found, join = run(kind, drift, window, index="pim", threads=threads, options=options)
     assert [one.num_rows for one in found] == [one.num_rows for one in wanted]

@@ -5,10 +5,12 @@ In NumPy this takes a dozen passes over all pairs, as much time as finding them 
 
 from __future__ import annotations
 
+from enum import auto
 from typing import Any
 
-from millrace.host.runtime.intrinsics import address, load, store
-from millrace.host.runtime.jit import kernel
+from millrace.host.runtime.intrinsics import load, load_byte, store
+from millrace.host.runtime.jit import kernel, share
+from millrace.host.runtime.kernel_args import KernelArgs
 
 SLACK = 4
 """Values that are written at once: `repeat_numbers` may overwrite as many after the last pair."""
@@ -26,32 +28,59 @@ def repeat_numbers(counts: Any, first: int, out: Any) -> None:
         at += counts[i]
 
 
-@kernel
-def merge_pairs(
-    order: Any, counts_r: int, counts_s: int, partners_r: int, partners_s: int, sizes: Any, r: int, s: int, to: Any
-) -> None:
-    """Write the pairs of each tuple after those of earlier tuples. `r`, `s`: positions of the first new tuples.
+class PairMerge(KernelArgs):
+    """The pairs of two streams' tuples, to be brought into the order in which the tuples were taken."""
 
-    `sizes`: how many partners r's and s's tuples have; `to`: the outputs of r and s. The other numbers are addresses of
-    64-bit words. Nothing depends on the side or a small count by a branch, which would be mispredicted.
+    ORDER = auto()
+    COUNTS_R = auto()
+    COUNTS_S = auto()
+    PARTNERS_R = auto()
+    PARTNERS_S = auto()
+    PAIRS_R = auto()  # how many partners r's and s's tuples have
+    PAIRS_S = auto()
+    R = auto()  # the positions of the first new tuples
+    S = auto()
+    TO_R = auto()
+    TO_S = auto()
+    PARTS = auto()  # per part, and at the end: tuples before it, r's and s's among them, and their pairs
+
+
+PART_WORDS = 5
+
+
+@share
+def merge_pairs(merge: int, part: int, parts: int) -> None:
+    """Write the pairs of each tuple of a part after those of earlier tuples.
+
+    Nothing depends on the side or on a small count by a branch, which would be mispredicted.
     """
-    at, pairs, to_r, to_s = 0, sizes[0] + sizes[1], address(to[0]), address(to[1])
-    last_r, last_s = partners_r + 8 * (sizes[0] - SLACK), partners_s + 8 * (sizes[1] - SLACK)
-    for side in order:
-        of_s = side != 0
-        found, last, own = (partners_s, last_s, s) if of_s else (partners_r, last_r, r)
+    begin = load(merge, PairMerge.PARTS) + 8 * PART_WORDS * part
+    first, stop, i, j = load(begin, 0), load(begin, PART_WORDS), load(begin, 1), load(begin, 2)
+    order, at = load(merge, PairMerge.ORDER), load(begin, 3) + load(begin, 4)
+    pairs_r, pairs_s = load(merge, PairMerge.PAIRS_R), load(merge, PairMerge.PAIRS_S)
+    to_r, to_s = load(merge, PairMerge.TO_R), load(merge, PairMerge.TO_S)
+    counts_r, counts_s = load(merge, PairMerge.COUNTS_R) + 8 * i, load(merge, PairMerge.COUNTS_S) + 8 * j
+    r, s = load(merge, PairMerge.R) + i, load(merge, PairMerge.S) + j
+    found_r, found_s = load(merge, PairMerge.PARTNERS_R), load(merge, PairMerge.PARTNERS_S)
+    last_r, last_s = found_r + 8 * (pairs_r - SLACK), found_s + 8 * (pairs_s - SLACK)
+    found_r, found_s = found_r + 8 * load(begin, 3), found_s + 8 * load(begin, 4)
+    # The pairs after a part's own belong to the next part, or are beyond the end.
+    end = load(begin, PART_WORDS + 3) + load(begin, PART_WORDS + 4)
+    for t in range(first, stop):
+        of_s = load_byte(order, t) != 0
+        found, last, own = (found_s, last_s, s) if of_s else (found_r, last_r, r)
         own_to, partner_to = (to_s, to_r) if of_s else (to_r, to_s)
-        count, first = load(counts_s if of_s else counts_r, 0), 0
-        if (at + SLACK <= pairs) & (found <= last):  # not at the ends of the arrays
-            first = SLACK
+        count, done = load(counts_s if of_s else counts_r, 0), 0
+        if (at + SLACK <= end) & (found <= last):
+            done = SLACK
             for k in range(SLACK):
                 store(own_to, at + k, own)
                 store(partner_to, at + k, load(found, k))
-        for k in range(first, count):
+        for k in range(done, count):
             store(own_to, at + k, own)
             store(partner_to, at + k, load(found, k))
         at += count
         if of_s:
-            partners_s, counts_s, s = partners_s + 8 * count, counts_s + 8, s + 1
+            found_s, counts_s, s = found_s + 8 * count, counts_s + 8, s + 1
         else:
-            partners_r, counts_r, r = partners_r + 8 * count, counts_r + 8, r + 1
+            found_r, counts_r, r = found_r + 8 * count, counts_r + 8, r + 1

@@ -50,7 +50,7 @@ class TakenTuples:
     @cached_property
     def numbers(self) -> dict[Side, Positions]:
         """The indices in `order` of each side's tuples."""
-        return {"r": np.flatnonzero(self.order == 0), "s": np.flatnonzero(self.order)}
+        return {"r": np.flatnonzero(self.order == 0), "s": np.flatnonzero(self.order != 0)}
 
     def count_among_first(self, side: Side, n: int) -> int:
         """Return how many of the first `n` tuples belong to a side."""

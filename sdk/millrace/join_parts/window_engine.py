@@ -155,7 +155,7 @@ class WindowEngine(HeldWindows):
             if pairs == 0:
                 return self._empty(schema), 0
             self._check_memory(schema, pairs)
-            positions = pair_positions(taken, new, found)
+            positions = pair_positions(taken, new, found, team)
             return self._pairs_table(schema, positions, pairs), pairs
         finally:
             team.depth -= 1

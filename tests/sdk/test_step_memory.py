@@ -10,7 +10,9 @@ import pytest
 
 import millrace as mr
 from millrace.host.join import pair_memory
-from millrace.host.join.pimtree import parallel, results
+from millrace.host.join.pimtree import index as pim_index
+from millrace.host.join.pimtree import range_step, results
+from millrace.host.join.pimtree.index import MIN_PARALLEL_ROWS
 
 CASES = [("pim", 1, 300), ("pim", 2, 9000), ("im", 1, 300), ("chain", 1, 300)]
 FEW = 200
@@ -27,7 +29,7 @@ def pushes(count: int) -> list[tuple[Any, pa.Table]]:
 
 
 def limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (results, parallel):
+    for module in (results, range_step):
         monkeypatch.setattr(module, "most_results", lambda: FEW)
 
 
@@ -37,6 +39,7 @@ def test_a_step_without_memory_changes_nothing(
     index: Any, threads: int, count: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments: dict[str, Any] = {"on": "r.x = s.x", "window": "400 rows", "output": "seqs"}
+    monkeypatch.setattr(pim_index, "MIN_PARALLEL_ROWS", 1000 if threads > 1 else MIN_PARALLEL_ROWS)
     join = mr.WindowJoin(index=index, threads=threads, **arguments)
     plain = mr.WindowJoin(index="btree", threads=1, **arguments)
     for number, (side, table) in enumerate(pushes(count)):

@@ -1,7 +1,7 @@
 """The words that the workers of the parallel join share (PIM-Tree, section 4): queue, ordered section, edges, tasks.
 
-Words of a group are used together and have cache lines of their own. A step's tuples and tasks are in arrays; those of
-a live join are in rings: task n is at `n & RECORD_MASK`, and the tuples as `Side.MASK` says.
+Words of a group are used together and have cache lines of their own. Tuples and tasks are in rings: task n is at
+`n & RECORD_MASK`, and the tuples as `Side.MASK` says.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from millrace.host.runtime.intrinsics import load
 from millrace.host.runtime.jit import inline
 from millrace.host.runtime.kernel_args import KernelArgs
 
-RUNNING, NO_MEMORY, GROW_R, GROW_S, STOPPED = range(5)
-"""Values of `STOP`: why workers leave; `GROW_…`: the spare trees of a side are too small for a merge."""
+RUNNING, NO_MEMORY, STOPPED = range(3)
+"""Values of `STOP`: why workers leave."""
 SLOTS = 64
 """Tasks whose results may wait for an earlier one; few, so that their memory stays in the cache."""
 
@@ -92,7 +92,7 @@ class Control(KernelArgs):
     WORKER_COUNT = auto()
     BLOCKING = auto()  # whether all workers merge together, and no task is processed meanwhile
     SHARED_MERGE = auto()
-    RING = auto()  # the ring of pairs (`pair_ring.py`); 0: a step, whose results go to the buffers of the sides
+    RING = auto()  # the ring of pairs (`pair_ring.py`)
 
 
 class Record(KernelArgs):

@@ -62,7 +62,7 @@ class Side(KernelArgs):
     TREE_COUNT = auto()
     LIMIT = auto()  # entries of the newest insert trees at which a merge is due
     ROOM = auto()  # entries that the insert trees have memory for
-    WINDOW = auto()  # rows of a count window, for a merge in a ring; 0: what the new tuples see says what has expired
+    WINDOW = auto()  # rows of a count window, for a merge in a ring
     OLDEST = auto()  # positions below are not visible to any later tuple
     NEW = auto()  # the position of the first new tuple
     MASK = auto()  # the arrays of new tuples are rings: tuple i is at `i & MASK`; -1 if they are no rings

@@ -1,4 +1,4 @@
-"""The workers of the parallel index-based join (PIM-Tree, section 4): compiled code from the first task to the last.
+"""The workers of the parallel index-based join (PIM-Tree, section 4), from ring to ring: compiled code all the time.
 
 A probe finds tuples before the edge in the index, and scans those from the edge to the end of its saved interval one by
 one. Insertions lock one subindex; probes lock nothing. Merges are those of `parallel_merge.py`. Any worker can do all
@@ -13,7 +13,6 @@ import numpy as np
 
 from millrace.host.join.baseline.btree_kernel import sort_positions
 from millrace.host.join.pimtree.control_block import (
-    GROW_R,
     NO_MEMORY,
     RUNNING,
     SLOT_BYTES,
@@ -50,9 +49,9 @@ from millrace.host.runtime.intrinsics import (
     store,
     within,
 )
-from millrace.host.runtime.jit import inline, kernel, share
+from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.spin_lock import acquire_lock, release_lock
-from millrace.host.runtime.thread_sleep import await_event, spin_or_nap, wake_sleepers
+from millrace.host.runtime.thread_sleep import await_event, wake_sleepers
 
 NO_TASK, WAIT, MERGE_R, MERGE_S, LEAVE = -1, -2, -3, -4, -5
 IDLE_NANOSECONDS, HELP_NANOSECONDS = 500_000_000, 200_000
@@ -99,11 +98,10 @@ def _try_acquire(control: int, worker: int) -> int:
 
 @inline
 def _has_record(control: int, task: int) -> bool:
-    """Whether a task's record is free: in a ring, edges that a merge holds need the records of the tasks since."""
+    """Whether a task's record is free: edges that a merge holds need the records of the tasks since."""
     mask, free = load(control, Control.RECORD_MASK), True
-    if mask >= 0:
-        for side in range(2):
-            free &= task - atomic_load(word_at(control, Control.EDGE_TASK + side)) < mask
+    for side in range(2):
+        free &= task - atomic_load(word_at(control, Control.EDGE_TASK + side)) < mask
     return free
 
 
@@ -133,7 +131,7 @@ def _begin_merge(control: int, side: int) -> int:
     tree = load(load(load(control, Control.R + side), Side.STATICS), 0)
     spare = load(load(control, Control.SPARE_STATICS), side)
     if load(tree, Static.SIZE) + load(control, Control.RESERVED + side) > load(spare, Static.CAPACITY):
-        store(control, Control.STOP, GROW_R + side)
+        store(control, Control.STOP, NO_MEMORY)
         return LEAVE
     store(control, Control.MERGING, 1)
     store(control, Control.DRAINING, 1)
@@ -162,9 +160,7 @@ def _scan_new(other: int, low: Any, high: Any, first: int, stop: int, slot: int,
     )
     while first < stop:
         here = first & mask
-        count = min(stop - first, WIDE_LANES)
-        if mask >= 0:
-            count = min(count, mask + 1 - here)  # up to the end of the ring
+        count = min(stop - first, WIDE_LANES, mask + 1 - here)  # up to the end of the ring
         hits = within(words, here, np.uint64(low), np.uint64(high - low), like) & ((1 << count) - 1)
         while hits != 0:
             bit = lowest_bit(hits)
@@ -267,36 +263,6 @@ def _merge(control: int, worker: int, side: int, like: Any) -> None:
         merge_together(control, side, like)
     else:
         merge_in_phases(control, worker, side, like)
-
-
-@inline
-def _work(control: int, part: int, like: Any) -> None:
-    """Take tasks until there are none left, or until workers must stop."""
-    worker, spins = load(control, Control.WORKERS) + part * WORKER_BYTES, 0
-    while True:
-        task = _acquire(control, worker)
-        if task >= 0:
-            _process(control, worker, task, like)
-        elif task in (MERGE_R, MERGE_S):
-            _merge(control, worker, MERGE_R - task, like)
-        elif task == WAIT:
-            help_merge(load(control, Control.SHARED_MERGE), like)
-            advance(control)
-            spins = spin_or_nap(word_at(control, Control.RESUME), load(control, Control.RESUME), spins)
-        else:
-            return
-
-
-@share
-def work_32(control: int, part: int, parts: int) -> None:
-    """The loop of worker `part`, for 32-bit words."""
-    _work(control, part, np.uint32(0))
-
-
-@share
-def work_64(control: int, part: int, parts: int) -> None:
-    """The loop of worker `part`, for 64-bit words."""
-    _work(control, part, np.uint64(0))
 
 
 # Workers of rings.

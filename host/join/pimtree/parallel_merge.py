@@ -54,17 +54,10 @@ def _set_edge(control: int, side: int, frozen: int, task: int, edge: int) -> Non
 
 @inline
 def _oldest(control: int, side: int) -> int:
-    """The oldest position of a side that a tuple not yet taken may see: intervals never move back.
-
-    In a ring the last tuple that was taken may be gone. Its windows are count windows, which need only the count.
-    """
+    """The oldest position of a side that a tuple not yet taken may see: windows of rings are count windows."""
     table = load(control, Control.R + side)
-    if load(table, Side.WINDOW) > 0:
-        end = load(table, Side.NEW) + load(control, Control.TAKEN + side)
-        return max(end - load(table, Side.WINDOW), load(table, Side.OLDEST))
-    other, taken = load(control, Control.R + 1 - side), load(control, Control.TAKEN + 1 - side)
-    seen = load(load(other, Side.BEGIN), taken - 1) if taken > 0 else 0
-    return max(seen, load(table, Side.OLDEST))
+    end = load(table, Side.NEW) + load(control, Control.TAKEN + side)
+    return max(end - load(table, Side.WINDOW), load(table, Side.OLDEST))
 
 
 @inline

@@ -16,7 +16,7 @@ import numpy as np
 
 from millrace.host.join.pimtree.insert_trees import Sub, Trees, insert, node_at, sub_of
 from millrace.host.join.pimtree.join_kernel import Side, find_partners, list_keys, search_group
-from millrace.host.join.pimtree.static_tree import descend, largest
+from millrace.host.join.pimtree.static_tree import descend
 from millrace.host.runtime.intrinsics import (
     atomic_add,
     load,

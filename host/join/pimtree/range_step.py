@@ -1,8 +1,8 @@
 """Runs a step of PIM-Tree on the threads of the team, each in its own range of words.
 
-The paper's protocol (section 4; `parallel_kernel.py`) lets every thread insert everywhere, since it takes tuples as they
-come. A step knows all of its tuples. So its threads share out the words instead: no locks, and no cache line goes from
-core to core with each insertion. The kernels and the three phases are in `range_kernel.py`.
+The paper's protocol (section 4; `parallel_kernel.py`) lets every thread insert everywhere, since it takes tuples as
+they come. A step knows all of its tuples. So its threads share out the words instead: no locks, and no cache line goes
+from core to core with each insertion. The kernels and the three phases are in `range_kernel.py`.
 
 A step is cut into chunks: before each one, sides whose insert trees would overflow merge, on all threads
 (`shared_merge.py`). Ranges follow a sample of the chunk's words, so threads have about the same number of tuples,
@@ -10,8 +10,6 @@ whatever their distribution. Limit: tuples of one word are inserted by one threa
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -52,9 +50,7 @@ class _Owner:
         for number, side in enumerate(sides):
             if len(self.lists[number]) <= len(side.words):
                 self.lists[number] = allocate(len(side.words) + 1, np.uint32)
-        self._scratch = [
-            side.scratch(table, ranges, 1) for side, table in zip(sides, self.tables, strict=True)
-        ]
+        self._scratch = [side.scratch(table, ranges, 1) for side, table in zip(sides, self.tables, strict=True)]
         for results, table in zip(self._results, self.tables, strict=True):
             results.start(want_positions)
             table[Side.OUT_USED] = 0

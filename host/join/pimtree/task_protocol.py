@@ -9,19 +9,9 @@ reader that has made room in the ring of pairs.
 
 from __future__ import annotations
 
-from millrace.host.join.pimtree.control_block import (
-    NO_MEMORY,
-    SLOT_BYTES,
-    Control,
-    Record,
-    record_of,
-    slot_of,
-    word_at,
-)
-from millrace.host.join.pimtree.join_kernel import Side
+from millrace.host.join.pimtree.control_block import NO_MEMORY, Control, Record, record_of, word_at
 from millrace.host.join.pimtree.pair_ring import PairRing, emit_to_ring, ring_room
-from millrace.host.join.pimtree.results import Slot, enlarge
-from millrace.host.runtime.intrinsics import atomic_load, atomic_store, fence, load, move_bytes, store
+from millrace.host.runtime.intrinsics import atomic_load, atomic_store, fence, load, store
 from millrace.host.runtime.jit import inline, kernel
 from millrace.host.runtime.spin_lock import release_lock, try_lock
 from millrace.host.runtime.thread_sleep import signal_event
@@ -46,23 +36,6 @@ def _move_edge(control: int, side: int) -> None:
 
 
 @inline
-def _emit(control: int, task: int) -> bool:
-    """Append the results of a task to the output of each side; false if there is no memory, or no room in the ring."""
-    if load(control, Control.RING) != 0:
-        return emit_to_ring(control, task)
-    for side in range(2):
-        slot = slot_of(control, task) + side * SLOT_BYTES
-        out = load(control, Control.R + side) + 8 * Side.OUT
-        found, used = load(slot, Slot.USED), load(out, Slot.USED)
-        if load(out, Slot.CAPACITY) >= 0 and found > 0:
-            if used + found > load(out, Slot.CAPACITY) and not enlarge(out, used + found):
-                return False
-            move_bytes(load(out, Slot.WHERE) + 8 * used, load(slot, Slot.WHERE), 8 * found)
-            store(out, Slot.USED, used + found)
-    return True
-
-
-@inline
 def _publish_free(control: int, head: int) -> None:
     """Say which tuples no worker needs any more, so that new ones can take their places in the rings.
 
@@ -82,8 +55,7 @@ def _publish_free(control: int, head: int) -> None:
 def _waits(control: int) -> bool:
     """Whether the ordered section has something to do."""
     ready = is_done(control, atomic_load(word_at(control, Control.HEAD)))
-    if load(control, Control.RING) != 0:
-        ready &= ring_room(load(control, Control.RING)) > 0
+    ready &= ring_room(load(control, Control.RING)) > 0
     for side in range(2):
         held = atomic_load(word_at(control, Control.FROZEN + side)) != 0
         ready |= (not held) & is_done(control, atomic_load(word_at(control, Control.EDGE_TASK + side)))
@@ -102,21 +74,15 @@ def advance(control: int) -> None:
     """Move edges and let results leave, if no other thread does; must be called after each completed task."""
     ring = load(control, Control.RING)
     while try_lock(word_at(control, Control.ORDERED_LOCK)):
-        before = _progress(control, ring) if ring != 0 else 0
+        before = _progress(control, ring)
         _move_edge(control, 0)
         _move_edge(control, 1)
         head = load(control, Control.HEAD)
-        while is_done(control, head):
-            if not _emit(control, head):
-                if ring == 0:
-                    atomic_store(word_at(control, Control.STOP), NO_MEMORY)
-                break
+        while is_done(control, head) and emit_to_ring(control, head):
             head += 1
             atomic_store(word_at(control, Control.HEAD), head)
-        moved = False
-        if ring != 0:
-            _publish_free(control, head)
-            moved = _progress(control, ring) != before
+        _publish_free(control, head)
+        moved = _progress(control, ring) != before
         release_lock(word_at(control, Control.ORDERED_LOCK))
         fence()
         if moved:

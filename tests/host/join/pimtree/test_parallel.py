@@ -1,4 +1,4 @@
-"""The compiled workers of `pim`: several threads give the pairs of one, in order, while merges happen all the time."""
+"""Steps of `pim` by ranges: several threads give the pairs of one, in order, while merges happen all the time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 import millrace as mr
 from millrace.host.base.types import Array
 from millrace.host.join.pimtree import index as pim_index
+from millrace.host.join.pimtree.range_kernel import chunk_end
+from millrace.host.runtime.intrinsics import address
 
 ROWS = 24_000
 """Enough for helper threads to take part in each push."""
@@ -80,3 +82,43 @@ def test_steps_on_one_thread_and_on_several_alternate(monkeypatch: pytest.Monkey
         arrival = rng.permutation(np.repeat([0, 1], size)).astype(np.uint8)
         wanted, found = (join.push_both(r, s, arrival) for join in joins)
         assert found.equals(wanted)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("keys", ["one word", "two words", "the ends", "half of them one word"])
+def test_words_that_cannot_be_shared_out_evenly(keys: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges end where subindexes end: some threads may have no tuples to insert."""
+    monkeypatch.setattr(pim_index, "MIN_PARALLEL_ROWS", 1)
+    rng = np.random.default_rng(len(keys))
+    ends = np.iinfo(np.int64)
+
+    def words(count: int) -> Array:
+        if keys == "half of them one word":
+            return np.where(rng.random(count) < 0.5, 77, rng.integers(0, 10_000, count))
+        return rng.choice({"one word": [5], "two words": [5, 6], "the ends": [ends.min, -1, 0, ends.max]}[keys], count)
+
+    arguments: dict[str, Any] = {"window": "200 rows", "output": "seqs"}
+    joins = [
+        mr.WindowJoin("abs(r.x - s.x) <= 1", index="btree", **arguments),
+        mr.WindowJoin("abs(r.x - s.x) <= 1", index="pim", threads=threads, **arguments),
+    ]
+    for size in (9_000, 1, 300, 0, 2_000):
+        r, s = (pa.table({"x": words(size)}) for _ in "rs")
+        arrival = rng.permutation(np.repeat([0, 1], size)).astype(np.uint8)
+        wanted, found = (join.push_both(r, s, arrival) for join in joins)
+        assert found.equals(wanted)
+        assert found.num_rows > 0 or size == 0
+
+
+def test_a_chunk_ends_where_a_side_has_no_room() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        order = (rng.random(rng.integers(1, 300)) < rng.random()).astype(np.uint8)
+        first, rooms = int(rng.integers(0, len(order))), [int(rng.integers(0, 200)) for _ in range(2)]
+        of_s, stop = chunk_end(address(order), first, len(order), *rooms)
+        taken = order[first:stop]
+        assert of_s == taken.sum() <= rooms[1]
+        assert len(taken) - of_s <= rooms[0]
+        if stop < len(order):
+            full = rooms[order[stop]] == (of_s if order[stop] else len(taken) - of_s)
+            assert full

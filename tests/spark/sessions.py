@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import millrace
 from millrace.spark.cluster import session
+from tests.watchdog import WATCHDOG
 
 GROUP = pytest.mark.xdist_group("spark")
 """Tests that share the session run in one worker."""
@@ -52,13 +53,11 @@ def connect_session() -> SparkSession:
     return SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE).getOrCreate()
 
 
-def run_script(
-    script: str | Path, *arguments: str, timeout: float = 900, environment: dict[str, str] | None = None
-) -> dict[str, Any]:
+def run_script(script: str | Path, *arguments: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
     """Run a script (by name: one of the scripts here); return the JSON of its last line."""
     set_up()
     command = [sys.executable, str(SCRIPTS / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG, check=False, env=environment)
     lines = done.stdout.strip().splitlines()
     assert done.returncode == 0, f"{script}: {done.stderr[-4000:]}"
     assert lines, f"{script}: nothing was printed; {done.stderr[-2000:]}"

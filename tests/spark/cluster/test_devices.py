@@ -207,7 +207,7 @@ def test_a_slot_has_its_share_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.fixture(scope="module")
 def chained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run_script("chain.py", str(tmp_path_factory.mktemp("chain")), timeout=600)
+    return run_script("chain.py", str(tmp_path_factory.mktemp("chain")))
 
 
 def test_two_operators_of_a_stage_do_not_deadlock_on_a_card(chained: dict[str, Any]) -> None:

@@ -50,7 +50,9 @@ def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
 def connect_session() -> SparkSession:
     """A Spark Connect session on a server that it starts itself."""
     set_up()
-    return SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE).getOrCreate()
+    builder = SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE)
+    # As in `local_session`: with Spark's 200, the stream of the script alone takes most of a minute.
+    return builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
 
 
 def run_script(script: str | Path, *arguments: str, environment: dict[str, str] | None = None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from millrace.hw.catalog import board
 from millrace.sim.serial_board import SerialBoard
 from tests.boards.cards import small_image
 from tests.packaging.project import ROOT
+from tests.watchdog import WATCHDOG
 
 DOCUMENT = ROOT / "docs" / "howto" / "deploy.md"
 BLOCK = re.compile(r"```console\n\$ ([^\n]+)\n(.*?)```", re.DOTALL)
@@ -55,7 +56,7 @@ def start(command: str, folder: Path, path: str = "") -> subprocess.Popen[str]:
 
 def printed(command: subprocess.Popen[str]) -> str:
     """Wait for a command and return its output."""
-    said, errors = command.communicate(timeout=2000)
+    said, errors = command.communicate(timeout=WATCHDOG)
     assert command.returncode == 0, f"{command.args!r}: {errors}"
     return said
 

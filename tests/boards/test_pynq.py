@@ -68,7 +68,7 @@ def test_a_hung_board_is_a_fault_within_the_time_out(
 
     with pytest.raises(DeviceFault, match=r"did not respond in|gave no result in"):
         joined(kria, breaks=hang)
-    assert time.monotonic() - began[0] < 30  # the server sleeps for an hour
+    assert time.monotonic() - began[0] < 1800  # the server sleeps for an hour
 
 
 def test_another_identity_is_refused(kria: str, kv260: LoopbackBoard) -> None:

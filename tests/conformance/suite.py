@@ -86,9 +86,9 @@ class Tally:
         """Runs one case: the oracle once, then each pair with its own number of threads and splits."""
         case = build(shape)
         expected = expect(case)
-        rng = Random(shape.seed)
         boundaries = 0
         for pair in pairs:
+            rng = Random(f"{shape.seed} {pair}")  # the same whichever pairs take part
             outcome = check(case, expected, *pair, rng.choice((1, 1, 2, 3)), rng.randrange(2**32))
             if outcome.served:
                 self.served[pair] += 1
@@ -108,22 +108,28 @@ def run_shard(seed: int, quota: int, pairs: Sequence[Pair], check: Check) -> Tal
     """Runs at least `quota` cases for every pair. An index that supports few families gets more cases of these."""
     tally = Tally()
     draw_cases(seed, quota, lambda shape: tally.run(shape, pairs, check))
-    for pair in pairs:
+    for pair in sorted(pairs, key=lambda one: tally.served[one]):
         for attempt in range(1, 5):
             if 0 < tally.served[pair] < quota:
-                alike = [one for one in pairs if one[0] == pair[0] and tally.served[one] < quota]
-                _top_up(tally, seed + attempt, quota, alike, check)
+                _top_up(tally, seed + attempt, quota, pair, pairs, check)
     return tally
 
 
-def _top_up(tally: Tally, seed: int, quota: int, pairs: Sequence[Pair], check: Check) -> None:
-    """Runs more cases for the pairs of one index, which do not count as coverage of the shard.
+def _top_up(tally: Tally, seed: int, quota: int, pair: Pair, pairs: Sequence[Pair], check: Check) -> None:
+    """Runs more cases, as many as `pair` has too few; they do not count as coverage of the shard.
 
-    Families are drawn as often as the index has supported a case of them, and a few cases more than are missing.
+    Families are drawn as often as the index has supported a case of them, and a few cases more than are missing. All
+    pairs that have too few take part, so that the oracle runs once for all of them.
     """
     more = Tally(served=tally.served, families=tally.families)
-    families, missing = sorted(tally.families[pairs[0]].elements()), quota - tally.served[pairs[0]]
-    draw_cases(seed, missing + SPARE_CASES, lambda shape: more.run(shape, pairs, check), families)
+    families, missing = sorted(tally.families[pair].elements()), quota - tally.served[pair]
+
+    def run(shape: Shape) -> None:
+        short = [one for one in pairs if 0 < tally.served[one] < quota]
+        if short:
+            more.run(shape, short, check)
+
+    draw_cases(seed, missing + SPARE_CASES, run, families)
 
 
 def shortfalls(tally: Tally, quota: int, pairs: Sequence[Pair]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from millrace.gpu import driver, ptxas
+from tests.watchdog import WATCHDOG
 
 # One worker runs all of these: the table reuses what the other tests have compiled.
 pytestmark = pytest.mark.xdist_group("ptxas")
@@ -75,7 +76,7 @@ def test_the_command_writes_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_the_command_is_a_module() -> None:
     command = [sys.executable, "-W", "error", "-m", "millrace.gpu.ptxas", "--wrong"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG, check=False)
     assert done.returncode == 2
     assert "usage: python -m millrace.gpu.ptxas" in done.stderr
 

@@ -21,6 +21,7 @@ from millrace import registry
 from millrace.gpu import driver, opencl
 from millrace.host.device.contract import Device
 from tests.gpu.devices import sample, send
+from tests.watchdog import WATCHDOG
 
 U64 = np.dtype(np.uint64)
 
@@ -304,7 +305,7 @@ def test_a_read_only_home_and_a_fork_before_the_first_use(own_cache: bool, tmp_p
     if own_cache:
         env["MILLRACE_CACHE_DIR"] = str(tmp_path / "mine")
     command = [sys.executable, "-W", "error", "-c", FRESH]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=WATCHDOG, check=False)
     assert done.returncode == 0, done.stderr
     folders = [Path(line) for line in done.stdout.split()]
     assert len(folders) == 2

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tools.imports import PACKAGES
 
+from tests.watchdog import WATCHDOG
+
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("pyproject.toml", "LICENSE", "README.md", "MANIFEST.in", "sdk", *PACKAGES)
 LITTER = ("__pycache__", "*.egg-info", "*.pyc", "*.nbi", "*.nbc", ".*")
@@ -74,7 +76,7 @@ def run(
         env={**clean, **(env or {})},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=WATCHDOG,
         check=False,
     )
     assert done.returncode == 0, f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}"

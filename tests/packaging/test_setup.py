@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.project import ROOT, locked
+from tests.watchdog import WATCHDOG
 
 TOOLS = [
     "bash",
@@ -92,7 +93,7 @@ class Machine:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=WATCHDOG,
             check=False,
         )
 

@@ -20,11 +20,11 @@ from typing import Any
 from tests.recovery.kills import victims
 from tests.spark import stream_cases as sc
 from tests.spark.sessions import set_up
+from tests.watchdog import WATCHDOG
 
 JOB = Path(__file__).with_name("stream_job.py")
 BATCHES = 9
 VICTIMS = ("worker", "executor", "driver")
-PATIENCE = 900
 
 
 def job(seed: int) -> tuple[sc.Streams, dict[str, Any]]:
@@ -50,7 +50,7 @@ def kill(victim: str, running: subprocess.Popen[bytes], rng: random.Random) -> b
     """Kill one process of a kind; False if there is none."""
     if victim == "driver":
         os.killpg(running.pid, signal.SIGKILL)
-        running.wait(30)
+        running.wait(WATCHDOG)
         return True
     candidates = victims(victim)
     if not candidates:
@@ -61,10 +61,10 @@ def kill(victim: str, running: subprocess.Popen[bytes], rng: random.Random) -> b
 
 def wait(folder: Path, running: subprocess.Popen[bytes], batches: int) -> None:
     """Wait until `batches` batches are committed or the job has ended."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WATCHDOG
     while committed(folder) < batches and running.poll() is None:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"only {committed(folder)} batches after {PATIENCE} s")
+            raise TimeoutError(f"only {committed(folder)} batches after {WATCHDOG} s")
         time.sleep(0.05)
 
 
@@ -87,7 +87,7 @@ def run(seed: int, folder: Path) -> dict[str, Any]:
             kills.append({"seed": seed, "victim": victim, "batches": at, "seconds": round(after, 2), "killed": done})
         again = start(folder, f"local[{rng.choice([1, 3])}]")
         running = again
-        code = running.wait(PATIENCE)
+        code = running.wait(WATCHDOG)
     finally:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)

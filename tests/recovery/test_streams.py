@@ -21,7 +21,7 @@ RecordProperty = Callable[[str, Any], None]
 
 
 def kills(seed: int, folder: Path, record: RecordProperty) -> None:
-    report = run_script(SCRIPT, str(seed), str(folder), timeout=3000)
+    report = run_script(SCRIPT, str(seed), str(folder))
     for one in report["kills"]:
         record("kill", {**one, **{name: report[name] for name in ("pairs", "missing", "extra")}})
     assert report["code"] == 0, report["log"]

@@ -22,6 +22,7 @@ import pytest
 
 import millrace as mr
 from millrace.live_join import LiveEngine
+from tests.watchdog import WATCHDOG
 
 SCHEMA = pa.schema([("x", pa.int64()), ("ts", pa.int64()), ("name", pa.string())])
 SCHEMAS = {"r": SCHEMA, "s": SCHEMA}
@@ -201,7 +202,7 @@ def test_results_that_nobody_polls_stop_the_worker_and_then_put() -> None:
         assert stats["unpolled"] >= 10
         assert stats["queued"] == 10
         assert live.flush().num_rows == 10 * (stats["arrived"] - 10)
-        live.put("s", row, timeout=5)
+        live.put("s", row, timeout=WATCHDOG)
         assert live.poll(timeout=None).num_rows == 10
 
 
@@ -404,7 +405,7 @@ def test_a_join_that_is_dropped_ends_its_thread() -> None:
     assert live_threads() == before + 1
     del live
     gc.collect()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WATCHDOG
     while live_threads() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert live_threads() == before

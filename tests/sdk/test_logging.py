@@ -13,6 +13,7 @@ import pytest
 import millrace as mr
 from millrace import registry
 from tests.host import faults
+from tests.watchdog import WATCHDOG
 
 TABLE = pa.table({"x": [1, 2], "ts": [5, 6]})
 
@@ -67,5 +68,5 @@ log.warning("nobody hears this")
 t = pa.table({"x": [1, 2]})
 assert mr.join(t, t, "r.x = s.x").num_rows == 2
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WATCHDOG)
     assert (done.stdout, done.stderr) == ("", "")

@@ -16,6 +16,7 @@ import millrace as mr
 from millrace.host.hbtree.editor import Editor
 from millrace.host.join.matcher import Matcher
 from tests.sdk.test_updates import in_place
+from tests.watchdog import WATCHDOG
 
 TABLE = pa.table({"x": [1, 2, 3], "ts": [1, 2, 3]})
 
@@ -34,14 +35,14 @@ def stopped_in(owner: Any, name: str, work: Any) -> Iterator[None]:
 
     def stop(*given: Any, **named: Any) -> Any:
         inside.set()
-        assert go_on.wait(60)
+        assert go_on.wait(WATCHDOG)
         return method(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, stop)
         thread = threading.Thread(target=work)
         thread.start()
-        assert inside.wait(60)
+        assert inside.wait(WATCHDOG)
         try:
             yield
         finally:
@@ -59,7 +60,7 @@ def test_a_push_in_another_thread_blocks_no_report(more: dict[str, Any]) -> None
         found: dict[str, Any] = {}
         reader = threading.Thread(target=lambda: found.update(stats=j.stats, text=repr(j), html=j._repr_html_()))
         reader.start()
-        reader.join(30)
+        reader.join(WATCHDOG)
         assert found == {"stats": before, "text": text, "html": html}
     assert j.stats.rows == {"r": 5, "s": 5}
 
@@ -72,7 +73,7 @@ def test_an_update_in_another_thread_blocks_no_report(monkeypatch: pytest.Monkey
         found: dict[str, Any] = {}
         reader = threading.Thread(target=lambda: found.update(stats=ix.stats, text=repr(ix)))
         reader.start()
-        reader.join(30)
+        reader.join(WATCHDOG)
         assert found == {"stats": before, "text": text}
     assert ix.stats["rows"] == len(ix) == 70_000
 

@@ -28,6 +28,7 @@ from millrace.host.runtime.clock import WallClock
 from millrace.index_parts import base, regular_rows
 from tests.host import faults
 from tests.host.trees_checked import TreeChecker
+from tests.watchdog import WATCHDOG
 
 both_layouts = pytest.mark.parametrize("layout", LAYOUTS)
 
@@ -353,7 +354,7 @@ def in_child(body: Callable[[], bool]) -> int:
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork with threads
         child = os.fork()
     if child == 0:
-        signal.alarm(120)  # a child that waits for ever is killed, and the test fails
+        signal.alarm(WATCHDOG)  # a child that waits for ever is killed, and the test fails
         try:
             os._exit(0 if body() else 1)
         except BaseException:

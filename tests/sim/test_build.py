@@ -11,6 +11,7 @@ import pytest
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.sim import build
 from millrace.sim.build import Config
+from tests.watchdog import WATCHDOG
 
 TINY = Config(32, 1, 1, 2, 16)
 
@@ -46,7 +47,7 @@ def test_two_processes_build_once(tmp_path: Path) -> None:
     both = [context.Process(target=_build, args=(str(tmp_path), said)) for _ in range(2)]
     for process in both:
         process.start()
-    (first, one), (second, other) = said.get(timeout=500), said.get(timeout=500)
+    (first, one), (second, other) = said.get(timeout=WATCHDOG), said.get(timeout=WATCHDOG)
     for process in both:
         process.join()
     assert first == second

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import millrace
 from millrace.spark.cluster import session
+from tests.watchdog import WATCHDOG
 
 GROUP = pytest.mark.xdist_group("spark")
 """Tests that share the session run in one worker."""
@@ -49,16 +50,16 @@ def local_session(master: str = "local[2]", **settings: str) -> SparkSession:
 def connect_session() -> SparkSession:
     """A Spark Connect session on a server that it starts itself."""
     set_up()
-    return SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE).getOrCreate()
+    builder = SparkSession.builder.remote("local[2]").config("spark.sql.session.timeZone", ZONE)
+    # As in `local_session`: with Spark's 200, the stream of the script alone takes most of a minute.
+    return builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
 
 
-def run_script(
-    script: str | Path, *arguments: str, timeout: float = 900, environment: dict[str, str] | None = None
-) -> dict[str, Any]:
+def run_script(script: str | Path, *arguments: str, environment: dict[str, str] | None = None) -> dict[str, Any]:
     """Run a script (by name: one of the scripts here); return the JSON of its last line."""
     set_up()
     command = [sys.executable, str(SCRIPTS / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WATCHDOG, check=False, env=environment)
     lines = done.stdout.strip().splitlines()
     assert done.returncode == 0, f"{script}: {done.stderr[-4000:]}"
     assert lines, f"{script}: nothing was printed; {done.stderr[-2000:]}"

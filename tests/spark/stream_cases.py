@@ -184,7 +184,7 @@ def run(pairs: DataFrame, folder: Path) -> StreamingQuery:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(300)
+    query.awaitTermination()
     error = query.exception()
     if error is not None:
         raise error

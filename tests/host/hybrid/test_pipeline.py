@@ -23,6 +23,7 @@ from millrace.host.hybrid.pipeline import Bucket, Stage, cut_buckets
 from millrace.host.hybrid.search_engine import SearchEngine
 from millrace.host.runtime.clock import WALL, Clock
 from tests.host.stand_ins import FlatDevice, FlatTree, positions_of
+from tests.watchdog import WATCHDOG
 
 LEVELS = 3
 WORDS = np.unique(np.random.default_rng(3).integers(0, 1 << 40, 3000).astype(np.uint64))
@@ -383,11 +384,11 @@ def test_ctrl_c_while_the_host_waits_for_the_device(ctrl_c: None) -> None:
     class Slow(FlatDevice):
         def wait(self, launch: Any) -> Any:
             waiting.set()
-            assert go_on.wait(60)
+            assert go_on.wait(WATCHDOG)
             return super().wait(launch)
 
     def press() -> None:
-        waiting.wait(60)
+        waiting.wait(WATCHDOG)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         go_on.set()
 
@@ -432,19 +433,19 @@ def test_a_child_forked_in_the_middle_of_a_run_makes_a_runner_of_its_own() -> No
     class Slow(FlatTree):
         def leaf(self, queries: Any, leaves: Any) -> Any:
             waiting.set()
-            assert go_on.wait(60)
+            assert go_on.wait(WATCHDOG)
             return super().leaf(queries, leaves)
 
     runner = LookupRunner(SearchEngine(FlatDevice()), Slow(WORDS, LEVELS + 1), bucket=100, depth=3)
     queries = queries_of(1000)
     working = threading.Thread(target=runner.lookup, args=(queries,))
     working.start()
-    assert waiting.wait(60)
+    assert waiting.wait(WATCHDOG)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork with threads
         child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(WATCHDOG)
         right = np.array_equal(runner_on(FlatDevice()).lookup(queries), positions_of(WORDS, queries))
         os._exit(0 if right else 1)
     go_on.set()

@@ -16,8 +16,7 @@ import pytest
 from millrace.host.base.types import Array
 from millrace.host.join.pimtree.sides import MergeSide
 from millrace.host.live.ring_engine import RingEngine
-
-WATCHDOG = 300.0
+from tests.watchdog import WATCHDOG
 
 
 def engine(windows: tuple[int, int], word: str = "uint32", **more: Any) -> RingEngine:

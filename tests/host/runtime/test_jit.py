@@ -16,6 +16,7 @@ import pytest
 
 from millrace.host.runtime import jit
 from tests.host.runtime.test_pool import in_child
+from tests.watchdog import WATCHDOG
 
 HOST = Path(jit.__file__).parents[1]
 
@@ -103,10 +104,10 @@ def test_a_fork_while_a_kernel_is_compiled_does_not_lock_the_child(monkeypatch: 
     share = jit.Share(lambda arguments, part, parts: None)
     thread = threading.Thread(target=lambda: share.address)
     thread.start()
-    assert compiling.wait(60)
+    assert compiling.wait(WATCHDOG)
 
     def in_time() -> bool:
-        signal.alarm(60)  # ends a child that waits for ever
+        signal.alarm(WATCHDOG)  # ends a child that waits for ever
         with jit._compiler_lock():
             return share.address == 7
 

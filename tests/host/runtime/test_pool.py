@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from millrace.host.runtime import pool
+from tests.watchdog import WATCHDOG
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
@@ -43,7 +44,7 @@ def test_tasks_on_a_busy_pool_may_themselves_run_tasks() -> None:
 
     executor = pool._pool.get()
     futures = [executor.submit(partial(outer, n, n < everyone.parties)) for n in range(width)]
-    assert [f.result(timeout=60) for f in futures] == [8 * n * n for n in range(width)]
+    assert [f.result(timeout=WATCHDOG) for f in futures] == [8 * n * n for n in range(width)]
 
 
 def test_nesting_three_levels_deep_ends() -> None:

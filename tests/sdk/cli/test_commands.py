@@ -24,6 +24,7 @@ from millrace.cli.demo import show_demo
 from millrace.host.device.contract import DeviceInfo
 from millrace.host.runtime import jit, pool
 from millrace.window_join import WindowJoin
+from tests.watchdog import WATCHDOG
 
 ROOT = Path(__file__).resolve().parents[3]
 BOXES = re.compile("[\u2500-\u257f\x1b]")
@@ -33,7 +34,9 @@ def millrace(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProc
     """Run the command with both streams in pipes, and with colours requested, which must have no effect."""
     command = [sys.executable, "-m", "millrace.cli", *arguments]
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "60", **env}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=WATCHDOG, check=False
+    )
     assert "Traceback" not in done.stderr
     assert not BOXES.search(done.stdout + done.stderr)
     return done

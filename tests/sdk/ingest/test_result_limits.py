@@ -19,6 +19,7 @@ from millrace.host.kernels import gathered_memory
 from millrace.index_parts import regular_rows, results
 from millrace.ingest import memory_limits
 from millrace.join_parts import table_result
+from tests.watchdog import WATCHDOG
 
 SMALL = 4 << 20
 ROWS = 2000
@@ -198,5 +199,5 @@ def late():
     print(len(mr.OrderedIndex(rows["x"]).lookup(rows["x"])))
 atexit.register(late)
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WATCHDOG, check=False)
     assert run.stdout.split() == ["14998", "10000", "5000"], run.stderr

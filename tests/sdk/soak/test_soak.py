@@ -23,6 +23,7 @@ from millrace.soak.operators import OPERATORS, operators_of
 from millrace.soak.resources import growth
 from millrace.soak.runner import SoakReport, replay, run_episode, soak
 from tests import oracle
+from tests.watchdog import WATCHDOG
 
 
 @pytest.mark.parametrize("name", operators_of("cpu"))
@@ -173,7 +174,7 @@ def test_a_hang_ends_with_the_line_that_replays_it(monkeypatch: pytest.MonkeyPat
 
     with watchdog.Watchdog(end, tick=0.001) as dog:
         dog.progress("episode 7")
-        assert hung.wait(60)
+        assert hung.wait(WATCHDOG)
     assert "episode 7" in said[0]
 
 

@@ -160,7 +160,7 @@ def test_a_stream_searches_a_table(spark: SparkSession, tmp_path: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+    query.awaitTermination()
     assert _found(spark.read.parquet(str(tmp_path / "sink"))) == _wanted(r, s, search)
     observed = [m for p in query.recentProgress for name, m in p.observedMetrics.items() if "knn_join_r" in name]
     assert sum(m["r_rows"] for m in observed) == len(r)

@@ -155,7 +155,7 @@ def test_a_stream_is_looked_up(spark: SparkSession, tmp_path: Path) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+    query.awaitTermination()
     rows = spark.read.parquet(str(tmp_path / "sink")).collect()
     assert len(rows) == 900
     for row in rows:

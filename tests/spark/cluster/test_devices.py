@@ -27,6 +27,7 @@ from millrace.spark.cluster.cards import card_lock
 from millrace.spark.cluster.task import DeviceRequest, task_device
 from millrace.spark.plan.strategy import StrategyName
 from tests.spark.sessions import GROUP, run_script
+from tests.watchdog import WATCHDOG
 
 pytestmark = GROUP
 ROWS = 30_000
@@ -151,20 +152,24 @@ def test_without_spark_a_task_uses_the_device_itself() -> None:
 HOLD = """
 import sys
 from millrace.spark.cluster.cards import card_lock
+print("asks", flush=True)
 with card_lock(sys.argv[1], int(sys.argv[2])):
     print("taken", flush=True)
     sys.stdin.read()
 """
 
 
-def hold(card: str, slots: int, folder: Path) -> subprocess.Popen[str]:
-    """A process that takes a slot, prints that, and holds it until its input ends or it dies."""
+def hold(card: str, slots: int, folder: Path) -> subprocess.Popen[bytes]:
+    """A process that asks for a slot, prints that it has one, and holds it until its input ends or it dies."""
     environment = {**os.environ, "MILLRACE_LOCK_DIR": str(folder)}
     command = [sys.executable, "-c", HOLD, card, str(slots)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"asks\n"
+    return holder
 
 
-def has_slot(holder: subprocess.Popen[str], seconds: float) -> bool:
+def has_slot(holder: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether it gets the slot within some seconds."""
     assert holder.stdout is not None
     return bool(select.select([holder.stdout], [], [], seconds)[0])
@@ -173,11 +178,11 @@ def has_slot(holder: subprocess.Popen[str], seconds: float) -> bool:
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_card_has_so_many_slots_and_a_dead_process_holds_none(slots: int, tmp_path: Path) -> None:
     holders = [hold("fpga:x/y", slots, tmp_path) for _ in range(slots)]
-    assert all(has_slot(holder, 120) for holder in holders)
+    assert all(has_slot(holder, WATCHDOG) for holder in holders)
     late = hold("fpga:x/y", slots, tmp_path)
-    assert not has_slot(late, 3), "every slot is taken"
+    assert not has_slot(late, 0.5), "every slot is taken"
     holders[0].kill()
-    assert has_slot(late, 120), "the system released the dead process's slot"
+    assert has_slot(late, WATCHDOG), "the system released the dead process's slot"
     for holder in (*holders, late):
         holder.communicate()
 
@@ -207,7 +212,7 @@ def test_a_slot_has_its_share_of_the_memory(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.fixture(scope="module")
 def chained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return run_script("chain.py", str(tmp_path_factory.mktemp("chain")), timeout=600)
+    return run_script("chain.py", str(tmp_path_factory.mktemp("chain")))
 
 
 def test_two_operators_of_a_stage_do_not_deadlock_on_a_card(chained: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from millrace.spark.cluster.open_cache import OpenCache
+from tests.watchdog import WATCHDOG
 
 
 class Opened:
@@ -41,11 +42,11 @@ def test_what_a_thread_uses_is_closed_when_it_has_finished() -> None:
     def work() -> None:
         with cache.use("used", lambda: used):
             entered.set()
-            leave.wait(60)
+            leave.wait(WATCHDOG)
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert entered.wait(60)
+    assert entered.wait(WATCHDOG)
     with cache.use("other", lambda: other):
         pass
     assert (used.closed, len(cache)) == (0, 1)

@@ -20,6 +20,7 @@ from millrace.spark.cluster.listener import BatchCounts
 from millrace.spark.cluster.settings import DEFAULTS, read_settings
 from tests.spark.conftest import SetSettings
 from tests.spark.sessions import GROUP
+from tests.watchdog import WATCHDOG
 
 pytestmark = GROUP
 BAND = "abs(r.id - s.id) <= 1"
@@ -130,7 +131,7 @@ def test_the_listener_reports_counts(spark: SparkSession, tmp_path: Path) -> Non
         rows = ms.join(stream, spark.range(20), on=BAND)
         query = rows.writeStream.format("noop").queryName("heard").trigger(availableNow=True).start()
         query.awaitTermination()
-        done.wait(600)
+        done.wait(WATCHDOG)
     finally:
         spark.streams.removeListener(heard)
     counts = {one.call: one.counts for one in seen if one.query == "heard" and one.batch == 0}

@@ -13,7 +13,7 @@ from millrace.spark.cluster import worker_python
 from tests.spark.sessions import GROUP, run_script
 
 pytestmark = GROUP
-KEPT = ("HOME", "JAVA_HOME", "LANG", "TMPDIR")
+KEPT = ("HOME", "JAVA_HOME", "LANG", "SPARK_SUBMIT_OPTS", "TMPDIR")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from millrace.spark.tools import demo
 from tests.spark.sessions import GROUP, set_up
+from tests.watchdog import WATCHDOG
 
 pytestmark = GROUP
 
@@ -21,7 +22,7 @@ pytestmark = GROUP
 def test_the_demo_runs_and_keeps_its_result(tmp_path: Path) -> None:
     set_up()
     command = [sys.executable, "-m", "millrace.cli", "demo", "--spark", "--rows", "5000", "--out", "kept"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=900, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=WATCHDOG, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads((tmp_path / "kept/demo.json").read_text())
     assert report["identical"]

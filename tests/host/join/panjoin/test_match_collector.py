@@ -48,10 +48,13 @@ def test_few_and_many_partners_side_by_side(many: int, dtype: type) -> None:
 
 @pytest.mark.parametrize("many", range(6, 15))
 def test_all_candidates_of_one_run_are_found(many: int) -> None:
-    """Each eighth probe has so many partners in one run: those that fit in a cell, in a slot, and in neither."""
+    """A probe in 64 has so many partners in one run: those that fit in a cell, in a slot, and in neither.
+
+    With more such probes, one of each block has partners in three lines of words, and another path takes the block.
+    """
     groups: Longs = np.arange(14_000, dtype=np.int64)
     new = groups[::8] * 100  # fewer probes than a fourth of the run, which is searched by its index
-    held: Longs = np.random.default_rng(many).permutation(np.repeat(groups * 100, np.where(groups % 64, 1, many)))
+    held: Longs = np.random.default_rng(many).permutation(np.repeat(groups * 100, np.where(groups % 512, 1, many)))
     with mr.WindowJoin(on="abs(r.x - s.x) <= 8", window=f"{ROWS} rows", index="bisort", output="seqs") as join:
         join.push("s", pa.table({"x": held}))
         pairs = join.push("r", pa.table({"x": new}))

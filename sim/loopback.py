@@ -3,7 +3,8 @@
 The server (`pynq_server.py`) runs in pynq's environment and implements pynq's remote protocol, so the unmodified pynq
 client deploys to it and drives it. Its bitstream names a verilated engine in the cache. Use `with
 LoopbackBoard("kv260") as board:` and `board.link`; `board.python` is an interpreter that behaves as on the board
-itself, for the link `pynq`; `board.clock` is the file of its time. Limit: addresses of the loopback network only.
+itself, for the link `pynq`; `board.clock` is the file of its time. `python -m millrace.sim.loopback kv260` starts one
+from a shell, and writes the image for it into the current folder. Limit: addresses of the loopback network only.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable, MillraceError
 from millrace.hw import catalog
 from millrace.hw import image as images
 from millrace.hw.bitstream import SYNC_WORD, WRITE_ID_CODE
 from millrace.hw.catalog import Board
 from millrace.hw.image import Image
+from millrace.hw.link import CLOCK_VARIABLE
+from millrace.hw.program import ended_by_signals
 from millrace.hw.pynq_link import PYTHON, interpreter
 from millrace.sim import build, hwh
 from millrace.sim.build import Config
@@ -138,3 +143,27 @@ def _write_python(home: Path, python: str, address: str) -> str:
     path.write_text(f'#!/bin/sh\nexec "{python}" "{BOARD_PYTHON}" {address} "{home / "device-tree"}" "$@"\n')
     path.chmod(0o755)
     return str(path)
+
+
+def main(arguments: Sequence[str] = sys.argv[1:], write: Callable[[str], object] = sys.stdout.write) -> None:
+    """Start a board, print its link, its image and what to export, and run until Ctrl-C or SIGTERM."""
+    name = arguments[0] if arguments else "kv260"
+    if catalog.board(name).link != catalog.PYNQ:
+        raise ArgumentError(
+            f"{name} is not a board with PYNQ: for the ulx3s, run `python -m millrace.sim.serial_board`"
+        )
+    path = Path(f"{name}-loopback.mri")
+    path.write_bytes(image(name).pack())
+    with ended_by_signals(), suppress(KeyboardInterrupt), LoopbackBoard(name) as simulated:
+        write(f"link {simulated.link}\nimage {path}\n")
+        write(f"export {PYTHON}={interpreter()} {CLOCK_VARIABLE}={simulated.clock}\n")
+        sys.stdout.flush()
+        while True:
+            time.sleep(3600)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MillraceError as problem:
+        sys.exit(f"error: {problem}")

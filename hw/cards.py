@@ -133,9 +133,9 @@ def drop_unused(digests: set[str]) -> None:
 
 
 def lasting(link: str) -> str:
-    """The same link by a path that stays valid if the system numbers its serial lines again."""
+    """The same link by a path that stays valid in other folders, and if the system numbers its serial lines again."""
     kind, endpoint = parse_link(link)
-    return f"{SERIAL}:{usb.lasting_path(endpoint)}" if kind == SERIAL else link
+    return f"{SERIAL}:{usb.lasting_path(str(Path(endpoint).absolute()))}" if kind == SERIAL else link
 
 
 def new_card(name: str, board: str, link: str, image: str) -> Card:

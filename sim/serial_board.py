@@ -205,8 +205,11 @@ class SerialBoard:
     def _take_image(self) -> None:
         """Handle a request of the loader: a new image restarts the board."""
         line, _ = self._control.accept()
-        with line, line.makefile("rw") as stream:
-            loaded = json.loads(stream.readline())
+        with suppress(OSError), line, line.makefile("rw") as stream:
+            try:
+                loaded = json.loads(stream.readline())
+            except ValueError:  # the loader was killed
+                return
             self.loads.append(loaded["sha256"])
             if loaded["flash"]:
                 self.flashed.append(loaded["sha256"])

@@ -171,6 +171,9 @@ def test_loader_and_link_use_the_same_usb_device(tmp_path: Path, monkeypatch: py
     loader.detect(catalog.board("ulx3s"), str(line))
     assert (tmp_path / "asked").read_text().split() == ["--board", "ulx3s", "--ftdi-serial", "D00123", "--detect"]
     assert usb.serial_number("/dev/null") is None
+    monkeypatch.chdir(tmp_path)
+    assert cards.lasting("serial:ttyUSB7") == cards.lasting(f"serial:{line}")
+    assert cards.lasting("serial:ttyUSB8") == f"serial:{tmp_path}/ttyUSB8"
 
 
 # Cards.
@@ -184,13 +187,18 @@ def to_no_terminal(board: SerialBoard, small: Path) -> str:
     return f"serial:{small}"
 
 
-@pytest.mark.parametrize("link", [to_no_line, to_no_terminal])
+def to_a_folder(board: SerialBoard, small: Path) -> str:
+    return f"serial:{small.parent}"
+
+
+@pytest.mark.parametrize("link", [to_no_line, to_no_terminal, to_a_folder])
 def test_a_wrong_link_is_found_before_the_first_byte(
     link: Callable[[SerialBoard, Path], str], card: str, ulx3s: SerialBoard, small: Path
 ) -> None:
     before = cards.card("lab")
-    with pytest.raises(DeviceUnavailable, match="serial line"):
+    with pytest.raises(DeviceUnavailable, match="serial line") as refusal:
         deploy.deploy("lab", small, link(ulx3s, small))
+    assert "dialout" not in str(refusal.value)  # that would not help
     assert cards.card("lab") == before
     assert len(ulx3s.loads) == 1
     mr.device(card).close()

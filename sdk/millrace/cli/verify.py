@@ -71,9 +71,7 @@ def verify_device(name: str, out: Path, as_json: bool) -> int:
         _print(found)
         typer.echo(f"written: {out / stem}.json and .html")
         if record["device"]["kind"] in REAL_KINDS:
-            typer.echo(
-                f'please attach both files to an issue, "{ISSUE}": there is no other way to learn what runs where'
-            )
+            typer.echo(f'please attach both files to an issue, "{ISSUE}"')
     return 0 if found.passed else 1
 
 

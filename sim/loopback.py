@@ -3,8 +3,9 @@
 The server (`pynq_server.py`) runs in pynq's environment and implements pynq's remote protocol, so the unmodified pynq
 client deploys to it and drives it. Its bitstream names a verilated engine in the cache. Use `with
 LoopbackBoard("kv260") as board:` and `board.link`; `board.python` is an interpreter that behaves as on the board
-itself, for the link `pynq`; `board.clock` is the file of its time. `python -m millrace.sim.loopback kv260` starts one
-from a shell, and writes the image for it into the current folder. Limit: addresses of the loopback network only.
+itself, for the link `pynq`; `board.clock` is the file of its time. `python -m millrace.sim.loopback kv260 [ADDRESS]`
+starts one from a shell, and writes the image for it into the current folder. Limit: addresses of the loopback network
+only.
 """
 
 from __future__ import annotations
@@ -147,14 +148,14 @@ def _write_python(home: Path, python: str, address: str) -> str:
 
 def main(arguments: Sequence[str] = sys.argv[1:], write: Callable[[str], object] = sys.stdout.write) -> None:
     """Start a board, print its link, its image and what to export, and run until Ctrl-C or SIGTERM."""
-    name = arguments[0] if arguments else "kv260"
+    name, *address = arguments or ["kv260"]
     if catalog.board(name).link != catalog.PYNQ:
         raise ArgumentError(
             f"{name} is not a board with PYNQ: for the ulx3s, run `python -m millrace.sim.serial_board`"
         )
     path = Path(f"{name}-loopback.mri")
     path.write_bytes(image(name).pack())
-    with ended_by_signals(), suppress(KeyboardInterrupt), LoopbackBoard(name) as simulated:
+    with ended_by_signals(), suppress(KeyboardInterrupt), LoopbackBoard(name, *address[:1]) as simulated:
         write(f"link {simulated.link}\nimage {path}\n")
         write(f"export {PYTHON}={interpreter()} {CLOCK_VARIABLE}={simulated.clock}\n")
         sys.stdout.flush()

@@ -212,7 +212,8 @@ def test_a_wrong_link_is_described_without_control_characters(small: Path) -> No
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.strip().isprintable()
+    assert "there is no serial line" in done.stderr
+    assert all(line.isprintable() for line in done.stderr.splitlines())
 
 
 def test_a_deploy_that_fails_over_another_link_leaves_the_card_as_it_was(
@@ -318,6 +319,29 @@ def test_the_board_of_a_shell_says_what_to_export(tmp_path: Path) -> None:
         board.send_signal(signal.SIGINT)
     assert said.returncode == 0, said.stderr
     assert "idcode 0x41113043" in said.stdout
+
+
+def test_the_loopback_board_of_a_shell_says_what_to_export_and_leaves_nothing(tmp_path: Path) -> None:
+    """The image that it writes is deployed by commands typed by hand; SIGTERM ends the board and its server."""
+    command = [sys.executable, "-m", "millrace.sim.loopback", "kv260", own_address()]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as board:
+        assert board.stdout is not None
+        link, image_file, export = (board.stdout.readline().strip() for _ in range(3))
+        deploying = (
+            f"{sys.executable} -m millrace.cli board deploy kria {image_file.split()[1]} --link {link.split()[1]}"
+        )
+        clock = f"${CLOCK_VARIABLE}"
+        said = subprocess.run(
+            ["bash", "-ec", f"{export}; {deploying}; echo {clock}; ls {clock} >/dev/null"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        board.terminate()
+    assert said.returncode == 0, said.stderr
+    assert "kria: loaded" in said.stdout
+    assert not Path(said.stdout.splitlines()[-1]).parent.exists()
 
 
 def test_time_outs_of_a_simulated_board_count_its_own_time(card: str, tmp_path: Path) -> None:

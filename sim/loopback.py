@@ -34,6 +34,7 @@ from millrace.sim.build import Config
 
 SERVER = Path(__file__).resolve().parent / "pynq_server.py"
 BOARD_PYTHON = SERVER.with_name("board_python.py")
+ADDRESS = "127.0.0.1"
 SIZE = 1 << 18
 """Bytes of a bitstream: the least that passes for one, and a multiple of 4, as the FPGA manager requires."""
 FAULTS = ("drop", "hang", "identity", "bit", "short")
@@ -71,7 +72,7 @@ def device_tree(board: str) -> dict[str, bytes]:
 class LoopbackBoard:
     """A running server process."""
 
-    def __init__(self, board: str, address: str = "127.0.0.1", tree: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, board: str, address: str = ADDRESS, tree: Mapping[str, bytes] | None = None) -> None:
         """Start the server and wait until it listens; `tree`: the files of its device tree (default: as PYNQ's)."""
         python = interpreter()
         if python is None:
@@ -155,7 +156,11 @@ def main(arguments: Sequence[str] = sys.argv[1:], write: Callable[[str], object]
         )
     path = Path(f"{name}-loopback.mri")
     path.write_bytes(image(name).pack())
-    with ended_by_signals(), suppress(KeyboardInterrupt), LoopbackBoard(name, *address[:1]) as simulated:
+    with (
+        ended_by_signals(),
+        suppress(KeyboardInterrupt),
+        LoopbackBoard(name, address[0] if address else ADDRESS) as simulated,
+    ):
         write(f"link {simulated.link}\nimage {path}\n")
         write(f"export {PYTHON}={interpreter()} {CLOCK_VARIABLE}={simulated.clock}\n")
         sys.stdout.flush()

@@ -125,10 +125,25 @@ class Runtime(api.Runtime):
         self.errors, self.memory_errors = (self.cl.Error,), (self.cl.MemoryError,)
         self.devices: list[Any] = _devices_of(self.cl)
         self._contexts: dict[int, Any] = {}
+        self._unfit: dict[int, str | None] = {}
 
     def infos(self) -> list[DeviceInfo]:
         """All devices; unusable ones with the reason."""
-        return [_info(number, device) for number, device in enumerate(self.devices)]
+        with self._lock:
+            for number, device in enumerate(self.devices):
+                if number not in self._unfit:
+                    self._unfit[number] = _unfit(device) or self._unknown_processor(number)
+        return [_info(number, device, self._unfit[number]) for number, device in enumerate(self.devices)]
+
+    def _unknown_processor(self, number: int) -> str | None:
+        """PoCL calls a processor `generic` that its LLVM does not know; older LLVMs then compile nothing for it."""
+        if not self.devices[number].version.endswith("-generic"):
+            return None
+        try:
+            self.cl.Program(self._context(number), "kernel void nothing(void) {}").build(cache_dir=False)
+        except self.cl.Error:
+            return "its compiler does not know this processor: use a newer version of it, or device='cpu'"
+        return None
 
     def context(self, number: int) -> Any:
         """The context of a device; all who open the device share it, because kernels belong to a context."""
@@ -244,10 +259,9 @@ def _unfit(device: Any) -> str | None:
     return None
 
 
-def _info(number: int, device: Any) -> DeviceInfo:
+def _info(number: int, device: Any, why: str | None) -> DeviceInfo:
     what = f"{device.name.strip()}, {device.platform.name.strip()}, {device.max_compute_units} compute units"
     memory = f"{device.global_mem_size / 2**30:.1f} GiB"
-    why = _unfit(device)
     detail = " ".join(f"{what}, {memory}{f'; {why}' if why else ''}".split())
     return DeviceInfo(f"opencl:{number}", _kind(device), why is None, detail)
 

@@ -133,9 +133,9 @@ def drop_unused(digests: set[str]) -> None:
 
 
 def lasting(link: str) -> str:
-    """The same link by a path that stays valid if the system numbers its serial lines again."""
+    """The same link by a path that stays valid in other folders, and if the system numbers its serial lines again."""
     kind, endpoint = parse_link(link)
-    return f"{SERIAL}:{usb.lasting_path(endpoint)}" if kind == SERIAL else link
+    return f"{SERIAL}:{usb.lasting_path(str(Path(endpoint).absolute()))}" if kind == SERIAL else link
 
 
 def new_card(name: str, board: str, link: str, image: str) -> Card:
@@ -194,14 +194,18 @@ def lock(link: str) -> Callable[[], None]:
         ) from None
     os.ftruncate(file, 0)
     os.write(file, f"{os.getpid()}\n".encode())
-    _held.files.add(file)
+    _held.files[file] = _line(link)
 
     def release() -> None:
-        if file in _held.files:
-            _held.files.discard(file)
+        if _held.files.pop(file, None) is not None:
             os.close(file)
 
     return release
+
+
+def locks(link: str) -> list[int]:
+    """The files of the locks on a link that this process holds, for a program that works on the link."""
+    return [file for file, line in _held.files.items() if line == _line(link)]
 
 
 class _HeldLocks:
@@ -209,13 +213,13 @@ class _HeldLocks:
 
     def __init__(self) -> None:
         """No lock is held."""
-        self.files: set[int] = set()
+        self.files: dict[int, str] = {}
         reset_in_child(self)
 
     def reset_after_fork(self) -> None:
         """A forked child must not hold its parent's locks: they would stay taken until the child ends."""
         while self.files:
-            os.close(self.files.pop())
+            os.close(self.files.popitem()[0])
 
 
 _held = _HeldLocks()

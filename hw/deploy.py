@@ -26,15 +26,24 @@ from millrace.hw.link import Link, timeout
 from millrace.hw.pynq_link import PynqLink
 from millrace.hw.serial_link import SerialLink, check_line, wait_for_line
 
+Report = Callable[[str, float], None]
 LINE_SECONDS = 15
 """Seconds in which the serial line must be back after loading."""
 
 
-def deploy(name: str, path: Path, link: str | None = None, stated: str | None = None, flash: bool = False) -> Shape:
+def deploy(
+    name: str,
+    path: Path,
+    link: str | None = None,
+    stated: str | None = None,
+    flash: bool = False,
+    report: Report = lambda what, share: None,
+) -> Shape:
     """Deploy an image to a card, which is created if it is new; returns the engine's shape.
 
     `stated`: the board, for one that does not say what it is. `flash`: so that a serial board keeps it without power.
     """
+    report("checking the image", 0.0)
     image = images.read(path)
     known = {card.name: card for card in cards.cards()}.get(name)
     link = cards.lasting(link) if link is not None else known.link if known else cards.card(name).link
@@ -52,7 +61,7 @@ def deploy(name: str, path: Path, link: str | None = None, stated: str | None = 
     release = cards.lock(link)
     try:
         cards.keep_image(image.digest, image.pack())
-        return _load(card, image, board, known, stated, flash)
+        return _load(card, image, board, known, stated, flash, report)
     finally:
         cards.drop_unused({image.digest} | ({known.image} if known else set()))
         release()
@@ -132,12 +141,19 @@ def _kept(card: Card) -> tuple[Image, Board]:
 
 
 def _load(
-    card: Card, image: Image, board: Board, known: Card | None, stated: str | None = None, flash: bool = False
+    card: Card,
+    image: Image,
+    board: Board,
+    known: Card | None,
+    stated: str | None = None,
+    flash: bool = False,
+    report: Report = lambda what, share: None,
 ) -> Shape:
     """Load an image and read the identity back; the card is marked as loaded only after both.
 
     `known`: the card's record so far. If it has another link, it describes another board, and stays as it is.
     """
+    report(f"looking for the {board.name}", 0.1)
     load = _prepare(card, image, board, stated, flash)
     recorded = known is None or known.link == card.link
     if recorded:
@@ -146,7 +162,9 @@ def _load(
         other.marked(cards.REFUSED)
     try:
         fault_point("board.load")
+        report("writing the flash, which takes minutes" if flash else "loading the FPGA", 0.2)
         link = load()
+        report("reading back what runs there", 0.9)
         try:
             shape = identify(link, image)
         finally:

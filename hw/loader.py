@@ -3,7 +3,8 @@
 The ID code identifies a part. Its name does not: openFPGALoader 0.10 (Debian 12) prints `idcode 0x1113043` and
 `LFE5UM-85` for the chip of a ULX3S 85F, version 1.1 prints `idcode 0x41113043` and `LFE5U-85` (src/jtag.cpp,
 detectChain: masked ID codes are searched first or last). If the serial line is on USB, the loader gets the serial
-number of the same USB device. Limit: the loader's own errors are passed on as text.
+number of the same USB device. The loader inherits the lock of the link: should it outlive this process, the card stays
+locked until it has ended. Limit: the loader's own errors are passed on as text.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import subprocess
 from pathlib import Path
 
 from millrace.host.base.errors import BitstreamError, DeviceFault, DeviceUnavailable
-from millrace.hw import usb
-from millrace.hw.catalog import Board
+from millrace.hw import cards, usb
+from millrace.hw.catalog import SERIAL, Board
+from millrace.hw.program import run
 from millrace.hw.text import last_words
 
 VARIABLE = "MILLRACE_OPENFPGALOADER"
@@ -58,18 +60,13 @@ def _run(board: Board, line: str, arguments: list[str], seconds: int) -> str:
     serial = usb.serial_number(line)
     chosen = ["--ftdi-serial", serial] if serial else []
     try:
-        done = subprocess.run(
-            [program, *options, *chosen, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-        )
+        done = run([program, *options, *chosen, *arguments], seconds=seconds, pass_fds=cards.locks(f"{SERIAL}:{line}"))
     except subprocess.TimeoutExpired:
         raise DeviceFault(f"{program} did not end in {seconds} s") from None
     except OSError as error:
         raise DeviceUnavailable(f"{program} cannot be started: {error.strerror}") from error
-    output, errors = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
     if done.returncode:
-        raise DeviceFault(f"{program} failed with exit code {done.returncode}: {last_words(errors or output)}")
-    return output + errors
+        raise DeviceFault(
+            f"{program} failed with exit code {done.returncode}: {last_words(done.stderr or done.stdout)}"
+        )
+    return done.stdout + done.stderr

@@ -13,14 +13,18 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import select
 import socket
 import sys
+import threading
 import time
 from typing import Any
 
 import numpy as np
 
 DEVICE_TREE = "/proc/device-tree/"
+LAST_REQUESTS = 2.0
+"""Seconds for the requests that are left when the parent has closed the line."""
 
 
 class Board:
@@ -137,10 +141,20 @@ def _respond(board: Board, line: str) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
+def _end_with_parent(line: socket.socket) -> None:
+    """End this process after the parent's end, also if it is in a call to a board that hangs."""
+    ended = select.poll()
+    ended.register(line, select.POLLRDHUP)
+    ended.poll()
+    time.sleep(LAST_REQUESTS)
+    os._exit(1)
+
+
 def main() -> None:
     """Serve requests until the parent closes the socket."""
     line, memory = socket.socket(fileno=int(sys.argv[1])), mmap.mmap(int(sys.argv[2]), 0)
     board = Board(memory)
+    threading.Thread(target=_end_with_parent, args=(line,), daemon=True).start()
     # Reads through a file, writes through the socket: one file for both would lose its read-ahead when it writes.
     with line, line.makefile("r", encoding="utf-8") as requests:
         for request in requests:

@@ -41,6 +41,8 @@ MAX_LINE = 1 << 20
 POLL = 0.5
 """Seconds that the child polls the engine for one request."""
 LOADING = 60.0
+REMOTE_HINT = "check the address, and that PYNQ.remote's server runs there (port 7967)"
+LOCAL_HINT = "the link 'pynq' is for the board itself, with its XRT environment (`sudo -E` keeps it)"
 
 
 def interpreter() -> str | None:
@@ -55,7 +57,7 @@ class PynqLink(Link):
     def __init__(self, address: str, seconds: float) -> None:
         """Start the child and find the board; `address` is empty for the board this runs on."""
         super().__init__(seconds)
-        self._where = address or "this board"
+        self._where = f"the board at {address}" if address else "this board"
         self._child: subprocess.Popen[bytes] | None = None
         self._line: socket.socket | None = None
         self._received = bytearray()
@@ -72,6 +74,9 @@ class PynqLink(Link):
         try:
             self.report = self._request({"do": "connect"}, LOADING)
             """What the board says it is (`pynq_board.py`)."""
+        except DeviceFault as error:
+            self.close()
+            raise DeviceFault(f"{error}; {REMOTE_HINT if address else LOCAL_HINT}") from error
         except BaseException:
             self.close()
             raise
@@ -105,7 +110,7 @@ class PynqLink(Link):
         while not self._request(request, self.seconds + POLL).get("done"):
             if self.clock() > until:
                 # The link works: the driver resets the engine.
-                raise DeviceFault(f"the board at {self._where} gave no result in {self.seconds:g} s: its engine hangs")
+                raise DeviceFault(f"{self._where} gave no result in {self.seconds:g} s: its engine hangs")
 
     def alloc(self, size: int) -> int:
         """Allocate a buffer with pynq."""
@@ -280,7 +285,7 @@ class PynqLink(Link):
             self._child.wait()
             printed = self._output()
         self.close()
-        where, why = f"the board at {self._where}", last_words(why) or "an error without a message"
+        where, why = self._where, last_words(why) or "an error without a message"
         message = f"{where} {why}" if why[0].islower() else f"{where}: {why}"
         return DeviceFault(f"{message} (its process printed: {printed})" if printed else message)
 

@@ -197,9 +197,8 @@ def _opened(path: str, baud: int) -> int:
     try:
         line = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise DeviceUnavailable(
-            f"the serial line {path} cannot be opened: {error.strerror}; your user may need the group dialout"
-        ) from error
+        group = "; your user may need the group dialout" if isinstance(error, PermissionError) else ""
+        raise DeviceUnavailable(f"the serial line {path} cannot be opened: {error.strerror}{group}") from error
     try:
         tty.setraw(line)
         settings = termios.tcgetattr(line)

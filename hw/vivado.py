@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace.host.base.errors import DeviceUnavailable
+from millrace.hw import program
 from millrace.hw.catalog import Board
 from millrace.hw.text import last_words, printable
 
@@ -25,6 +26,8 @@ MAX_COLUMNS = 132
 CONSTRAINTS = ("set_property", "set_false_path", "create_clock", "set_input_delay", "set_output_delay")
 """Commands that are allowed in a constraint file."""
 LOGS = ("*.log", "*.jou", "*.rpt")
+_VERSION = re.compile(r"^vivado (v[0-9.]+)", re.MULTILINE | re.IGNORECASE)
+"""In what `vivado -version` prints: `Vivado v2022.2 (64-bit)`, from 2024.1 on `vivado v2024.1 (64-bit)`."""
 _PARAMETER = re.compile(r"^    parameter (?:\[[^]]*\] )?(\w+) =", re.MULTILINE)
 
 Report = Callable[[str, float], None]
@@ -41,13 +44,13 @@ def build(board: Board, out: Path, report: Report, logs: Path) -> tuple[dict[str
     report(f"{board.name}: Vivado (about half an hour)", 0.0)
     script = str(board.folder / "build.tcl")
     command = [vivado, "-mode", "batch", "-source", script, "-tclargs", str(out), board.build_hash()]
-    done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
-    if done.returncode:
+    done = program.run(command, out)
+    made = {f"millrace.{kind}": out / f"millrace.{kind}" for kind in ("bit", "hwh")}
+    if done.returncode or not all(path.is_file() for path in made.values()):
         _keep_logs(out, logs, done.stdout + done.stderr)
         raise DeviceUnavailable(f"Vivado failed; its logs are in {logs}: {_errors(done.stdout + done.stderr)}")
-    version = subprocess.run([vivado, "-version"], capture_output=True, text=True, check=True).stdout
-    files = {f"millrace.{kind}": (out / f"millrace.{kind}").read_bytes() for kind in ("bit", "hwh")}
-    return files, {"vivado": version.split()[1]}
+    found = _VERSION.search(program.run([vivado, "-version"]).stdout)
+    return {name: path.read_bytes() for name, path in made.items()}, {"vivado": found[1] if found else "unknown"}
 
 
 def _keep_logs(out: Path, logs: Path, printed: str) -> None:

@@ -3,7 +3,9 @@
 The server (`pynq_server.py`) runs in pynq's environment and implements pynq's remote protocol, so the unmodified pynq
 client deploys to it and drives it. Its bitstream names a verilated engine in the cache. Use `with
 LoopbackBoard("kv260") as board:` and `board.link`; `board.python` is an interpreter that behaves as on the board
-itself, for the link `pynq`; `board.clock` is the file of its time. Limit: addresses of the loopback network only.
+itself, for the link `pynq`; `board.clock` is the file of its time. `python -m millrace.sim.loopback kv260 [ADDRESS]`
+starts one from a shell, and writes the image for it into the current folder. Limit: addresses of the loopback network
+only.
 """
 
 from __future__ import annotations
@@ -11,23 +13,28 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from millrace.host.base.errors import DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable, MillraceError
 from millrace.hw import catalog
 from millrace.hw import image as images
 from millrace.hw.bitstream import SYNC_WORD, WRITE_ID_CODE
 from millrace.hw.catalog import Board
 from millrace.hw.image import Image
+from millrace.hw.link import CLOCK_VARIABLE
+from millrace.hw.program import ended_by_signals
 from millrace.hw.pynq_link import PYTHON, interpreter
 from millrace.sim import build, hwh
 from millrace.sim.build import Config
 
 SERVER = Path(__file__).resolve().parent / "pynq_server.py"
 BOARD_PYTHON = SERVER.with_name("board_python.py")
+ADDRESS = "127.0.0.1"
 SIZE = 1 << 18
 """Bytes of a bitstream: the least that passes for one, and a multiple of 4, as the FPGA manager requires."""
 FAULTS = ("drop", "hang", "identity", "bit", "short")
@@ -65,7 +72,7 @@ def device_tree(board: str) -> dict[str, bytes]:
 class LoopbackBoard:
     """A running server process."""
 
-    def __init__(self, board: str, address: str = "127.0.0.1", tree: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, board: str, address: str = ADDRESS, tree: Mapping[str, bytes] | None = None) -> None:
         """Start the server and wait until it listens; `tree`: the files of its device tree (default: as PYNQ's)."""
         python = interpreter()
         if python is None:
@@ -138,3 +145,31 @@ def _write_python(home: Path, python: str, address: str) -> str:
     path.write_text(f'#!/bin/sh\nexec "{python}" "{BOARD_PYTHON}" {address} "{home / "device-tree"}" "$@"\n')
     path.chmod(0o755)
     return str(path)
+
+
+def main(arguments: Sequence[str] = sys.argv[1:], write: Callable[[str], object] = sys.stdout.write) -> None:
+    """Start a board, print its link, its image and what to export, and run until Ctrl-C or SIGTERM."""
+    name, *address = arguments or ["kv260"]
+    if catalog.board(name).link != catalog.PYNQ:
+        raise ArgumentError(
+            f"{name} is not a board with PYNQ: for the ulx3s, run `python -m millrace.sim.serial_board`"
+        )
+    path = Path(f"{name}-loopback.mri")
+    path.write_bytes(image(name).pack())
+    with (
+        ended_by_signals(),
+        suppress(KeyboardInterrupt),
+        LoopbackBoard(name, address[0] if address else ADDRESS) as simulated,
+    ):
+        write(f"link {simulated.link}\nimage {path}\n")
+        write(f"export {PYTHON}={interpreter()} {CLOCK_VARIABLE}={simulated.clock}\n")
+        sys.stdout.flush()
+        while True:
+            time.sleep(3600)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except MillraceError as problem:
+        sys.exit(f"error: {problem}")

@@ -28,9 +28,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millrace.host.base.errors import ArgumentError, DeviceUnavailable
+from millrace.host.base.errors import ArgumentError, DeviceUnavailable, MillraceError
 from millrace.hw.catalog import Board, board
 from millrace.hw.link import CLOCK_VARIABLE
+from millrace.hw.program import ended_by_signals
 from millrace.sim import build, tools
 from millrace.sim.clock import Clock
 
@@ -204,8 +205,11 @@ class SerialBoard:
     def _take_image(self) -> None:
         """Handle a request of the loader: a new image restarts the board."""
         line, _ = self._control.accept()
-        with line, line.makefile("rw") as stream:
-            loaded = json.loads(stream.readline())
+        with suppress(OSError), line, line.makefile("rw") as stream:
+            try:
+                loaded = json.loads(stream.readline())
+            except ValueError:  # the loader was killed
+                return
             self.loads.append(loaded["sha256"])
             if loaded["flash"]:
                 self.flashed.append(loaded["sha256"])
@@ -272,15 +276,17 @@ def _load(path: Path) -> Any:
 
 
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
-    """Start a board, print its link and loader, and run until Ctrl-C."""
-    with SerialBoard() as simulated:
+    """Start a board, print its link and loader, and run until Ctrl-C or SIGTERM."""
+    with ended_by_signals(), suppress(KeyboardInterrupt), SerialBoard() as simulated:
         write(f"link serial:{simulated.path}\n")
         write(f"export PATH={Path(simulated.loader).parent}:$PATH {CLOCK_VARIABLE}={simulated.clock}\n")
         sys.stdout.flush()
-        with suppress(KeyboardInterrupt):
-            while True:
-                time.sleep(3600)
+        while True:
+            time.sleep(3600)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except MillraceError as problem:
+        sys.exit(f"error: {problem}")

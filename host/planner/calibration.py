@@ -41,13 +41,15 @@ class Calibration:
     """Tuples per second by batch size and index, as measured."""
     devices: dict[str, float] = field(default_factory=dict)
     """Tuples per second by device, as measured."""
+    described: str = ""
+    """What `millrace devices` said of the winner: another card in its place was not measured."""
 
     def __post_init__(self) -> None:
         """Refuse values that no measurement gives."""
         if type(self.small_batch) is not int or not MIN_SMALL_BATCH <= self.small_batch <= MAX_SMALL_BATCH:
             raise ValueError(f"small_batch={self.small_batch!r}: {MIN_SMALL_BATCH} to {MAX_SMALL_BATCH} is possible")
-        if not isinstance(self.device, str):
-            raise ValueError(f"device={self.device!r}: a name is expected")
+        if not isinstance(self.device, str) or not isinstance(self.described, str):
+            raise ValueError(f"device={self.device!r}: a name and a description are expected")
 
 
 def calibration(threads: int | None = None) -> Calibration:
@@ -103,5 +105,5 @@ def crossover(speeds: Speeds, small: str = "wib", large: str = "bisort") -> int:
 def _read(path: Path) -> Calibration:
     try:
         return Calibration(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return Calibration()

@@ -115,7 +115,7 @@ def planned_device(choice: IndexChoice, name: str, threads: int | None) -> tuple
 
     if name == "auto":
         for one, why in auto_devices(threads).items():
-            kind = _real_kind(one)
+            kind = _real_kind(one, threads)
             index = None if kind is None else choice.first_on(kind)
             if index is not None:
                 return index, one, why
@@ -186,7 +186,7 @@ def _open_auto(threads: int | None, suits: Callable[[Device], bool]) -> Device:
 
 def _open_real(name: str, threads: int | None) -> Device | None:
     """Open one of our devices if it is available now, and neither a simulation nor another kind of CPU."""
-    if _real_kind(name) is None:
+    if _real_kind(name, threads) is None:
         return None
     try:
         return device(name, threads=threads)
@@ -194,10 +194,14 @@ def _open_real(name: str, threads: int | None) -> Device | None:
         return None
 
 
-def _real_kind(name: str) -> str | None:
-    """The kind of one of our devices; None if it is not available, a simulation or another kind of CPU."""
-    family = name.partition(":")[0]
+def _real_kind(name: str, threads: int | None) -> str | None:
+    """The kind of one of our devices; None if it is not available, not the one that was calibrated, or a simulation."""
+    from millrace.host.planner.calibration import calibration
+
+    family, measured = name.partition(":")[0], calibration(threads)
     infos = _probe(family) if family in BACKENDS else []
+    if name == measured.device and measured.described:
+        infos = [info for info in infos if info.detail == measured.described]
     kinds = (info.kind for info in infos if info.name == name and info.available)
     return next((kind for kind in kinds if kind in {"cpu", *REAL_KINDS}), None)
 

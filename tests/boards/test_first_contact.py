@@ -171,6 +171,9 @@ def test_loader_and_link_use_the_same_usb_device(tmp_path: Path, monkeypatch: py
     loader.detect(catalog.board("ulx3s"), str(line))
     assert (tmp_path / "asked").read_text().split() == ["--board", "ulx3s", "--ftdi-serial", "D00123", "--detect"]
     assert usb.serial_number("/dev/null") is None
+    monkeypatch.chdir(tmp_path)
+    assert cards.lasting("serial:ttyUSB7") == cards.lasting(f"serial:{line}")
+    assert cards.lasting("serial:ttyUSB8") == f"serial:{tmp_path}/ttyUSB8"
 
 
 # Cards.
@@ -184,13 +187,18 @@ def to_no_terminal(board: SerialBoard, small: Path) -> str:
     return f"serial:{small}"
 
 
-@pytest.mark.parametrize("link", [to_no_line, to_no_terminal])
+def to_a_folder(board: SerialBoard, small: Path) -> str:
+    return f"serial:{small.parent}"
+
+
+@pytest.mark.parametrize("link", [to_no_line, to_no_terminal, to_a_folder])
 def test_a_wrong_link_is_found_before_the_first_byte(
     link: Callable[[SerialBoard, Path], str], card: str, ulx3s: SerialBoard, small: Path
 ) -> None:
     before = cards.card("lab")
-    with pytest.raises(DeviceUnavailable, match="serial line"):
+    with pytest.raises(DeviceUnavailable, match="serial line") as refusal:
         deploy.deploy("lab", small, link(ulx3s, small))
+    assert "dialout" not in str(refusal.value)  # that would not help
     assert cards.card("lab") == before
     assert len(ulx3s.loads) == 1
     mr.device(card).close()
@@ -204,7 +212,8 @@ def test_a_wrong_link_is_described_without_control_characters(small: Path) -> No
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.strip().isprintable()
+    assert "there is no serial line" in done.stderr
+    assert all(line.isprintable() for line in done.stderr.splitlines())
 
 
 def test_a_deploy_that_fails_over_another_link_leaves_the_card_as_it_was(
@@ -310,6 +319,29 @@ def test_the_board_of_a_shell_says_what_to_export(tmp_path: Path) -> None:
         board.send_signal(signal.SIGINT)
     assert said.returncode == 0, said.stderr
     assert "idcode 0x41113043" in said.stdout
+
+
+def test_the_loopback_board_of_a_shell_says_what_to_export_and_leaves_nothing(tmp_path: Path) -> None:
+    """The image that it writes is deployed by commands typed by hand; SIGTERM ends the board and its server."""
+    command = [sys.executable, "-m", "millrace.sim.loopback", "kv260", own_address()]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as board:
+        assert board.stdout is not None
+        link, image_file, export = (board.stdout.readline().strip() for _ in range(3))
+        deploying = (
+            f"{sys.executable} -m millrace.cli board deploy kria {image_file.split()[1]} --link {link.split()[1]}"
+        )
+        clock = f"${CLOCK_VARIABLE}"
+        said = subprocess.run(
+            ["bash", "-ec", f"{export}; {deploying}; echo {clock}; ls {clock} >/dev/null"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        board.terminate()
+    assert said.returncode == 0, said.stderr
+    assert "kria: loaded" in said.stdout
+    assert not Path(said.stdout.splitlines()[-1]).parent.exists()
 
 
 def test_time_outs_of_a_simulated_board_count_its_own_time(card: str, tmp_path: Path) -> None:

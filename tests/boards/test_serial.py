@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -238,3 +239,15 @@ def test_reset_gives_a_fresh_engine(card: str) -> None:
     device = opened(card)
     assert device._engine.counters()["commands"] == 0
     device.close()
+
+
+def test_a_loader_that_is_killed_leaves_the_simulated_board_at_work(card: str, ulx3s: SerialBoard) -> None:
+    """A board whose thread has ended stops its clock, and with it all time-outs."""
+    for said in (b"", b'{"sha256'):
+        with socket.socket(socket.AF_UNIX) as loading:
+            loading.connect(str(Path(ulx3s.clock).with_name("jtag")))
+            loading.sendall(said)
+    device = mr.device(card)
+    assert device.counters()["fpga_commands"] == 0
+    device.close()
+    assert ulx3s._thread.is_alive()

@@ -144,6 +144,15 @@ def test_auto_takes_a_card_that_won_the_calibration(monkeypatch: pytest.MonkeyPa
         assert mr.device("auto").name == won
 
 
+def test_auto_does_not_take_a_card_that_is_in_the_place_of_the_calibrated_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    start(monkeypatch, StandIn(memory=3 << 30))
+    (card,) = cuda.probe()
+    for described, taken in ((card.detail, "cuda:0"), (card.detail.replace("3.0 GiB", "8.0 GiB"), "cpu")):
+        measured = calibration.Calibration(device="cuda:0", described=described)
+        monkeypatch.setattr(calibration, "calibration", lambda threads=None, measured=measured: measured)
+        assert mr.device("auto").name == taken
+
+
 def test_an_old_card_is_listed_and_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     start(monkeypatch, StandIn(capability=(7, 0)))
     (info,) = cuda.probe()

@@ -104,6 +104,7 @@ class FakeError(Exception):
 
 def fake_device(name: str, type_: int, **more: Any) -> Any:
     usual = {"available": True, "compiler_available": True, "endian_little": True, "profile": "FULL_PROFILE"}
+    usual["version"] = "OpenCL 3.0"
     platform = SimpleNamespace(name=" A  driver\n")
     sizes = {"max_compute_units": 3, "global_mem_size": 1 << 31}
     return SimpleNamespace(name=name, type=type_, platform=platform, **{**usual, **sizes, **more})
@@ -126,6 +127,27 @@ def fake_opencl(monkeypatch: pytest.MonkeyPatch, *platforms: list[Any] | Excepti
     fake = SimpleNamespace(Error=FakeError, MemoryError=FakeError, get_platforms=get_platforms)
     monkeypatch.setattr(opencl.runtime, "held", None)
     monkeypatch.setattr(opencl, "_load", lambda: fake)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_processor_that_pocl_does_not_know_is_listed_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, compiles: bool
+) -> None:
+    """PoCL 3.0, with LLVM 14, compiles nothing on an AMD processor of family 26: `unknown target CPU 'generic'`."""
+
+    def build(cache_dir: bool) -> None:
+        if not compiles:
+            raise FakeError("BUILD_PROGRAM_FAILURE")
+
+    version = "OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-generic"
+    fake_opencl(monkeypatch, [fake_device("cpu", 2, version=version), fake_device("gpu", 4)])
+    fake: Any = opencl._load()
+    fake.Context = lambda devices: None
+    fake.Program = lambda context, source: SimpleNamespace(build=build)
+    assert [(info.kind, info.available) for info in opencl.probe()] == [("opencl-gpu", True), ("opencl-cpu", compiles)]
+    if not compiles:
+        with pytest.raises(mr.DeviceUnavailable, match="does not know this processor"):
+            opencl.open_device("opencl:1", None)
 
 
 @pytest.mark.parametrize("platforms", [(FakeError("PLATFORM_NOT_FOUND_KHR"),), (), ([], None)])

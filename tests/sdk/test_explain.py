@@ -82,7 +82,7 @@ def test_a_calibrated_device_is_explained(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(calibration, "calibration", lambda threads: winner)
     found = mr.explain("join", SCHEMA, SCHEMA, on="r.x = s.x").device
     assert (found["name"], found["why"]) == ("cpu", "cuda:0 cannot be used for this")
-    monkeypatch.setattr(registry, "_real_kind", lambda name: "cuda")
+    monkeypatch.setattr(registry, "_real_kind", lambda name, threads: "cuda")
     found = mr.explain("join", SCHEMA, SCHEMA, on="r.x = s.x").device
     assert (found["name"], found["why"]) == ("cuda:0", "it won `millrace calibrate` on this machine")
 

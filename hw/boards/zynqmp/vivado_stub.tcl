@@ -2,7 +2,9 @@
 #
 # Implements the commands that the scripts use, their options, and the pins of the cells they create; PORTS are the parameters of
 # bisort_engine_bd. Anything else is an error: an unknown command or option, a missing cell or pin, an unconnected input, a missing
-# file. Prints every property that was set to stdout, a name and a value per line, separated by a tab.
+# file. Commands and options are those of Vivado 2022.2 (UG835), pins those of the IP's product guides (zynq_ultra_ps_e: PG201,
+# proc_sys_reset: PG164, smartconnect: PG247). Prints every property that was set to stdout, a name and a value per line,
+# separated by a tab.
 
 lassign $argv script out hash ports
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from millrace.cli.screen import print_table, remark
+from millrace.cli.screen import print_table, progress, remark
 from millrace.registry import device
 
 
@@ -37,9 +37,9 @@ def list_boards(as_json: bool) -> None:
 
 def deploy_image(name: str, path: Path, link: str | None, board: str | None, flash: bool) -> None:
     """Load an image onto a card."""
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as warned, progress() as report:
         warnings.simplefilter("always")
-        shape = import_module("millrace.hw.deploy").deploy(name, path, link, board, flash)
+        shape = import_module("millrace.hw.deploy").deploy(name, path, link, board, flash, report)
     for warning in warned:
         if issubclass(warning.category, RuntimeWarning):
             remark(f"warning: {warning.message}")

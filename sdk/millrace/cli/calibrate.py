@@ -25,7 +25,7 @@ from millrace.errors import MillraceError
 from millrace.host.planner.calibration import CPU, MAX_SMALL_BATCH, MIN_SMALL_BATCH, Calibration, crossover, keep
 from millrace.ingest.arguments import pairs_for
 from millrace.ingest.choices import OUTPUTS, IndexName
-from millrace.registry import real_devices
+from millrace.registry import device_info, real_devices
 from millrace.table_join import join
 from millrace.window_join import WindowJoin
 
@@ -71,9 +71,11 @@ def measure(report: Report) -> Calibration:
         speeds[size] = _race({name: (cast(IndexName, name), CPU) for name in STRUCTURES}, size)
     devices = measure_devices(report)
     report("calibrated", 1.0)
+    best = max(devices, key=lambda name: devices[name])
     return Calibration(
         small_batch=crossover(speeds),
-        device=max(devices, key=lambda name: devices[name]),
+        device=best,
+        described=device_info(best).detail,
         batches={str(size): by_index for size, by_index in speeds.items()},
         devices=devices,
     )

@@ -71,7 +71,8 @@ def sign_image(path: Path, key: Path, out: Path | None) -> None:
 
 
 def _built(chosen: Any, path: Path) -> tuple[dict[str, bytes], dict[str, str], dict[str, float]]:
-    with progress() as report:
+    # The tools run for minutes: they must not go on alone when this command is ended.
+    with progress() as report, import_module("millrace.hw.program").ended_by_signals():
         if chosen.link == "serial":
             made = import_module("millrace.hw.ecp5").build(chosen, report)
             return {f"{chosen.design}.bit": made.bitstream}, made.tools, made.report

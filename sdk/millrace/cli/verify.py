@@ -26,18 +26,30 @@ from millrace._version import __version__
 from millrace.cli.screen import harmless, print_table, progress
 from millrace.errors import ArgumentError
 from millrace.host.runtime.processor import cpu_model
-from millrace.registry import devices
+from millrace.registry import REAL_KINDS, devices
 
 if TYPE_CHECKING:
     from millrace.cli.verify_checks import Verification
 
 FORMAT = 1
+ISSUE = "A device that ran, or did not"
+"""The name of the form in .github/ISSUE_TEMPLATE."""
+NUMBERS = frozenset({"time", "amount", "ms", "per second"})
+"""Columns of numbers."""
+SIMULATED = frozenset({"hls", "rtl", "loopback"})
+"""Kinds of devices that are simulations: results and recovery are checked in earnest, speeds tell nothing."""
 PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>millrace verify: {device}</title>
-<style>body{{font:15px sans-serif;max-width:64em;margin:2em auto}}table{{border-collapse:collapse;margin:1em 0}}
-td,th{{border:1px solid #999;padding:.3em .6em;text-align:left}}.no{{background:#fdd}}</style>
-<h1>{device}: {result}</h1><p>{described}</p>{tables}</html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>millrace verify: {device}</title>
+<style>body{{font:15px sans-serif;max-width:64em;margin:2em auto;padding:0 1em;overflow-wrap:anywhere}}
+div{{overflow-x:auto}}table{{border-collapse:collapse;margin:1em 0}}
+td,th{{border:1px solid #999;padding:.3em .6em;text-align:left;overflow-wrap:normal}}
+.number{{text-align:right;white-space:nowrap}}.no{{background:#fdd}}</style>
+<h1>{device}: {result}</h1><p>{described}</p>{tables}<p>{note}</p></html>
 """
+NOTE = (
+    "Times include the link, the host, and what is compiled on first use. Speeds are of small transfers, no benchmark."
+)
 _PRIVATE = re.compile(r"(serial|pynq):\S+|(?<![\w.])/[^\s,;:'\"()]+|\b\d{1,3}(\.\d{1,3}){3}\b")
 
 
@@ -58,21 +70,26 @@ def verify_device(name: str, out: Path, as_json: bool) -> int:
     else:
         _print(found)
         typer.echo(f"written: {out / stem}.json and .html")
+        if record["device"]["kind"] in REAL_KINDS:
+            typer.echo(f'please attach both files to an issue, "{ISSUE}"')
     return 0 if found.passed else 1
 
 
 def as_record(found: Verification) -> dict[str, Any]:
     """What is written: the results, and what device, machine and versions they are from."""
     private = _words_of_card(found.name)
+    info = next((info for info in devices() if info.name == found.name), None)
+    kind = info.kind if info else found.kind
     return {
         "format": FORMAT,
         "millrace": __version__,
         "time": datetime.now(UTC).isoformat(timespec="minutes"),
         "device": {
             "name": without_private(found.name, private),
-            "kind": found.kind,
+            "kind": kind,
+            "simulated": kind in SIMULATED,
             "units": list(found.units),
-            "detail": without_private(_detail(found), private),
+            "detail": without_private(info.detail if info else kind, private),
         },
         "machine": {
             "cpu": cpu_model(),
@@ -96,14 +113,16 @@ def as_page(record: dict[str, Any]) -> str:
         (s["stage"], f"{s['amount']:,}", s["unit"], f"{s['ms']:,.3f}", f"{s['per_second']:,.0f}")
         for s in record["speeds"]
     ]
+    simulated = "a simulation, so speeds are not those of a board; " if device["simulated"] else ""
     described = (
-        f"{device['detail']} ({device['kind']}); millrace {record['millrace']}, Python {machine['python']}, "
+        f"{device['detail']} ({device['kind']}); {simulated}millrace {record['millrace']}, Python {machine['python']}, "
         f"{machine['system']}, {machine['cpu']}; {record['time']}"
     )
     tables = _html_table(("group", "check", "result", "time", "detail"), checks)
     tables += _html_table(("stage", "amount", "unit", "ms", "per second"), speeds)
     result = "passed" if record["passed"] else "FAILED"
-    return PAGE.format(device=escape(device["name"]), result=result, described=escape(described), tables=tables)
+    name = escape(device["name"])
+    return PAGE.format(device=name, result=result, described=escape(described), tables=tables, note=NOTE)
 
 
 def without_private(text: str, words: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -136,26 +155,26 @@ def _make_folder(out: Path) -> None:
         raise ArgumentError(f"--out {out}: files cannot be written there; give another folder")
 
 
-def _detail(found: Verification) -> str:
-    details = [info.detail for info in devices() if info.name == found.name]
-    return details[0] if details else found.kind
-
-
 def _html_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    for row in rows:
-        style = ' class="no"' if "FAILED" in row else ""
-        lines.append(f"<tr{style}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
-    return "<table>" + "".join(lines) + "</table>"
+    lines = [_html_row("th", head, head)]
+    lines += [_html_row("td", head, row, ' class="no"' if "FAILED" in row else "") for row in rows]
+    return "<div><table>" + "".join(lines) + "</table></div>"
+
+
+def _html_row(tag: str, head: tuple[str, ...], cells: tuple[str, ...], style: str = "") -> str:
+    shown = (
+        f"<{tag}{' class=number' if name in NUMBERS else ''}>{escape(cell)}</{tag}>"
+        for name, cell in zip(head, cells, strict=True)
+    )
+    return f"<tr{style}>{''.join(shown)}</tr>"
 
 
 def _print(found: Verification) -> None:
     rows = [(c.group, c.name, "passed" if c.passed else "FAILED", f"{c.seconds:.2f} s", c.detail) for c in found.checks]
-    print_table(("group", "check", "result", "time", "detail"), rows)
+    print_table(("group", "check", "result", "time", "detail"), rows, right=NUMBERS)
     typer.echo("")
     speeds = [(s.stage, f"{s.amount:,}", s.unit, f"{s.ms:,.3f}", f"{s.per_second:,.0f}") for s in found.speeds]
-    right = frozenset({"amount", "ms", "per second"})
-    print_table(("stage", "amount", "unit", "ms", "per second"), speeds, right=right)
+    print_table(("stage", "amount", "unit", "ms", "per second"), speeds, right=NUMBERS)
     failed = sum(not check.passed for check in found.checks)
     typer.echo(
         f"{found.name}: {failed} of {len(found.checks)} checks FAILED" if failed else f"{found.name}: all passed"

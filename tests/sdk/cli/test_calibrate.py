@@ -10,6 +10,7 @@ import pytest
 
 import millrace as mr
 from millrace.cli import calibrate
+from millrace.host.device.contract import DeviceInfo
 from millrace.host.planner import calibration
 from millrace.host.planner.calibration import Calibration
 from millrace.registry import device
@@ -76,7 +77,9 @@ def test_every_real_device_is_measured_and_one_that_fails_is_left_out(
 def test_the_fastest_device_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "compile_kernels", lambda report: None)
     monkeypatch.setattr(calibrate, "measure_devices", lambda report: {"cpu": 1.0, "cuda:0": 2.0, "opencl:1": 1.5})
-    assert calibrate.measure(quiet).device == "cuda:0"
+    monkeypatch.setattr(calibrate, "device_info", lambda name: DeviceInfo(name, "cuda", True, "a card"))
+    measured = calibrate.measure(quiet)
+    assert (measured.device, measured.described) == ("cuda:0", "a card")
 
 
 def test_a_join_is_closed_however_its_measurement_ends(monkeypatch: pytest.MonkeyPatch) -> None:

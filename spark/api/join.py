@@ -182,9 +182,8 @@ def _part(
     """The rows of one part of a join."""
     report = metrics is not None or part.streaming
     if chosen.buckets is not None:
-        rows = bucket_join(frames, chosen.buckets, part.how, part.kept, part.shards)
-        own = [cl.column(field.name) for field in _schema(part, False).fields]
-        return rows.select(*own, *([fn.lit(None).cast(TASK_TYPE).alias(TASK_COLUMN)] if report else []))
+        rows = bucket_join(frames, chosen.buckets, part.how, part.kept, part.shards, _own_columns(part))
+        return rows.withColumn(TASK_COLUMN, fn.lit(None).cast(TASK_TYPE)) if report else rows
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
     limits = read_limits(part.frames["r"].sparkSession)
     job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, limits, part.output)
@@ -215,12 +214,17 @@ def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chos
     return rows.mapInArrow(search, _schema(part, job.report))
 
 
+def _own_columns(request: JoinRequest) -> list[tuple[str, str]]:
+    """Side and name of the output columns that are columns of r and s."""
+    sides = ("r", "s") if request.pairs else (request.kept,)
+    return [(side, name) for side in sides for name in request.output.of(side, request.frames[side].columns)]
+
+
 def _schema(request: JoinRequest, report: bool) -> ty.StructType:
     """The output columns of the tasks."""
     fields = [
         ty.StructField(f"{side}_{name}", request.frames[side].schema[name].dataType, True)
-        for side in (("r", "s") if request.pairs else (request.kept,))
-        for name in request.output.of(side, request.frames[side].columns)
+        for side, name in _own_columns(request)
     ]
     if request.how == "count":
         fields.append(ty.StructField(COUNT, ty.LongType()))

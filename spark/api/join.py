@@ -33,6 +33,8 @@ from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.buckets import bucket_join
 from millrace.spark.exec.join_rows import COUNT, JoinJob
 from millrace.spark.plan import columns as cl
+from millrace.spark.plan.buckets import Buckets
+from millrace.spark.plan.costs import bucket_shards
 from millrace.spark.plan.hows import How, other_side, read_how
 from millrace.spark.plan.output_columns import read_columns
 from millrace.spark.plan.strategy import JoinRequest, Strategy, StrategyName, choose
@@ -182,13 +184,20 @@ def _part(
     """The rows of one part of a join."""
     report = metrics is not None or part.streaming
     if chosen.buckets is not None:
-        rows = bucket_join(frames, chosen.buckets, part.how, part.kept, part.shards)
-        own = [cl.column(field.name) for field in _schema(part, False).fields]
-        return rows.select(*own, *([fn.lit(None).cast(TASK_TYPE).alias(TASK_COLUMN)] if report else []))
+        shards = part.shards or _bucket_shards(part, chosen.buckets)
+        rows = bucket_join(frames, chosen.buckets, part.how, part.kept, shards, _own_columns(part))
+        return rows.withColumn(TASK_COLUMN, fn.lit(None).cast(TASK_TYPE)) if report else rows
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
     limits = read_limits(part.frames["r"].sparkSession)
     job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, limits, part.output)
     return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
+
+
+def _bucket_shards(part: JoinRequest, buckets: Buckets) -> int | None:
+    schemas = [frame.schema for frame in part.frames.values()]
+    if not all(cl.has_fixed_rows(schema) for schema in schemas):
+        return None
+    return bucket_shards(buckets, part.samples(), max(cl.row_bytes(schema) for schema in schemas), part.tasks)
 
 
 def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], held: str) -> DataFrame:
@@ -215,12 +224,17 @@ def _shuffle(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], chos
     return rows.mapInArrow(search, _schema(part, job.report))
 
 
+def _own_columns(request: JoinRequest) -> list[tuple[str, str]]:
+    """Side and name of the output columns that are columns of r and s."""
+    sides = ("r", "s") if request.pairs else (request.kept,)
+    return [(side, name) for side in sides for name in request.output.of(side, request.frames[side].columns)]
+
+
 def _schema(request: JoinRequest, report: bool) -> ty.StructType:
     """The output columns of the tasks."""
     fields = [
         ty.StructField(f"{side}_{name}", request.frames[side].schema[name].dataType, True)
-        for side in (("r", "s") if request.pairs else (request.kept,))
-        for name in request.output.of(side, request.frames[side].columns)
+        for side, name in _own_columns(request)
     ]
     if request.how == "count":
         fields.append(ty.StructField(COUNT, ty.LongType()))

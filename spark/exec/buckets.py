@@ -6,12 +6,14 @@ key. The equal columns are compared again, with all other terms, on the pairs th
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
 from millrace.spark.plan.buckets import Buckets, group_values, guest_buckets, home_bucket
-from millrace.spark.plan.columns import column
+from millrace.spark.plan.columns import quoted
 from millrace.spark.plan.exact_sql import named
 from millrace.spark.plan.hows import other_side
 
@@ -20,40 +22,47 @@ _BUCKET = "__millrace_bucket"
 _SPARK_HOWS = {"inner": "inner", "left": "left_outer", "semi": "left_semi", "anti": "left_anti"}
 
 
-def bucket_join(frames: dict[str, DataFrame], buckets: Buckets, how: str, kept: str, shards: int | None) -> DataFrame:
-    """The joined frame, with columns `r_<name>` and `s_<name>` as far as `how` has them.
+def bucket_join(
+    frames: dict[str, DataFrame],
+    buckets: Buckets,
+    how: str,
+    kept: str,
+    shards: int | None,
+    wanted: Sequence[tuple[str, str]],
+) -> DataFrame:
+    """The joined frame, with a column `r_<name>` or `s_<name>` for each `wanted` side and name.
 
     `kept`: the side that `left`, `semi` and `anti` are about. `shards`: partitions of the shuffle; None: Spark's own.
     """
     sides = {side: _keyed(frames[side], buckets, side) for side in ("r", "s")}
     if shards is not None:
         sides = {side: frame.repartition(shards, fn.col(_KEYS[side])) for side, frame in sides.items()}
-    both = sides[kept].join(sides[other_side(kept)], fn.expr(_condition(buckets, frames["r"].schema)), _SPARK_HOWS[how])
-    wanted = ("r", "s") if how in ("inner", "left") else (kept,)
-    return both.select(*(fn.expr(named(side, name)) for side in wanted for name in frames[side].columns))
+    # Spark streams its left side, and compares each of its rows with the right rows of a bucket. Of an inner join the
+    # home side goes there: it has fewer rows than the copies of the other side.
+    left = buckets.home if how == "inner" else kept
+    both = sides[left].join(sides[other_side(left)], fn.expr(_condition(buckets, frames["r"].schema)), _SPARK_HOWS[how])
+    return both.selectExpr(*(named(*one) for one in wanted))
 
 
 def _keyed(frame: DataFrame, buckets: Buckets, side: str) -> DataFrame:
     """A side's columns as in the output, and the key of the join; guest rows once for each of their buckets."""
-    own = [column(name).alias(f"{side}_{name}") for name in frame.columns]
-    values = group_values(buckets.terms.terms, frame.schema, side)
-    if buckets.band is None:
-        return frame.select(*own, _key(values, frame.schema, buckets, side))
-    if side == buckets.home:
-        values.append(home_bucket(buckets.band, buckets.width, frame.schema))
-        return frame.select(*own, _key(values, frame.schema, buckets, side))
-    copied = frame.select(
-        "*", fn.expr(f"explode({guest_buckets(buckets.band, buckets.width, frame.schema)})").alias(_BUCKET)
-    )
-    return copied.select(*own, _key([*values, _BUCKET], copied.schema, buckets, side))
+    schema = frame.schema
+    own = [f"{quoted(name)} AS {named(side, name)}" for name in frame.columns]
+    values = group_values(buckets.terms.terms, schema, side)
+    if buckets.band is not None and side == buckets.home:
+        values.append(home_bucket(buckets.band, buckets.width, schema))
+    elif buckets.band is not None:
+        values.append(_BUCKET)
+        frame = frame.selectExpr("*", f"explode({guest_buckets(buckets.band, buckets.width, schema)}) AS {_BUCKET}")
+    return frame.selectExpr(*own, f"{_key(values, schema, buckets, side)} AS {_KEYS[side]}")
 
 
-def _key(values: list[str], schema: ty.StructType, buckets: Buckets, side: str) -> Column:
-    """One integer as it is; otherwise a hash of all values, null if one of them is null."""
+def _key(values: list[str], schema: ty.StructType, buckets: Buckets, side: str) -> str:
+    """SQL: one integer as it is; otherwise a hash of all values, null if one of them is null."""
     if _plain(buckets, schema, side):
-        return fn.expr(values[0]).alias(_KEYS[side])
+        return values[0]
     known = " AND ".join(f"{value} IS NOT NULL" for value in values)
-    return fn.expr(f"if({known}, xxhash64({', '.join(values)}), NULL)").alias(_KEYS[side])
+    return f"if({known}, xxhash64({', '.join(values)}), NULL)"
 
 
 def _plain(buckets: Buckets, schema: ty.StructType, side: str) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -24,17 +23,14 @@ from pyspark.sql import types as ty
 from millrace.join_parts.routes import (
     Arithmetic,
     BoundCondition,
-    Column,
-    Duration,
     Expression,
-    Instant,
     Negate,
-    Number,
     Range,
 )
 from millrace.spark.plan.columns import quoted
 from millrace.spark.plan.exact_sql import Schemas, Terms, exact_terms
 from millrace.spark.plan.hows import other_side
+from millrace.spark.plan.linear import linear
 from millrace.spark.plan.routing import HASHED, as_double
 from millrace.spark.plan.sampling import Sample
 
@@ -117,44 +113,13 @@ def _band(condition: BoundCondition, schemas: Schemas, side: str) -> Band | None
 def _constant_band(column: str, ends: Range) -> Band | None:
     assert ends[0] is not None
     assert ends[1] is not None
-    low, high = _linear(ends[0]), _linear(ends[1])
+    low, high = linear(ends[0]), linear(ends[1])
     if low is None or high is None or max(_operations(end) for end in ends) > MAX_OPERATIONS:
         return None
-    guest, factor, start = low
-    if high[:2] != (guest, factor) or guest is None or not factor:
+    if len(low.factors) != 1 or high.factors != low.factors:
         return None
-    return Band(column, guest, float(factor), float(start), float(high[2]))
-
-
-_Linear = tuple[str | None, Fraction, Fraction]
-"""A column, its factor, and a constant; times in microseconds."""
-
-
-def _linear(node: Expression) -> _Linear | None:
-    """An expression as `factor * column + constant`; None if it is not of this form."""
-    if isinstance(node, Column):
-        return node.name, Fraction(1), Fraction(0)
-    if isinstance(node, Number):
-        return None, Fraction(0), node.value
-    if isinstance(node, Instant | Duration):
-        return None, Fraction(0), Fraction(node.ns, 1000)
-    if isinstance(node, Negate):
-        return _scaled(_linear(node.operand), Fraction(-1))
-    if not isinstance(node, Arithmetic):
-        return None
-    left, right = _linear(node.left), _linear(node.right)
-    if left is None or right is None:
-        return None
-    if node.op == "*":
-        return _scaled(right, left[2]) if left[0] is None else _scaled(left, right[2]) if right[0] is None else None
-    if left[0] is not None and right[0] is not None and left[0] != right[0]:
-        return None
-    sign = -1 if node.op == "-" else 1
-    return left[0] or right[0], left[1] + sign * right[1], left[2] + sign * right[2]
-
-
-def _scaled(given: _Linear | None, by: Fraction) -> _Linear | None:
-    return None if given is None else (given[0], given[1] * by, given[2] * by)
+    ((_, guest), factor), *_ = low.factors.items()
+    return Band(column, guest, float(factor), float(low.constant), float(high.constant))
 
 
 def _operations(node: Expression | None) -> int:

@@ -1,7 +1,9 @@
 """A condition as Spark SQL that decides every pair exactly as the runtime does, where Spark's types allow it.
 
-Integers and times are computed in 64 bits with `try_` functions; where a step overflows, the comparison is made again
-in decimals of 38 digits, and a condition whose values may need more has no such SQL. Floats are IEEE doubles,
+A band of two integers or two times is two comparisons, `value >= centre - c AND value <= centre + c`, whose ends stop
+at the ends of 64 bits. Other terms of integers and times are computed in 64 bits with `try_` functions; where a step
+overflows, the comparison is made again in decimals of 38 digits, and a condition whose values may need more has no such
+SQL. Floats are IEEE doubles,
 and a NaN is null. Text, binary, booleans and decimals are compared by `=` and `<>`. No SQL, so that joins go another
 way: integers beside floats in one comparison, fractions beside integers, timestamps without a zone, text literals,
 collations, an OR of bands.
@@ -27,12 +29,23 @@ from millrace.join_parts.routes import (
     Number,
 )
 from millrace.spark.plan.columns import quoted
+from millrace.spark.plan.linear import Linear, linear
 
 MAX_DECIMAL = 10**38 - 1
+_MIRRORED = {">": "<", ">=": "<="}
 _TRY = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}
 _PLAIN = (ty.BinaryType, ty.BooleanType)
 _BITS: dict[type[ty.DataType], int] = {ty.ByteType: 8, ty.ShortType: 16, ty.IntegerType: 32, ty.LongType: 64}
 _US_PER_DAY = 86_400_000_000
+_LARGEST = 2**63 - 1
+_WITHIN: dict[str, tuple[int | None, int | None]] = {
+    "<": (None, -1),
+    "<=": (None, 0),
+    "=": (0, 0),
+    ">=": (0, None),
+    ">": (1, None),
+}
+"""Where an integer is if it is so compared with zero: both ends inclusive, None if open."""
 Schemas = dict[str, ty.StructType]
 """The columns of each side, by r and s."""
 
@@ -121,6 +134,9 @@ def _comparison(term: Comparison, schemas: Schemas) -> str:
         return f"({known} AND {values[0]} {term.op} {values[1]})"
     if kinds <= {"integer"} or kinds <= {"timestamp", "date"}:
         left, right = _exact(term.left, schemas), _exact(term.right, schemas)
+        near = _near(term, schemas)
+        if near is not None:
+            return near
         fast = f"{left.fast} {term.op} {right.fast}"
         if "try_" not in fast:
             return f"({fast})"
@@ -144,10 +160,62 @@ def _name(column: Column) -> str:
     return named(column.side, column.name)
 
 
+def _near(term: Comparison, schemas: Schemas) -> str | None:
+    """`a` between `b + low` and `b + high` for two integers or times; None if the term is not of this form."""
+    found = _difference(term)
+    if found is None:
+        return None
+    gap, low, high = found
+    columns = {(one.side, one.name): one for one in _columns(term)}
+    if sorted(gap.factors.values()) != [-1, 1] or any(abs(end) > _LARGEST for end in (low, high) if end is not None):
+        return None
+    if any(end is not None and end.denominator != 1 for end in (low, high)):
+        return None
+    by_factor = {factor: columns[key] for key, factor in gap.factors.items()}
+    value, centre = (_exact_column(by_factor[sign], schemas) for sign in (1, -1))
+    parts = []
+    # An end that would stop at the very value that it must exclude is compared strictly.
+    if low is not None:
+        strict = low > 0
+        parts.append(f"{value.fast} {'>' if strict else '>='} {_shifted(centre, int(low) - strict)}")
+    if high is not None:
+        strict = high < 0
+        parts.append(f"{value.fast} {'<' if strict else '<='} {_shifted(centre, int(high) + strict)}")
+    return f"({' AND '.join(parts)})"
+
+
+def _difference(term: Comparison) -> tuple[Linear, Fraction | None, Fraction | None] | None:
+    """A sum of columns, and between which ends it is if the term is true; the ends are inclusive, None if open."""
+    for left, right, op in ((term.left, term.right, term.op), (term.right, term.left, _MIRRORED.get(term.op))):
+        most = linear(right)
+        if isinstance(left, Absolute) and op in ("<", "<=") and most is not None and not most.factors:
+            inner = linear(left.operand)
+            end = most.constant - (op == "<")
+            return None if inner is None else (inner, -end - inner.constant, end - inner.constant)
+    left_sum, right_sum = linear(term.left), linear(term.right)
+    if left_sum is None or right_sum is None or term.op not in _WITHIN:
+        return None
+    gap = left_sum.plus(right_sum, -1)
+    low, high = (None if end is None else end - gap.constant for end in _WITHIN[term.op])
+    return gap, low, high
+
+
+def _shifted(centre: _Exact, by: int) -> str:
+    """`centre + by`, or the end of 64 bits that it would pass."""
+    if not by:
+        return centre.fast
+    plain = f"({centre.fast} {'+' if by > 0 else '-'} {abs(by)}L)"
+    if centre.most + abs(by) <= _LARGEST:
+        return plain
+    if by > 0:
+        return f"if({centre.fast} > {_LARGEST - by}L, {_LARGEST}L, {plain})"
+    return f"if({centre.fast} < {-_LARGEST - 1 - by}L, {-_LARGEST - 1}L, {plain})"
+
+
 def _exact(node: Expression, schemas: Schemas) -> _Exact:
     """An expression of integers, or of times in microseconds."""
     if isinstance(node, Column):
-        return _exact_column(node, schemas[node.side][node.name].dataType)
+        return _exact_column(node, schemas)
     if isinstance(node, Number | Instant | Duration):
         value = node.value if isinstance(node, Number) else Fraction(node.ns, 1000)
         if value.denominator != 1 or abs(value) >= 2**63:
@@ -171,8 +239,8 @@ def _exact(node: Expression, schemas: Schemas) -> _Exact:
     return _Exact(f"{_TRY[node.op]}({left.fast}, {right.fast})", wide, most)
 
 
-def _exact_column(node: Column, data_type: ty.DataType) -> _Exact:
-    name = _name(node)
+def _exact_column(node: Column, schemas: Schemas) -> _Exact:
+    name, data_type = _name(node), schemas[node.side][node.name].dataType
     if isinstance(data_type, ty.TimestampType):
         fast, bits = f"unix_micros({name})", 64
     elif isinstance(data_type, ty.DateType):

@@ -14,8 +14,11 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace import spark as ms
 from millrace.spark.api.join import read_condition
-from millrace.spark.plan.exact_sql import exact_terms
+from millrace.spark.plan.buckets import Band, Buckets, BucketTerms
+from millrace.spark.plan.costs import bucket_shards
+from millrace.spark.plan.exact_sql import Terms, exact_terms
 from millrace.spark.plan.hows import How, read_how
+from millrace.spark.plan.sampling import Sample
 from tests.spark.cases import Drawn, draw, found, frames
 from tests.spark.conftest import SetSettings
 from tests.spark.sessions import GROUP
@@ -55,6 +58,7 @@ def floats(seed: int) -> pa.Array:
 
 
 EXTREME = pa.array([LARGEST, LARGEST - 3, -LARGEST - 1, -LARGEST + 1, 0, 1, 5, None, 2**53 + 1, 2**53])
+ENDS = pa.array([*(LARGEST - i for i in range(12)), *(-LARGEST - 1 + i for i in range(12)), None, 0, 7])
 TIMES = pa.array(
     [dt.datetime(2026, 3, 29, tzinfo=dt.UTC) + dt.timedelta(minutes=7 * i, microseconds=i) for i in range(60)]
 )
@@ -74,6 +78,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "scaled": ("2 * r.x - s.x BETWEEN -4 AND 5 AND r.x <> s.x", {"x": numbers(5)}, {"x": numbers(6)}),
     "one side": ("r.x - s.x BETWEEN 0 AND 9 AND r.y > -20", {"x": numbers(7), "y": numbers(8)}, {"x": numbers(9)}),
     "the ends of 64 bits": (BAND, {"x": EXTREME}, {"x": EXTREME}),
+    "a band above, at the ends": ("r.x BETWEEN s.x + 3 AND s.x + 9", {"x": ENDS}, {"x": ENDS}),
+    "a band below, at the ends": ("r.x - s.x > -9 AND s.x - 2 >= r.x", {"x": ENDS}, {"x": ENDS}),
     "products": ("r.x = s.x AND r.x * s.x > 10", {"x": EXTREME}, {"x": EXTREME}),
     "floats": ("abs(r.x - s.x) <= 0.1", {"x": floats(1)}, {"x": floats(2)}),
     "infinities": ("r.x BETWEEN s.x - 0.2 AND s.x + 0.2", {"x": floats(1)}, {"x": floats(2).cast(pa.float32())}),
@@ -97,6 +103,23 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def test_difficult_values(spark: SparkSession, name: str) -> None:
     drawn = drawn_of(*CASES[name]) if name != "text" else _text()
     check(spark, drawn, HOWS[len(name) % 3])
+
+
+@pytest.mark.parametrize(
+    "on",
+    ["abs(r.x - s.x) <= 3", "3 > abs(r.x - s.x)", "r.x BETWEEN s.x + 3 AND s.x + 9", "r.x = s.x - 1"],
+)
+def test_a_band_of_integers_is_two_comparisons(spark: SparkSession, on: str) -> None:
+    """Neither decimals nor functions that return null on overflow: Spark compares a pair several times as fast."""
+    long, short = (spark.createDataFrame(pa.table({"x": pa.array([1], of)})) for of in (pa.int64(), pa.int32()))
+    for frame, limited in ((long, True), (short, False)):
+        sides = {"r": frame, "s": frame}
+        terms = exact_terms(read_condition(sides, on), dict.fromkeys(sides, frame.schema))
+        assert terms is not None
+        text = " AND ".join(terms.rest)
+        assert "decimal" not in text
+        assert "try_" not in text
+        assert ("if(" in text) == limited, "32 bits and a small width stay within 64 bits"
 
 
 def _text() -> Drawn:
@@ -150,3 +173,12 @@ def test_it_is_chosen_where_it_seems_faster(spark: SparkSession, settings: SetSe
     with pytest.raises(mr.DeviceUnavailable, match="Spark's own join"):
         ms.join(even, even, on=BAND, device="rtl", strategy="buckets")
     assert ms.join(even, even, on=BAND, shards=3).count() == 100_000
+
+
+def test_partitions_are_small_until_spark_may_have_to_split_them() -> None:
+    band = Band("x", "x", 1.0, -5.0, 5.0)
+    buckets = Buckets(BucketTerms(Terms((), ()), {"r": band, "s": band}), "r", 10.0, 0.0)
+    few, more, many = ({side: Sample(rows, ()) for side in "rs"} for rows in (1000, 1_000_000, 30_000_000))
+    assert bucket_shards(buckets, few, 16, tasks=2) == 2
+    assert bucket_shards(buckets, more, 16, tasks=2) == 23, "a guest row is in two buckets"
+    assert bucket_shards(buckets, many, 16, tasks=2) is None

@@ -524,3 +524,16 @@ def test_the_payload_of_many_pairs_is_that_of_their_rows() -> None:
                 rows = pa.concat_tables(given[one]).take(found[f"{one}_seq"])
                 assert found.select([f"{one}_{name}" for name in rows.column_names]).columns == rows.columns
     assert pairs > 4096
+
+
+@pytest.mark.parametrize("sizes", [(512, 2047, 5), (5, 513, 1), (1, 4096, 4095, 513, 2)])
+def test_rows_that_came_before_the_other_side_are_all_there(sizes: tuple[int, ...]) -> None:
+    """Small and large pushes in turn, and then a step that reads the window's keys again."""
+    j = mr.WindowJoin(on="r.x = s.x", window="20000 rows", output="seqs")
+    end = 0
+    for size in sizes:
+        j.push("r", pa.table({"x": np.arange(end, end + size)}))
+        end += size
+    assert j.push("s", pa.table({"x": np.arange(end)})).equals(
+        pa.table({"r_seq": np.arange(end), "s_seq": np.arange(end)})
+    )

@@ -13,6 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.host.data.window import Window
+from millrace.host.join import matcher
 from tests.sdk.window_join_cases import counts, every_index, everything, pairs, timed, xs
 
 # --- on ---
@@ -537,3 +538,15 @@ def test_rows_that_came_before_the_other_side_are_all_there(sizes: tuple[int, ..
     assert j.push("s", pa.table({"x": np.arange(end)})).equals(
         pa.table({"r_seq": np.arange(end), "s_seq": np.arange(end)})
     )
+
+
+@pytest.mark.parametrize("candidates", [1, 41, 1000])
+def test_a_self_join_is_in_order_however_its_steps_are_cut(candidates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of an odd number of tuples put the pairs of a row as r before all of those as s."""
+    rng = np.random.default_rng(candidates)
+    rows = pa.table({"x": rng.integers(0, 30, 60), "y": rng.integers(0, 5, 60)})
+    arguments: dict[str, Any] = {"on": "abs(r.x - s.x) <= 3 AND r.y <> s.y", "window": "60 rows", "self_join": True}
+    singly = mr.WindowJoin(**arguments)
+    wanted = pa.concat_tables([singly.push("r", rows.slice(i, 1)) for i in range(60)])
+    monkeypatch.setattr(matcher, "STEP_CANDIDATES", candidates)
+    assert mr.WindowJoin(**arguments).push("r", rows).equals(wanted)

@@ -275,6 +275,7 @@ class BatchedArray(LazySlidingArray):
     def _merge(self) -> None:
         while len(self._chunks) > 1 and self._unbalanced():
             (start, before), (_, last) = self._chunks[-2:]
+            self._tail = None  # also if it is `before`: then the merged chunk begins where it did, in other memory
             self._chunks[-2:] = [(start, np.concatenate([before, last]))]
 
     def _unbalanced(self) -> bool:

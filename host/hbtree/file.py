@@ -19,6 +19,7 @@ import os
 import struct
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ def write_file(path: Path, about: Mapping[str, Any], sections: Mapping[str, Any]
     """Write sections (byte buffers) and their description `about` to `path`, atomically."""
     if not path.name:
         raise ArgumentError(f"cannot save to {path}: it is a folder; choose another path")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    # Not longer than the file's own name may be: that of a file of 255 bytes has no room for more.
+    mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
+    temporary = path.with_name(f".{mark}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("xb") as file:
             _write(file, about, {name: memoryview(data).cast("B") for name, data in sections.items()})
@@ -52,7 +55,8 @@ def write_file(path: Path, about: Mapping[str, Any], sections: Mapping[str, Any]
             f"cannot save to {path}: {error.strerror}; an existing file is unchanged; choose another path"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a path that could not be written cannot be removed either
+            temporary.unlink(missing_ok=True)
 
 
 def pack(about: Mapping[str, Any], sections: Mapping[str, Any]) -> bytes:

@@ -233,7 +233,7 @@ class Matcher:
         """The size of the first block: small enough even if each tuple matches its entire window."""
         if not self._checks_pairs:
             return self._max_rows
-        return min(self._max_rows, max(1, STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
+        return min(self._max_rows, _even(STEP_CANDIDATES // max(1, *(len(w) for w in windows.values()))))
 
     def _probe_batch(
         self, new: dict[Side, NewTuples], part: dict[Side, slice], order: Order, keep: tuple[int, int]
@@ -406,8 +406,13 @@ def _signed(word: int) -> int:
 def _next_block(size: int, candidates: int, max_rows: int) -> int:
     """The size of the next block, by the number of candidates of the last one; at most `max_rows`."""
     if candidates > STEP_CANDIDATES:
-        return max(1, size * STEP_CANDIDATES // candidates)
+        return _even(size * STEP_CANDIDATES // candidates)
     return min(max_rows, size * min(8, STEP_CANDIDATES // max(1, candidates)))
+
+
+def _even(size: int) -> int:
+    """A block's size: both tuples of a row of a self-join are in one block, where their pairs are ordered together."""
+    return max(2, size & ~1)
 
 
 def _next_part(new: dict[Side, NewTuples], order: Order, taken: dict[Side, int]) -> dict[Side, slice]:

@@ -20,6 +20,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+from millrace.host.base.errors import StateError
+
 T = TypeVar("T")
 # The interpreter's own locks, taken without the GIL. Unlike `threading.Lock.acquire`, this wait runs no handlers.
 _wait = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(("PyThread_acquire_lock", ctypes.pythonapi))
@@ -41,8 +43,8 @@ Begin = Callable[[], None]
 
 def critical_section(work: Callable[[Begin], T]) -> T:
     """Run `work`, which calls `begin` before its first change; an interrupt is raised before that or at the end."""
-    if threading.get_ident() != threading.main_thread().ident:
-        return work(_no_interrupt)
+    if threading.get_ident() != threading.main_thread().ident or sys.is_finalizing():
+        return work(_no_interrupt)  # at the end of the interpreter a thread can be started, but never runs
     section = _CriticalSection(work)
     interrupt: BaseException | None = None
     try:
@@ -75,11 +77,21 @@ def uninterrupted(work: Callable[[], T]) -> T:
     return critical_section(section)
 
 
+def check_imports() -> None:
+    """Raise a `StateError` if modules cannot be imported any more: in `__del__` of what lives until the very end."""
+    if sys.meta_path is None:
+        raise StateError(
+            "the interpreter has ended and nothing can be loaded any more: make this call earlier, as in a handler of "
+            "atexit, not in __del__ of an object that lives until the end"
+        )
+
+
 def load_module(name: str) -> ModuleType:
     """Import a module. An interrupt cannot leave it half imported: some packages cannot be imported again then."""
     known = sys.modules.get(name)
     if known is not None and not getattr(known.__spec__, "_initializing", False):
         return known
+    check_imports()
     return uninterrupted(partial(import_module, name))
 
 

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from millrace.host.runtime.critical import load_module, uninterrupted
+from millrace.host.runtime.critical import check_imports, load_module, uninterrupted
 from millrace.host.runtime.fork import hold_during_forks
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,6 +65,7 @@ class Late:
         """Make `compiled` on first use. Of two threads that do, one drops what it made."""
         if name != "compiled":
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        check_imports()
         return self.__dict__.setdefault("compiled", uninterrupted(partial(self._make, self.py_func)))
 
     @property

@@ -106,7 +106,10 @@ def __getattr__(name: str) -> Any:
     """Load a public name on first use."""
     if name not in _LAZY:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
-    from millrace.host.runtime.critical import load_module
+    try:
+        from millrace.host.runtime.critical import load_module
+    except ImportError as error:
+        raise StateError(f"millrace.{name} cannot be loaded any more, the interpreter has ended: {error}") from error
 
     value = getattr(load_module(_LAZY[name]), name)
     globals()[name] = value

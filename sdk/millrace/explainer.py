@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -27,8 +27,10 @@ from millrace.registry import planned_device
 from millrace.table_join import join
 from millrace.window_join import WindowJoin
 
+Explained = Literal["join", "window_join", "knn_join"]
 
-def explain(operator: str, *arguments: Any, **named: Any) -> Explanation:
+
+def explain(operator: Explained, *arguments: Any, **named: Any) -> Explanation:
     """What a call would do with these arguments, and why: "join", "window_join", or "knn_join" (tables or streams).
 
     It takes the arguments of that call; `r` and `s` may be schemas in place of tables. An argument that the call would

@@ -371,8 +371,7 @@ class OrderedIndex(DescribedIndex):
             path: The file; one that exists is replaced when the new one is complete.
 
         Raises:
-            ArgumentError: `path` is no path.
-            OSError: The file cannot be written.
+            ArgumentError: `path` is no path, or cannot be written; an existing file is unchanged.
         """
         target = as_path("path", path)
         with self._rwlock.reader():
@@ -400,8 +399,8 @@ class OrderedIndex(DescribedIndex):
             fallback: As in `OrderedIndex`.
 
         Raises:
+            ArgumentError: `path` is no path, or cannot be read.
             StateError: The file is damaged, or of a newer version.
-            OSError: The file cannot be read.
             DeviceUnavailable: The device cannot be used, or has no room.
         """
         return cls._from_stored(file.load(as_path("path", path)), device, threads, fallback)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from millrace.host.base.errors import ArgumentError, DeviceUnavailable
 from millrace.host.device.contract import Device, DeviceInfo, devices_html
 from millrace.host.join.registry import INDEXES, runs_on
+from millrace.host.runtime.critical import check_imports
 from millrace.ingest.checks import thread_count
 from millrace.ingest.choices import IndexName
 
@@ -83,6 +84,7 @@ def device(name: str = "auto", *, threads: int | None = None) -> Device:
         ArgumentError: The name is unknown.
         DeviceUnavailable: The device cannot be used here; the message says why, and what can be used.
     """
+    check_imports()
     threads = thread_count(threads)
     if isinstance(name, str) and name == "auto":
         return _open_auto(threads, lambda opened: True)
@@ -173,6 +175,7 @@ def _first(choice: IndexChoice, opened: Device) -> str | None:
 
 def _open_auto(threads: int | None, suits: Callable[[Device], bool]) -> Device:
     """Open the device that won `millrace calibrate` on this machine, if it is available and suits; else the CPU."""
+    check_imports()  # the import below would fail
     from millrace.host.planner.choice import auto_devices
 
     for name in auto_devices(threads):

@@ -59,8 +59,11 @@ class Injection:
         """For half of the cases on devices: the argument that lets them go on on the CPU."""
         return {"fallback": "cpu"} if self.rule and device != "cpu" and self.rng.random() < 0.5 else {}
 
-    def call(self, work: Callable[[], T], state: Callable[[], Any] = lambda: None) -> T:
-        """The result of a call, after as many attempts as it needs; `state()` must not change by those that fail."""
+    def call(self, work: Callable[[], T], state: Callable[[], Any] = lambda: None, reads: bool = True) -> T:
+        """The result of a call, after as many attempts as it needs; `state()` must not change by those that fail.
+
+        `reads`: whether the call may read a stored state, and so report damaged data.
+        """
         if not self.rule:
             return work()
         before = state()
@@ -68,16 +71,16 @@ class Injection:
             try:
                 return work()
             except Exception as error:
-                if not self._is_ours(error):
+                if not self._is_ours(error, reads):
                     raise
                 self.raised += 1
                 if state() != before:
                     raise AssertionError(f"{self.rule}: a failed call changed {before} to {state()}") from error
         raise AssertionError(f"{self.rule}: still fails after {MOST_RETRIES} attempts")
 
-    def _is_ours(self, error: Exception) -> bool:
+    def _is_ours(self, error: Exception, reads: bool) -> bool:
         """Whether an error is an injected one, or reports damaged data."""
-        damaged = "corrupt" in self.rule or "short" in self.rule
+        damaged = reads and ("corrupt" in self.rule or "short" in self.rule)
         return is_injected(error) or (damaged and type(error).__name__ == "StateError")
 
     def retried(self, operator: T, stats: Sequence[str] = ()) -> T:
@@ -97,7 +100,7 @@ class _Retried:
         found = getattr(self._operator, name)
         if not callable(found) or name.startswith("_"):
             return found
-        return lambda *given, **named: self._injection.call(lambda: found(*given, **named), self._known)
+        return lambda *given, **named: self._injection.call(lambda: found(*given, **named), self._known, False)
 
     def __len__(self) -> int:
         return len(self._operator)

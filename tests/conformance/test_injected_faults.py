@@ -7,13 +7,14 @@ from random import Random
 
 import pytest
 
+from millrace.host.base.errors import StateError
 from millrace.host.hbtree.layout import LAYOUTS
 from millrace.host.join.registry import INDEXES
 from tests.conformance import injection, test_join, test_knn_join, test_live_join, test_ordered_index
 from tests.conformance.cases import Shape, build
 from tests.conformance.check import check_case
 from tests.conformance.expected import expect
-from tests.conformance.injection import case_faults, join_points
+from tests.conformance.injection import Injection, case_faults, join_points
 from tests.conformance.pairs import pairs
 from tests.conformance.suite import Tally, draw_cases
 
@@ -71,3 +72,14 @@ def test_ordered_indexes() -> None:
         device, layout = names[number % len(names)], LAYOUTS[number // len(names) % len(LAYOUTS)]
         test_ordered_index.run(Random(rng.randrange(2**63)), device, layout)
     assert raised()
+
+
+def test_an_error_that_is_not_of_the_fault_is_raised_at_once() -> None:
+    """A full queue is a `StateError` too: under load it was taken for one of damaged data, and the put made again."""
+
+    class Full:
+        def put(self) -> None:
+            raise StateError("the queue is full")
+
+    with pytest.raises(StateError, match="full"):
+        Injection("manifest.read=1+2*corrupt").retried(Full()).put()

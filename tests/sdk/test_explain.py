@@ -90,7 +90,7 @@ def test_a_calibrated_device_is_explained(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("unopened")
 def test_what_the_call_refuses_is_refused() -> None:
     with pytest.raises(mr.ArgumentError, match=r"'knn' is unknown; allowed are 'join', 'window_join'"):
-        mr.explain("knn", SCHEMA, SCHEMA)
+        mr.explain("knn", SCHEMA, SCHEMA)  # type: ignore[arg-type]
     with pytest.raises(mr.ArgumentError, match="how="):
         mr.explain("join", SCHEMA, SCHEMA, on="r.x = s.x", how="up")
     with pytest.raises(mr.SchemaError, match=r"r\.q"):

@@ -13,6 +13,7 @@ import pytest
 
 import millrace as mr
 from millrace.host.data.window import Window
+from millrace.host.join import matcher
 from tests.sdk.window_join_cases import counts, every_index, everything, pairs, timed, xs
 
 # --- on ---
@@ -524,3 +525,28 @@ def test_the_payload_of_many_pairs_is_that_of_their_rows() -> None:
                 rows = pa.concat_tables(given[one]).take(found[f"{one}_seq"])
                 assert found.select([f"{one}_{name}" for name in rows.column_names]).columns == rows.columns
     assert pairs > 4096
+
+
+@pytest.mark.parametrize("sizes", [(512, 2047, 5), (5, 513, 1), (1, 4096, 4095, 513, 2)])
+def test_rows_that_came_before_the_other_side_are_all_there(sizes: tuple[int, ...]) -> None:
+    """Small and large pushes in turn, and then a step that reads the window's keys again."""
+    j = mr.WindowJoin(on="r.x = s.x", window="20000 rows", output="seqs")
+    end = 0
+    for size in sizes:
+        j.push("r", pa.table({"x": np.arange(end, end + size)}))
+        end += size
+    assert j.push("s", pa.table({"x": np.arange(end)})).equals(
+        pa.table({"r_seq": np.arange(end), "s_seq": np.arange(end)})
+    )
+
+
+@pytest.mark.parametrize("candidates", [1, 41, 1000])
+def test_a_self_join_is_in_order_however_its_steps_are_cut(candidates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of an odd number of tuples put the pairs of a row as r before all of those as s."""
+    rng = np.random.default_rng(candidates)
+    rows = pa.table({"x": rng.integers(0, 30, 60), "y": rng.integers(0, 5, 60)})
+    arguments: dict[str, Any] = {"on": "abs(r.x - s.x) <= 3 AND r.y <> s.y", "window": "60 rows", "self_join": True}
+    singly = mr.WindowJoin(**arguments)
+    wanted = pa.concat_tables([singly.push("r", rows.slice(i, 1)) for i in range(60)])
+    monkeypatch.setattr(matcher, "STEP_CANDIDATES", candidates)
+    assert mr.WindowJoin(**arguments).push("r", rows).equals(wanted)

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import millrace as mr
 from tests.signals.interrupts import Interrupt, Location, TimedInterrupts, points_of, raise_at
 from tests.signals.subjects import NAMES, Subject, same
 
@@ -102,3 +104,46 @@ def test_interrupts_at_random_moments(subject: Subject) -> None:
 @every_subject
 def test_many_interrupts_at_random_moments(subject: Subject) -> None:
     assert interrupted(subject, LONG_INTERRUPTS, seed=2) >= LONG_INTERRUPTS
+
+
+SHORT_WAY = {
+    *("WindowJoin._push_few", "WindowJoin._match_few", "WindowEngine.push_few", "ShortPush.read", "ShortPush.tuples"),
+    *("ShortPush.append", "Matcher.match_few", "PanJoinIndex.step_few", "SmallSteps.plain_step"),
+}
+
+
+@pytest.mark.parametrize("index", ["auto", "bisort"])
+def test_an_interrupt_at_every_point_of_the_short_way(index: Any) -> None:
+    """The indexes that have the short way of a push (`short_push.py`): with few partners, and with many."""
+    hit, spared = (mr.WindowJoin("abs(r.x - s.x) <= 1", window="300 rows", index=index) for _ in range(2))
+    rng = np.random.default_rng(5)
+
+    def table(many: bool) -> pa.Table:
+        return pa.table({"x": np.full(3, 7) if many else rng.integers(0, 2000, 3)})
+
+    for join in (hit, spared):
+        for number in range(24):
+            join.push("rs"[number % 2], pa.table({"x": np.r_[np.full(100, 7), np.arange(150) * 13][number::24]}))
+    for many in (False, True):
+        tables = {side: table(many) for side in "rs"}
+        found, points = points_of(lambda: hit.push("r", tables["r"]), set())  # noqa: B023 - called at once
+        assert found.equals(spared.push("r", tables["r"]))
+        assert {code.co_qualname for code, _ in points} >= SHORT_WAY
+        left = set(points)
+        for number, point in enumerate(4 * points):  # a drop of the index, or an eviction, may hide a point
+            if point not in left:
+                continue
+            side = "rs"[number % 2]
+            assert hit.push(side, tables[side]).equals(spared.push(side, tables[side]))  # makes a dropped index again
+            batch = table(many)
+            wanted = spared.push(side, batch)
+            try:
+                found = raise_at(point, lambda: hit.push(side, batch))  # noqa: B023 - called at once
+            except Interrupt:
+                left.remove(point)
+                found = hit.recover()
+                found = hit.push(side, batch) if found is None else found
+            assert found.equals(wanted), point
+        assert not SHORT_WAY & {code.co_qualname for code, _ in left}
+    assert hit.stats["rows"] == spared.stats["rows"]
+    assert hit.stats["pairs"] == spared.stats["pairs"]

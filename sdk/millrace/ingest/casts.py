@@ -86,6 +86,8 @@ def _family(kind: pa.DataType) -> str:
 
 def _same(before: pa.ChunkedArray, after: pa.ChunkedArray) -> bool:
     """Whether a cast back gives the same values: Arrow's own checks leave out fewer digits of a float."""
+    if pa.types.is_decimal(before.type) and pa.types.is_integer(after.type):
+        return True  # Arrow has refused fractions and overflows; the way back may lack digits for an integer's type
     back = after.cast(before.type)
     if pa.types.is_floating(before.type):
         both_nan = pc.and_(pc.is_nan(before), pc.is_nan(back))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from millrace.host.base.columns import column_of, is_plain
 from millrace.host.base.errors import ArgumentError, SchemaError
 from millrace.host.base.words import usable as usable
-from millrace.ingest.tables import COLLECT, as_table, is_lazy
+from millrace.ingest.tables import COLLECT, as_table, check_no_objects, is_lazy
 
 _ALLOWED = "a pyarrow, NumPy, pandas or Polars array of one dimension, or a list"
 
@@ -32,6 +32,7 @@ def as_array(given: Any, label: str, are_queries: bool = False) -> pa.Array:
                 raise ArgumentError(f"{label} has {given.ndim} dimensions; allowed is {_ALLOWED}")
             return column_of(given) if is_plain(given) else from_numpy(given)
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+            check_no_objects(given, label)
             return _contiguous(pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given))
         if type(given).__module__.partition(".")[0] == "pandas" or isinstance(given, list | tuple):
             return _contiguous(_from_objects(given, are_queries))

@@ -269,7 +269,10 @@ def _arrow(given: Any, label: str) -> pa.Table:
         if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
             return pa.Table.from_pandas(given, preserve_index=False)
         if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+            check_no_objects(given, label)
             return pa.table(given)
+    except SchemaError:
+        raise
     except Exception as error:  # the object's own code may raise anything
         raise SchemaError(f"{label} cannot be turned into an Arrow table: {error}") from error
     if is_lazy(given):
@@ -278,6 +281,19 @@ def _arrow(given: Any, label: str) -> pa.Table:
         f"{label} is a {type(given).__name__}; allowed are a pyarrow.Table or RecordBatch, a pandas or Polars frame, "
         f"or any object with the Arrow PyCapsule interface: wrap plain data with pyarrow.table(...)"
     )
+
+
+def check_no_objects(given: Any, label: str) -> None:
+    """Refuse columns of Python objects from Polars, which gives Arrow the addresses of the objects as values."""
+    if type(given).__module__.partition(".")[0] != "polars":
+        return
+    types = given.schema if hasattr(given, "schema") else {label: given.dtype}
+    objects = [name for name, kind in types.items() if str(kind) == "Object"]
+    if objects:
+        raise SchemaError(
+            f"{label}: column {', '.join(objects)} holds Python objects (Object of Polars), for which Arrow has no "
+            f"type: drop it, or cast it, as with map_elements(..., return_dtype=...)"
+        )
 
 
 COLLECT = "call .collect() on it first"

@@ -16,7 +16,7 @@ from millrace.soak.base import SIMULATED, Operator
 from millrace.soak.operators import OPERATORS, operators_of
 
 STEPS, ROWS = 30, 60
-MANY_SHAPES = ("WindowJoin", "KnnJoin", "tables")
+MANY_SHAPES = ("WindowJoin", "LiveJoin", "KnnJoin", "tables")
 """Operators that have many indexes, conditions or options."""
 SIMULATED_STEPS, SIMULATED_ROWS = 8, 30
 UNCHANGED, FELL_BACK, ABSORBED = "raises", "CPU", "absorbed"
@@ -81,8 +81,11 @@ def outcome(case: Case, point: str, hits: int) -> str:
     return FELL_BACK if operator.fell_back else ABSORBED
 
 
-def outcomes(devices: Iterable[str], seeds: int = 16) -> Iterator[tuple[str, str, str]]:
-    """Operator, point and outcome, for all points that an operator passes."""
+def outcomes(devices: Iterable[str], seeds: int = 240) -> Iterator[tuple[str, str, str]]:
+    """Operator, point and outcome, for all points that an operator passes.
+
+    `seeds`: cases that are drawn to find them; enough that every operator gets each of its indexes many times.
+    """
     for (operator, point), (case, hits) in passed_points(devices, seeds).items():
         yield operator, point, outcome(case, point, hits)
 
@@ -100,8 +103,8 @@ def table_lines(found: Iterable[tuple[str, str, str]]) -> list[str]:
     lines.append("| --- " * (len(names) + 2) + "|")
     for point in fault_points():
         row = [cells.get((point.name, name), "") for name in names]
-        if tests := covering_tests(point.name):
-            row[0] = f"see {tests}"
+        if tests := covering_tests(point.name):  # also if an operator came by: helpers start once in a process
+            row = [f"see {tests}", *[""] * (len(names) - 1)]
         lines.append(f"| `{point.name}` | {point.what} | " + " | ".join(row) + " |")
     lines += ["", *(f"*{name}*: {text}." for name, text in MEANING.items())]
     return lines

@@ -144,7 +144,7 @@ class LiveJoins(StreamOperator):
     kind: Any = LiveJoin
 
     def set_up(self) -> None:
-        kind = self.rng.choice(("band", "equal"))
+        kind = self.rng.choice(list(KINDS))
         self.arguments |= {"on": KINDS[kind][0], "index": self.rng.choice(CPU_INDEXES[kind])}
         self.arguments |= {"schemas": {"r": SCHEMA, "s": SCHEMA}}
         self.reference = ReferenceJoin(kind, self.window, False)

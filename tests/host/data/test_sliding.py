@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from millrace.host.data import sliding as module
 from millrace.host.data.sliding import BatchedArray, SlidingArray
 
 actions = st.lists(
@@ -84,3 +85,34 @@ def test_a_batch_much_larger_than_the_window_is_freed() -> None:
     held.drop_before(99_000)
     assert held.nbytes == 8 * 1000
     assert held.take(np.array([99_500])).tolist() == [99_500]
+
+
+EDGES = [edge + d for edge in (1, module._SMALL, module._TAIL, module._MAX_MERGED) for d in (-1, 0, 1)]
+batches = st.lists(
+    st.tuples(st.sampled_from(["append"] * 6 + ["drop", "truncate"]), st.sampled_from([*EDGES, 5, 100, 2000])),
+    min_size=3,
+    max_size=12,
+)
+
+
+@settings(deadline=None)
+@example([("append", 512), ("append", 2047), ("append", 5)])  # the large batch is merged with the small one before it
+@given(batches)
+def test_batches_of_all_sizes_are_one_array(actions: list[tuple[str, int]]) -> None:
+    """Small batches are copied to shared memory, large ones are kept, neighbours are merged."""
+    held, first, end = BatchedArray(np.int64), 0, 0
+    for action, amount in actions:
+        before = held.view()
+        copy = before.copy()
+        if action == "append":
+            held.append(np.arange(end, end + amount))
+            end += amount
+        elif action == "drop":
+            first = min(first + amount, end)
+            held.drop_before(first)
+        else:
+            end = max(end - amount, first)
+            held.truncate(end)
+        assert (held.first, held.end) == (first, end)
+        assert np.array_equal(held.view(), np.arange(first, end))
+        assert np.array_equal(before, copy)

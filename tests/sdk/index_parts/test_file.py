@@ -125,6 +125,16 @@ def test_no_index_and_no_file(tmp_path: Path) -> None:
             make().save(folder)
 
 
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    longest = tmp_path / ("é" * 127 + "x")  # 255 bytes
+    make().save(longest)
+    assert len(mr.OrderedIndex.open(longest)) == len(make())
+    for path in (tmp_path / ("x" * 256), tmp_path / ("x/" * 4000)):
+        with pytest.raises(mr.ArgumentError, match=r"cannot save to .*too long"):
+            make().save(path)
+    assert list(tmp_path.iterdir()) == [longest]
+
+
 def test_parts_that_do_not_fit_together(tmp_path: Path) -> None:
     """Guards: a file with good checksums, made by something else, must not be searched out of bounds."""
     about = {

@@ -53,6 +53,7 @@ FITTING: dict[str, tuple[Any, Any, list[Any]]] = {
     "dates as times": (pa.timestamp("s"), pa.table({"x": [date(1970, 1, 2)]}), [datetime(1970, 1, 2)]),
     "floats as float32": (pa.float32(), pa.table({"x": [0.5, float("nan")]}), [0.5]),
     "integers as decimals": (pa.decimal128(25, 2), pa.table({"x": [3]}), [decimal.Decimal("3.00")]),
+    "decimals as integers": (pa.int64(), pa.table({"x": [decimal.Decimal("3.0"), None]}), [3]),
 }
 
 

@@ -355,6 +355,22 @@ def test_an_array_column_of_polars() -> None:
     assert found["s_p"].to_pylist() == [["a", "b"], None]
 
 
+def test_python_objects_of_polars_are_refused() -> None:
+    """Polars would give Arrow their addresses as values."""
+    frame = pl.DataFrame({"x": [1, 2], "odd": pl.Series([object(), object()], dtype=pl.Object)})
+    j = mr.WindowJoin(on="r.x = s.x", window="10 rows")
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: mr.join(frame, frame, on="r.x = s.x"),
+        lambda: j.push("r", frame),
+        lambda: mr.OrderedIndex([1, 2], frame["odd"]),
+        lambda: mr.OrderedIndex(frame["odd"]),
+    )
+    for call in calls:
+        with pytest.raises(mr.SchemaError, match="Python objects"):
+            call()
+    assert mr.join(frame.drop("odd"), frame.drop("odd"), on="r.x = s.x").num_rows == 2
+
+
 def test_dictionaries_with_more_words_together_than_their_codes_can_count() -> None:
     """Every batch has 100 words of its own, in codes of 8 bits."""
     j, wanted = mr.WindowJoin(on="r.x = s.x", window="1000 rows"), list[str]()

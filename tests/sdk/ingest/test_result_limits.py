@@ -201,3 +201,29 @@ atexit.register(late)
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=WATCHDOG, check=False)
     assert run.stdout.split() == ["14998", "10000", "5000"], run.stderr
+
+
+def test_calls_in_del_at_the_very_end_work_or_say_why_not() -> None:
+    """Modules cannot be loaded any more, and threads never start: a critical section in another thread would hang."""
+    program = """
+import millrace as mr, pyarrow as pa
+class Late:
+    def __init__(self):
+        self.mr, self.error, self.rows = mr, mr.StateError, pa.table({"x": range(5000)})
+        self.index = mr.OrderedIndex(self.rows["x"], layout="regular")
+        self.index.update(delete=self.rows["x"][:1])
+        self.device = mr.device
+    def __del__(self):
+        self.index.update(delete=self.rows["x"][1:2])
+        print(len(self.index))
+        for call in (lambda: self.mr.knn_join, lambda: self.device("cpu")):
+            try:
+                call()
+            except self.error as error:
+                print(error)
+late = Late()
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
+    lines = run.stdout.splitlines()
+    assert ["interpreter has ended" in line for line in lines] == [False, True, True], run.stdout + run.stderr
+    assert lines[0] == "4998"

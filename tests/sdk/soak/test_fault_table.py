@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from millrace.faults import fault_points
@@ -33,3 +35,9 @@ def test_the_table_has_a_line_for_every_point() -> None:
     lines = table_lines([("WindowJoin", "bisort.step", "raises")])
     assert sum(line.startswith("| `") for line in lines) == len(fault_points())
     assert "| `bisort.step` | index bisort finds the partners of new tuples | raises |  |  |  |  |  |" in lines
+
+
+def test_the_documented_table_has_every_point() -> None:
+    """The outcomes in it are made by `millrace faults --table`; a new point, or another text, is seen here."""
+    text = (Path(__file__).parents[3] / "docs/howto/failures.md").read_text()
+    assert [point.name for point in fault_points() if f"| `{point.name}` | {point.what} |" not in text] == []

@@ -11,9 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from millrace.host.base.html import html_table
+
+
+@cache
+def _names_of(kind: type[Stats]) -> tuple[str, ...]:
+    """The entries that are attributes."""
+    return tuple(one.name for one in fields(kind) if one.name != "counters")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,18 +29,15 @@ class Stats(Mapping[str, Any]):
 
     counters: Mapping[str, int] = field(default_factory=dict)
 
-    def _names(self) -> list[str]:
-        return [one.name for one in fields(self) if one.name != "counters"]
-
     def __getitem__(self, name: str) -> Any:
         """An entry by its name."""
-        if name in self._names():
+        if name in _names_of(type(self)):
             return getattr(self, name)
         return self.counters[name]
 
     def __iter__(self) -> Iterator[str]:
         """The names of all entries."""
-        names = self._names()
+        names = _names_of(type(self))
         yield from names
         yield from (name for name in self.counters if name not in names)
 

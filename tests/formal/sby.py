@@ -1,7 +1,7 @@
 """Runs SymbiYosys on a harness of `hw/formal`: `yowasp-sby` drives the native Yosys of `pyosys`.
 
 ABC solves the proofs (`bmc3`, on bits), Z3 the covers. A task's folder contains its configuration, its log and a trace
-of the failure or the cover. An error of the tools, or a task that takes longer than `WATCHDOG`, is an error.
+of the failure or the cover. An error of the tools, or a task that takes longer than `TIMEOUT`, is an error.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 from millrace.host.base.install import install_command
 from millrace.hw.yosys import PROGRAM, RTL, require
 from tests.formal.proofs import LABELS, Proof
-from tests.watchdog import WATCHDOG
 
 FORMAL = RTL.parent / "formal"
 SHARED = ("param_check", "reset_first", "stream_rules", "patience", "waiting_line")
 ENGINES = {"bmc": "aigsmt z3\n[engines]\nabc bmc3", "cover": "[engines]\nsmtbmc z3"}
 NO_TRACE = ("aigsmt z3", "aigsmt none")
 """Z3 makes a trace of a failed proof; nobody reads that of a mutant."""
+TIMEOUT = 600
 
 
 def plan(proof: Proof, mode: str, cycles: int, rtl: Path, prop: str | None = None) -> str:
@@ -73,7 +73,7 @@ def run(folder: Path, config: str) -> tuple[bool, str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=WATCHDOG,
+        timeout=TIMEOUT,
         check=False,
     )
     text = done.stdout + done.stderr

@@ -130,10 +130,10 @@ class WindowEngine(HeldWindows):
         counting = self._args.output == "count"
         schema = out.COUNT_SCHEMA if counting else progress.pair_schema
         if taken is None:
-            return empty_table(schema), 0
+            return self._empty(schema), 0
         if progress.plan is None:
             counts = np.zeros(len(taken.order), np.int64)
-            return (out.counts_table(taken, counts) if counting else empty_table(schema)), 0
+            return (out.counts_table(taken, counts) if counting else self._empty(schema)), 0
         self._recent.add_batch(min(len(taken.order), STEP_ROWS))
         self._mixed = taken.only is None
         bounds = self.bounds(progress)

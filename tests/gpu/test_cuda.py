@@ -144,7 +144,7 @@ def test_auto_takes_a_card_that_won_the_calibration(monkeypatch: pytest.MonkeyPa
         assert mr.device("auto").name == won
 
 
-def test_auto_does_not_take_a_card_that_is_in_the_place_of_the_calibrated_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_takes_no_other_card_than_the_calibrated_one(monkeypatch: pytest.MonkeyPatch) -> None:
     start(monkeypatch, StandIn(memory=3 << 30))
     (card,) = cuda.probe()
     for described, taken in ((card.detail, "cuda:0"), (card.detail.replace("3.0 GiB", "8.0 GiB"), "cpu")):

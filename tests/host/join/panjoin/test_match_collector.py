@@ -48,13 +48,15 @@ def test_few_and_many_partners_side_by_side(many: int, dtype: type) -> None:
 
 @pytest.mark.parametrize("many", range(6, 15))
 def test_all_candidates_of_one_run_are_found(many: int) -> None:
-    """A probe in 64 has so many partners in one run: those that fit in a cell, in a slot, and in neither.
+    """Some probes have so many partners in one run: those that fit in a cell, in a slot, and in neither.
 
-    With more such probes, one of each block has partners in three lines of words, and another path takes the block.
+    They begin behind the first word of a line, so that both lines that a probe reads hold all of them. In lines that
+    are cut elsewhere one probe of a block is too long, and the general code searches for the whole block.
     """
-    groups: Longs = np.arange(14_000, dtype=np.int64)
-    new = groups[::8] * 100  # fewer probes than a fourth of the run, which is searched by its index
-    held: Longs = np.random.default_rng(many).permutation(np.repeat(groups * 100, np.where(groups % 512, 1, many)))
+    sizes = np.concatenate([[1], np.tile([many, *[1] * (64 - many)], 200)])
+    groups: Longs = np.arange(len(sizes), dtype=np.int64)
+    new = groups[(groups - 1) % (65 - many) < 6] * 100  # fewer than a fourth of the run, which is searched by its index
+    held: Longs = np.random.default_rng(many).permutation(np.repeat(groups * 100, sizes))
     with mr.WindowJoin(on="abs(r.x - s.x) <= 8", window=f"{ROWS} rows", index="bisort", output="seqs") as join:
         join.push("s", pa.table({"x": held}))
         pairs = join.push("r", pa.table({"x": new}))

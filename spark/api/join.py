@@ -33,8 +33,6 @@ from millrace.spark.exec.batch_bytes import read_limits
 from millrace.spark.exec.buckets import bucket_join
 from millrace.spark.exec.join_rows import COUNT, JoinJob
 from millrace.spark.plan import columns as cl
-from millrace.spark.plan.buckets import Buckets
-from millrace.spark.plan.costs import bucket_shards
 from millrace.spark.plan.hows import How, other_side, read_how
 from millrace.spark.plan.output_columns import read_columns
 from millrace.spark.plan.strategy import JoinRequest, Strategy, StrategyName, choose
@@ -184,20 +182,12 @@ def _part(
     """The rows of one part of a join."""
     report = metrics is not None or part.streaming
     if chosen.buckets is not None:
-        shards = part.shards or _bucket_shards(part, chosen.buckets)
-        rows = bucket_join(frames, chosen.buckets, part.how, part.kept, shards, _own_columns(part))
+        rows = bucket_join(frames, chosen.buckets, part.how, part.kept, part.shards, _own_columns(part))
         return rows.withColumn(TASK_COLUMN, fn.lit(None).cast(TASK_TYPE)) if report else rows
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
     limits = read_limits(part.frames["r"].sparkSession)
     job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, limits, part.output)
     return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
-
-
-def _bucket_shards(part: JoinRequest, buckets: Buckets) -> int | None:
-    schemas = [frame.schema for frame in part.frames.values()]
-    if not all(cl.has_fixed_rows(schema) for schema in schemas):
-        return None
-    return bucket_shards(buckets, part.samples(), max(cl.row_bytes(schema) for schema in schemas), part.tasks)
 
 
 def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], held: str) -> DataFrame:

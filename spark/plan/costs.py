@@ -9,8 +9,6 @@ The time of the sample is not counted: every strategy but a requested broadcast 
 
 from __future__ import annotations
 
-import math
-
 from millrace.spark.plan.buckets import Buckets, BucketTerms, compared
 from millrace.spark.plan.hows import other_side
 from millrace.spark.plan.sampling import Sample
@@ -23,8 +21,6 @@ HELD, PROBING, CELLS = 0.6, 1.3, 1.5
 """Units per row: collected, sorted and saved; sent through Python; shuffled and sent through Python."""
 LARGE_HELD = 1 << 20
 """Held rows from which sorting and searching them is slower than in proportion."""
-SHARD_ROWS, SHARDED_BYTES = 1 << 17, 256 << 20
-"""Rows of a partition of Spark's own join, copies counted; up to how many bytes of a join."""
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)
 """Widths of buckets, in widths of the band."""
 
@@ -41,21 +37,9 @@ def best_width(terms: BucketTerms, samples: dict[str, Sample], home: str) -> Buc
 
 def of_buckets(option: Buckets, samples: dict[str, Sample]) -> float:
     """Spark's own join: rows that are shuffled, a guest row once per bucket, and pairs that are compared."""
-    return _sent(option, samples) + option.compared / COMPARED_PER_ROW
-
-
-def bucket_shards(option: Buckets, samples: dict[str, Sample], row_bytes: int, tasks: int) -> int | None:
-    """Partitions of Spark's own join, so small that sorting one stays within a core's cache; None: as Spark chooses.
-
-    Spark's own are as few and as large as it allows. Of many bytes they stay Spark's own, because it splits large ones.
-    """
-    rows = _sent(option, samples)
-    return max(tasks, math.ceil(rows / SHARD_ROWS)) if rows * row_bytes <= SHARDED_BYTES else None
-
-
-def _sent(option: Buckets, samples: dict[str, Sample]) -> float:
     copies = 1.0 if option.band is None else 1 + option.band.width / option.width
-    return samples[option.home].rows + copies * samples[other_side(option.home)].rows
+    sent = samples[option.home].rows + copies * samples[other_side(option.home)].rows
+    return sent + option.compared / COMPARED_PER_ROW
 
 
 def of_broadcast(rows: dict[str, int], held: str, pairs: float) -> float:

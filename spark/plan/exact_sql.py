@@ -166,12 +166,12 @@ def _near(term: Comparison, schemas: Schemas) -> str | None:
     if found is None:
         return None
     gap, low, high = found
-    columns = {(one.side, one.name): one for one in _columns(term)}
+    columns: dict[tuple[str, str], Column] = {(one.side, one.name): one for one in _columns(term)}
     if sorted(gap.factors.values()) != [-1, 1] or any(abs(end) > _LARGEST for end in (low, high) if end is not None):
         return None
     if any(end is not None and end.denominator != 1 for end in (low, high)):
         return None
-    by_factor = {factor: columns[key] for key, factor in gap.factors.items()}
+    by_factor = {int(factor): columns[key] for key, factor in gap.factors.items()}
     value, centre = (_exact_column(by_factor[sign], schemas) for sign in (1, -1))
     parts = []
     # An end that would stop at the very value that it must exclude is compared strictly.

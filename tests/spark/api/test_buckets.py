@@ -14,11 +14,8 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace import spark as ms
 from millrace.spark.api.join import read_condition
-from millrace.spark.plan.buckets import Band, Buckets, BucketTerms
-from millrace.spark.plan.costs import bucket_shards
-from millrace.spark.plan.exact_sql import Terms, exact_terms
+from millrace.spark.plan.exact_sql import exact_terms
 from millrace.spark.plan.hows import How, read_how
-from millrace.spark.plan.sampling import Sample
 from tests.spark.cases import Drawn, draw, found, frames
 from tests.spark.conftest import SetSettings
 from tests.spark.sessions import GROUP
@@ -173,12 +170,3 @@ def test_it_is_chosen_where_it_seems_faster(spark: SparkSession, settings: SetSe
     with pytest.raises(mr.DeviceUnavailable, match="Spark's own join"):
         ms.join(even, even, on=BAND, device="rtl", strategy="buckets")
     assert ms.join(even, even, on=BAND, shards=3).count() == 100_000
-
-
-def test_partitions_are_small_until_spark_may_have_to_split_them() -> None:
-    band = Band("x", "x", 1.0, -5.0, 5.0)
-    buckets = Buckets(BucketTerms(Terms((), ()), {"r": band, "s": band}), "r", 10.0, 0.0)
-    few, more, many = ({side: Sample(rows, ()) for side in "rs"} for rows in (1000, 1_000_000, 30_000_000))
-    assert bucket_shards(buckets, few, 16, tasks=2) == 2
-    assert bucket_shards(buckets, more, 16, tasks=2) == 23, "a guest row is in two buckets"
-    assert bucket_shards(buckets, many, 16, tasks=2) is None

@@ -275,6 +275,7 @@ class BatchedArray(LazySlidingArray):
     def _merge(self) -> None:
         while len(self._chunks) > 1 and self._unbalanced():
             (start, before), (_, last) = self._chunks[-2:]
+            self._tail = None  # the merged chunk is other memory, even if it begins where the tail did
             self._chunks[-2:] = [(start, np.concatenate([before, last]))]
 
     def _unbalanced(self) -> bool:

@@ -84,3 +84,20 @@ def test_a_batch_much_larger_than_the_window_is_freed() -> None:
     held.drop_before(99_000)
     assert held.nbytes == 8 * 1000
     assert held.take(np.array([99_500])).tolist() == [99_500]
+
+
+def test_a_small_batch_after_a_merge_of_small_and_large_ones() -> None:
+    """The merged chunk begins where the memory for small batches did, but is not in it."""
+    rng = np.random.default_rng(4)
+    for sizes in [(400, 600, 100), *rng.choice([1, 50, 400, 512, 513, 600, 1500, 5000], (50, 12)).tolist()]:
+        held, values, first = BatchedArray(np.int64), np.zeros(0, np.int64), 0
+        for size in sizes:
+            values = np.concatenate([values, rng.integers(0, 1 << 40, size)])
+            held.append(values[len(values) - size :])
+            if rng.random() < 0.2:
+                values = values[: len(values) - size // 3]
+                held.truncate(len(values))
+            if rng.random() < 0.3:
+                first = max(first, len(values) - 700)
+                held.drop_before(first)
+            assert np.array_equal(held.view(), values[first:])

@@ -39,7 +39,7 @@ def test_a_step_without_memory_changes_nothing(
     index: Any, threads: int, count: int, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments: dict[str, Any] = {"on": "r.x = s.x", "window": "400 rows", "output": "seqs"}
-    monkeypatch.setattr(pim_index, "MIN_PARALLEL_ROWS", 1000 if threads > 1 else MIN_PARALLEL_ROWS)
+    monkeypatch.setattr(pim_index, "MIN_PARALLEL_ROWS", 1 if threads > 1 else MIN_PARALLEL_ROWS)
     join = mr.WindowJoin(index=index, threads=threads, **arguments)
     plain = mr.WindowJoin(index="btree", threads=1, **arguments)
     for number, (side, table) in enumerate(pushes(count)):

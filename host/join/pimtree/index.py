@@ -107,7 +107,8 @@ class PimIndex(IndexedJoin):
     ) -> tuple[Matches, Matches]:
         """Process the new tuples on all threads, or on this one if they, or those between two merges, are few."""
         team = self.context.team
-        if team.threads > 1 and min(len(order), r.limit() + s.limit()) >= MIN_PARALLEL_ROWS:
+        between = (side.limit() * len(order) // len(side.words) for side in (r, s) if len(side.words))
+        if team.threads > 1 and min(len(order), *between) >= MIN_PARALLEL_ROWS:
             if self._ranges is None and isinstance(r, MergeSide) and isinstance(s, MergeSide):
                 self._ranges = RangeStep(r, s, team)
             if self._ranges is not None:

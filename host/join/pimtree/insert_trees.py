@@ -150,7 +150,8 @@ def restart(trees: int, tree: int, subindexes: int, base: int, like: Any) -> Non
     subs = max(min(subindexes, count), 1)
     store(trees, Trees.SUBINDEXES, subs)
     store(trees, Trees.DEPTH, depth if subs > 1 else 0)
-    store(trees, Trees.FACTOR, (subs << 32) // count)
+    # Rounded up: the last node belongs to the last subindex.
+    store(trees, Trees.FACTOR, ((subs << 32) + count - 1) // count)
     store(trees, Trees.BASE, base)
     store(trees, Trees.USED, subs)
     store(trees, Trees.INSERTED, 0)

@@ -25,6 +25,7 @@ from millrace.host.join.pimtree.team_merge import TeamMerge
 from millrace.host.runtime.allocator import allocate, result_array
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.kernel_args import in_own_lines
+from millrace.host.runtime.pool import size as most_threads
 from millrace.host.runtime.team import Team
 
 SAMPLE = 256
@@ -37,11 +38,11 @@ DELIVERY_PARTS = 4
 class _Owner:
     """The memory of a range: a list of tuples, and for each side a copy of the table with a buffer of results."""
 
-    def __init__(self) -> None:
-        """No memory yet."""
+    def __init__(self, owners: int) -> None:
+        """No memory yet; `owners`: how many there are."""
         self.tables = [in_own_lines(np.zeros(len(Side), np.int64)) for _ in range(2)]
         self._slots = [table[Side.OUT : Side.OUT + len(Slot)] for table in self.tables]
-        self._results = [ResultBuffer(slot) for slot in self._slots]
+        self._results = [ResultBuffer(slot, owners) for slot in self._slots]
         self._scratch: list[Array] = []
         self.lists = [np.zeros(0, np.uint32) for _ in range(2)]
 
@@ -75,8 +76,10 @@ class RangeStep:
         self._sides = (r, s)
         self._team = team
         self._merge = TeamMerge(team)
-        self._owners = [_Owner() for _ in range(team.threads)]
-        self._words = in_own_lines(np.zeros(team.threads * len(Owner), np.int64))
+        # Not more than threads that run: each owner looks at all tuples, and has memory of its own.
+        count = min(team.threads, most_threads())
+        self._owners = [_Owner(count) for _ in range(count)]
+        self._words = in_own_lines(np.zeros(count * len(Owner), np.int64))
 
     def run(self, order: Order, want_positions: bool, ranges: int) -> tuple[Matches, Matches]:
         """Process the tuples that the sides hold as new."""
@@ -98,13 +101,13 @@ class RangeStep:
         """Merge sides whose insert trees are almost full; returns how many tuples fit in each."""
         rooms = []
         for number, side in enumerate(self._sides):
-            limit = side.insert_trees.entries
+            limit = side.room()
             if limit - len(side.insert_trees) <= limit // EARLY_SHARE:
                 begin = self._sides[1 - number].begin
                 seen = int(begin[done[1 - number] - 1]) if done[1 - number] > 0 else 0
                 side.merge_by(self._merge, max(seen, side.oldest))
                 side.store_trees(ranges)
-                limit = side.insert_trees.entries
+                limit = side.room()
             rooms.append(limit - len(side.insert_trees))
         return rooms
 
@@ -113,21 +116,21 @@ class RangeStep:
         wide = self._sides[0].word.itemsize == 8
         chunk[Chunk.FROM_R : Chunk.PLACES_R] = *done, *new
         self._set_owners(done, new)
-        self._team.run(rk.insert_64 if wide else rk.insert_32, chunk, self._team.threads)
+        self._team.run(rk.insert_64 if wide else rk.insert_32, chunk, len(self._owners))
         for number, side in enumerate(self._sides):
             side.insert_trees.table[Trees.INSERTED] += new[number] - done[number]
-        self._team.run(rk.probe_64 if wide else rk.probe_32, chunk, self._team.threads)
+        self._team.run(rk.probe_64 if wide else rk.probe_32, chunk, len(self._owners))
 
     def _set_owners(self, done: list[int], new: list[int]) -> None:
         """Give each owner a range of each side's words, with about as many new tuples as the others'."""
-        threads, word = self._team.threads, self._sides[0].word.type
-        samples = [
-            side.words[first:stop][:: max((stop - first) // SAMPLE, 1)]
-            for side, first, stop in zip(self._sides, done, new, strict=True)
-        ]
+        count, word = len(self._owners), self._sides[0].word.type
+        samples = [np.zeros(1, word)]  # there may be no live tuple
+        for side, first, stop in zip(self._sides, done, new, strict=True):
+            some = slice(first, stop, max((stop - first) // SAMPLE, 1))
+            samples.append(side.words[some][side.live[some]])
         sample = np.sort(np.concatenate(samples))
-        ends = sample[np.arange(1, threads) * len(sample) // threads]
-        words = self._words[: threads * len(Owner)].reshape(threads, len(Owner))
+        ends = sample[np.arange(1, count) * len(sample) // count]
+        words = self._words.reshape(count, len(Owner))
         for field, owner in enumerate(self._owners):
             owner.follow(self._sides)
             words[field, Owner.R], words[field, Owner.S] = (address(table) for table in owner.tables)
@@ -136,8 +139,8 @@ class RangeStep:
             lows, highs = (words.view(np.uint64)[:, field + number] for field in (Owner.LOW_R, Owner.HIGH_R))
             last = int(np.iinfo(word).max)
             low = 0
-            for owner_number in range(threads):
-                high = last if owner_number == threads - 1 else side.range_end(ends[owner_number])
+            for owner_number in range(count):
+                high = last if owner_number == count - 1 else side.range_end(ends[owner_number])
                 # An empty range if the one before ends at the last word, or at the same subindex.
                 lows[owner_number], highs[owner_number] = (low, high) if low <= high else (1, 0)
                 low = max(low, high + 1)

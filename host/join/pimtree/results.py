@@ -94,9 +94,10 @@ def check_complete(needed: int) -> None:
 class ResultBuffer:
     """Owns a buffer whose words are the first ones of an array; the memory lasts as long as this object."""
 
-    def __init__(self, slot: Array) -> None:
-        """No memory yet."""
+    def __init__(self, slot: Array, sharers: int = 1) -> None:
+        """No memory yet. `sharers`: how many buffers share what one may have and keep."""
         self._slot = slot
+        self._sharers = sharers
         self._capacity = 0
         free_with(self, slot[Slot.WHERE : Slot.WHERE + 1])
 
@@ -105,10 +106,10 @@ class ResultBuffer:
         slot = self._slot
         if slot[Slot.CAPACITY] >= 0:
             self._capacity = int(slot[Slot.CAPACITY])
-        if self._capacity > MAX_KEPT:
+        if self._capacity > MAX_KEPT // self._sharers:
             _free(slot)
             self._capacity = 0
-        slot[Slot.FAILED], slot[Slot.LIMIT] = 0, most_results()
+        slot[Slot.FAILED], slot[Slot.LIMIT] = 0, max(most_results() // self._sharers, 1)
         slot[Slot.CAPACITY] = self._capacity if want_positions else -1
 
     def take(self, count: int) -> Positions | None:

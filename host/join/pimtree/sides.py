@@ -164,6 +164,11 @@ class JoinSide(ABC):
         self.end = max(self.end, part.first + n)
 
     @property
+    def live(self) -> Mask:
+        """Which of the new tuples can match."""
+        return self._part[0]
+
+    @property
     def words(self) -> Array:
         """The words of the new tuples."""
         return self._part[1][: len(self.counts)]
@@ -211,6 +216,15 @@ class MergeSide(JoinSide):
     def trees(self) -> list[InsertTrees]:
         """T_I."""
         return [self.insert_trees]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all trees, and of the memory for the next merge."""
+        return super().nbytes + (0 if self._spare is None else self._spare.nbytes)
+
+    def room(self) -> int:
+        """How many entries the insert trees may have now: their memory may be that of a larger window, or smaller."""
+        return min(self.insert_trees.entries, self.limit())
 
     def limit(self) -> int:
         """The merge ratio's share of the window."""

@@ -15,6 +15,9 @@ from millrace.host.runtime.allocator import allocate
 from millrace.host.runtime.intrinsics import address
 from millrace.host.runtime.team import Team
 
+MAX_UNUSED = 4
+"""Memory is not used again if it has room for so many times the entries: a window may have been larger for a while."""
+
 
 class TeamMerge:
     """Merges with the threads of a team."""
@@ -25,9 +28,9 @@ class TeamMerge:
         self._state = allocate(sm.MERGE_WORDS, np.int64)
 
     def run(self, tree: StaticTree, trees: InsertTrees, oldest: int, spare: StaticTree | None) -> StaticTree:
-        """A new T_S with the entries of both from position `oldest` on, in the spare one's memory if it is enough."""
+        """A new T_S with the entries of both from position `oldest` on, in the spare one's memory if it suits."""
         size = len(tree) + len(trees)
-        if spare is None or spare.table[Static.CAPACITY] < size:
+        if spare is None or not size <= spare.table[Static.CAPACITY] <= MAX_UNUSED * size:
             spare = StaticTree(tree.word, size + size // 4, oldest)
         spare.table[Static.BASE] = oldest
         like, state = tree.word.type(0), self._state

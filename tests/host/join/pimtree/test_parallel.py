@@ -11,6 +11,7 @@ import pytest
 import millrace as mr
 from millrace.host.base.types import Array
 from millrace.host.join.pimtree import index as pim_index
+from millrace.host.join.pimtree import range_step
 from millrace.host.join.pimtree.range_kernel import chunk_end
 from millrace.host.runtime.intrinsics import address
 
@@ -22,6 +23,11 @@ CASES: list[tuple[str, dict[str, Any], int, int]] = [
     ("int64", {"merge_ratio": 1.0, "task_rows": 64}, 3, 5),
     ("int32", {}, 4, 2),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _more_owners_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_step, "most_threads", lambda: 8)
 
 
 def streams(kind: str, drift: int) -> tuple[pa.Table, pa.Table, Array]:
@@ -122,3 +128,54 @@ def test_a_chunk_ends_where_a_side_has_no_room() -> None:
         if stop < len(order):
             full = rooms[order[stop]] == (of_s if order[stop] else len(taken) - of_s)
             assert full
+
+
+CONDITIONS = [
+    "r.x = s.x",
+    "abs(r.x - s.x) <= 2",
+    "r.x < s.x",
+    "r.x = s.x or r.x = s.x + 3 or r.x = s.x + 9",
+    "abs(r.x - s.x) <= 1 or abs(r.x - s.x - 10) <= 2",
+    "abs(r.x - s.x) <= 3 and r.y > s.y",
+]
+
+
+def batch(rng: np.random.Generator, kind: str, time: int) -> pa.Table:
+    """Few or many rows with nulls, NaN and the ends of the type among the keys, in order of time."""
+    count = int(rng.choice([0, 1, 50, 400, 700]))
+    keys = rng.integers(0, 100, count).astype(kind)
+    ends = [np.nan, np.inf, -0.0] if kind == "float64" else [np.iinfo(kind).min, np.iinfo(kind).max, 0]
+    keys = np.where(rng.random(count) < 0.2, np.array(ends, kind)[rng.integers(0, 3, count)], keys)
+    nulls = rng.random(count) < rng.choice([0, 0.3, 1], p=[0.5, 0.4, 0.1])
+    times = np.sort(rng.integers(time, time + 500, count))
+    return pa.table({"x": pa.array(keys, mask=nulls), "y": rng.integers(0, 10, count), "t": times})
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_join_finds_the_same_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time and count windows, also unequal ones, several ranges, dead rows, self-joins, restored joins."""
+    rng = np.random.default_rng(seed)
+    kind, timed = ["int8", "int32", "uint64", "float64"][seed % 4], bool(rng.random() < 0.5)
+    lengths = [str(rng.choice([1, 60, 300, 1500])) + ("" if timed else " rows") for _ in "rs"]
+    arguments: dict[str, Any] = {
+        "on": str(rng.choice(CONDITIONS)),
+        "window": tuple(lengths),
+        "time": "t" if timed else None,
+        "self_join": bool(rng.random() < 0.2),
+        "output": str(rng.choice(["seqs", "seqs", "count"])),
+    }
+    ratio, tasks, subindexes = float(rng.choice([1e-6, 0.02, 1])), int(rng.choice([1, 8, 64])), int(rng.choice([0, 5]))
+    options = {"merge_ratio": ratio, "task_rows": tasks, "subindexes": subindexes}
+    several: dict[str, Any] = {"index": "pim", "threads": int(rng.choice([2, 3, 8])), "options": options}
+    if arguments["self_join"]:
+        arguments["window"] = lengths[0]
+    plain, join, stored = mr.WindowJoin(index="btree", **arguments), mr.WindowJoin(**several, **arguments), {}
+    for step in range(6):
+        monkeypatch.setattr(pim_index, "MIN_PARALLEL_ROWS", 1 if rng.random() < 0.75 else 1 << 40)
+        for side in "r" if arguments["self_join"] else "rs":
+            rows = batch(rng, kind, 500 * step)
+            assert join.push(side, rows).equals(plain.push(side, rows))
+        if rng.random() < 0.2:
+            delta = join.state()
+            stored.update(delta.added)
+            join = mr.WindowJoin.restore(delta.manifest, stored, **several, **arguments)

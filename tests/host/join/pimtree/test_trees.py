@@ -15,9 +15,12 @@ from millrace.host.base.types import Array
 from millrace.host.join.pimtree import insert_trees as it
 from millrace.host.join.pimtree.insert_trees import NODE, InsertTrees, Sub, Trees
 from millrace.host.join.pimtree.merge import merge
+from millrace.host.join.pimtree.range_kernel import range_end
 from millrace.host.join.pimtree.static_tree import LINE, Static, StaticTree, descend, find_ranks
+from millrace.host.join.pimtree.team_merge import MAX_UNUSED, TeamMerge
 from millrace.host.runtime.intrinsics import address, load, load_as, load_id, store
 from millrace.host.runtime.jit import kernel
+from millrace.host.runtime.team import Team
 
 WIDTHS = [np.dtype(np.uint32), np.dtype(np.uint64)]
 every_width = pytest.mark.parametrize("word", WIDTHS, ids=str)
@@ -143,3 +146,24 @@ def test_a_merge_keeps_exactly_what_has_not_expired(word: np.dtype[Any], oldest:
     keys = some_words(rng, word, 100, 102)
     held = sorted(words[oldest:].tolist())
     assert ranks(merged, keys) == [bisect_left(held, int(key)) for key in keys]
+
+
+def test_the_last_words_belong_to_the_last_subindex() -> None:
+    """With one subindex less than there are nodes, of so many that the fraction of 2**32 is not exact."""
+    lines, word = 70_003, np.dtype(np.uint64)
+    tree = StaticTree.of(
+        np.arange(lines * LINE // word.itemsize, dtype=word), np.arange(lines * LINE // word.itemsize), 0
+    )
+    trees = InsertTrees(tree, lines - 1, 64, 0)
+    assert trees.table[Trees.SUBINDEXES] == lines - 1
+    assert range_end(address(tree.table), address(trees.table), tree.words[len(tree) - 1]) == np.iinfo(word).max
+
+
+def test_a_merge_uses_the_spare_memory_unless_it_is_that_of_a_much_larger_window() -> None:
+    word, merge_by = np.dtype(np.uint32), TeamMerge(Team(1)).run
+    tree = StaticTree.of(np.arange(1000, dtype=word), np.arange(1000), 0)
+    suits, too_small, too_large = (StaticTree(word, size) for size in (1200, 900, MAX_UNUSED * 1000 + 1))
+    for spare, used in ((suits, True), (too_small, False), (too_large, False), (None, False)):
+        merged = merge_by(tree, InsertTrees(tree, 4, 64, 0), 300, spare)
+        assert (merged is spare) == used
+        assert entries_of(merged) == [(one, one) for one in range(300, 1000)]

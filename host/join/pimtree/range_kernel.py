@@ -33,7 +33,7 @@ from millrace.host.runtime.kernel_args import KernelArgs
 BLOCK = 64
 """Tuples that a thread takes at once in the second phase."""
 OWNER_SHIFT = 48
-"""A result's place: the thread that has found it, above its number among that thread's results."""
+"""Where a result is: the thread that has found it, above its number among that thread's results."""
 
 
 class Chunk(KernelArgs):
@@ -43,8 +43,8 @@ class Chunk(KernelArgs):
     FROM_S = auto()
     TO_R = auto()
     TO_S = auto()
-    PLACES_R = auto()  # where the results of each tuple are
-    PLACES_S = auto()
+    WHERE_R = auto()  # where the results of each tuple are
+    WHERE_S = auto()
     OWNERS = auto()
 
 
@@ -159,10 +159,10 @@ def _probe_group(chunk: int, own: int, side: int, numbers: int, count: int, part
     table, other = load(own, Owner.R + side), load(own, Owner.S - side)
     _gather(own, side, numbers, count, like)
     search_group(other, like)
-    places, ranges = load(chunk, Chunk.PLACES_R + side), load(table, Side.RANGES)
+    where, ranges = load(chunk, Chunk.WHERE_R + side), load(table, Side.RANGES)
     for t in range(count):
         i = load_id(numbers, t)
-        store(places, i, load(table, Side.OUT_USED) | part << OWNER_SHIFT)
+        store(where, i, load(table, Side.OUT_USED) | part << OWNER_SHIFT)
         find_partners(table, other, i, t * ranges, like)
 
 
@@ -222,7 +222,7 @@ class Delivery(KernelArgs):
     """The results of one side's tuples, on their way into order of arrival."""
 
     COUNTS = auto()
-    PLACES = auto()
+    WHERE = auto()
     ENDS = auto()  # the sums of counts
     OUT = auto()
     TUPLES = auto()
@@ -232,9 +232,9 @@ class Delivery(KernelArgs):
 @share
 def deliver(delivery: int, part: int, parts: int) -> None:
     """The third phase: copy the results of some tuples."""
-    counts, places, ends, out, tuples, sources = (
+    counts, where, ends, out, tuples, sources = (
         load(delivery, Delivery.COUNTS),
-        load(delivery, Delivery.PLACES),
+        load(delivery, Delivery.WHERE),
         load(delivery, Delivery.ENDS),
         load(delivery, Delivery.OUT),
         load(delivery, Delivery.TUPLES),
@@ -243,8 +243,8 @@ def deliver(delivery: int, part: int, parts: int) -> None:
     for i in range(part * tuples // parts, (part + 1) * tuples // parts):
         count = load(counts, i)
         if count > 0:
-            place = load(places, i)
-            source = load(sources, place >> OWNER_SHIFT) + 8 * (place & ((1 << OWNER_SHIFT) - 1))
+            found = load(where, i)
+            source = load(sources, found >> OWNER_SHIFT) + 8 * (found & ((1 << OWNER_SHIFT) - 1))
             to = out + 8 * (load(ends, i) - count)
             for k in range(count):
                 store(to, k, load(source, k))

@@ -85,8 +85,8 @@ class RangeStep:
         """Process the tuples that the sides hold as new."""
         for owner in self._owners:
             owner.start(self._sides, want_positions, ranges)
-        places = [allocate(len(side.counts), np.int64) for side in self._sides]
-        chunk = Chunk.partly(PLACES_R=places[0], PLACES_S=places[1], OWNERS=self._words)
+        where = [allocate(len(side.counts), np.int64) for side in self._sides]
+        chunk = Chunk.partly(WHERE_R=where[0], WHERE_S=where[1], OWNERS=self._words)
         done = [0, 0]
         while sum(done) < len(order):
             room = self._make_room(done, ranges)
@@ -94,7 +94,7 @@ class RangeStep:
             new = [stop - done[1] - of_s, done[1] + of_s]
             self._run_chunk(chunk, done, new)
             done = new
-        first, second = (self._matches(side, places[side], want_positions) for side in range(2))
+        first, second = (self._matches(side, where[side], want_positions) for side in range(2))
         return first, second
 
     def _make_room(self, done: list[int], ranges: int) -> list[int]:
@@ -114,7 +114,7 @@ class RangeStep:
     def _run_chunk(self, chunk: Array, done: list[int], new: list[int]) -> None:
         """Insert and search the tuples from numbers `done` to `new` of each side."""
         wide = self._sides[0].word.itemsize == 8
-        chunk[Chunk.FROM_R : Chunk.PLACES_R] = *done, *new
+        chunk[Chunk.FROM_R : Chunk.WHERE_R] = *done, *new
         self._set_owners(done, new)
         self._team.run(rk.insert_64 if wide else rk.insert_32, chunk, len(self._owners))
         for number, side in enumerate(self._sides):
@@ -145,7 +145,7 @@ class RangeStep:
                 lows[owner_number], highs[owner_number] = (low, high) if low <= high else (1, 0)
                 low = max(low, high + 1)
 
-    def _matches(self, side: int, places: Array, want_positions: bool) -> Matches:
+    def _matches(self, side: int, where: Array, want_positions: bool) -> Matches:
         """The matches of a side's tuples, in order of arrival."""
         counts = self._sides[side].counts
         sources = np.array([owner.results(side) for owner in self._owners], np.int64)
@@ -155,8 +155,6 @@ class RangeStep:
         total = int(ends[-1]) if len(ends) else 0
         check_complete(total if total > most_results() else 0)
         positions = result_array(total, np.int64)
-        given = Delivery.pack(
-            COUNTS=counts, PLACES=places, ENDS=ends, OUT=positions, TUPLES=len(counts), SOURCES=sources
-        )
+        given = Delivery.pack(COUNTS=counts, WHERE=where, ENDS=ends, OUT=positions, TUPLES=len(counts), SOURCES=sources)
         self._team.run(rk.deliver, given, DELIVERY_PARTS * self._team.threads)
         return Matches(counts, positions)

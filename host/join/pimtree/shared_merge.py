@@ -145,7 +145,7 @@ def cut(merge: int, tree: int, trees: int, oldest: int, new_tree: int, like: Any
 
 
 @kernel
-def place_parts(merge: int) -> int:
+def offset_parts(merge: int) -> int:
     """Replace the sizes of parts by their offsets in the new `T_S`; returns its size."""
     size = 0
     for part in range(PARTS):
@@ -161,7 +161,7 @@ def merge_shared(merge: int, tree: int, trees: int, oldest: int, new_tree: int, 
     """Merge `T_S` and `T_I` into a new `T_S`, whose base is set already. Nobody else uses the trees meanwhile."""
     cut(merge, tree, trees, oldest, new_tree, like)
     _all_parts(merge, _COUNTING, like)
-    size = place_parts(merge)
+    size = offset_parts(merge)
     _all_parts(merge, _WRITING, like)
     atomic_store(merge, 0)
     build_levels(new_tree, size, like)

@@ -37,7 +37,7 @@ class TeamMerge:
         sm.cut(address(state), address(tree.table), address(trees.table), oldest, address(spare.table), like)
         wide = tree.word.itemsize == 8
         self._team.run(sm.count_64 if wide else sm.count_32, state, sm.PARTS)
-        kept = sm.place_parts(address(state))
+        kept = sm.offset_parts(address(state))
         self._team.run(sm.write_64 if wide else sm.write_32, state, sm.PARTS)
         spare.finish(kept)
         return spare

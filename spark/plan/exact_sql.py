@@ -167,6 +167,8 @@ def _near(term: Comparison, schemas: Schemas) -> str | None:
         return None
     gap, low, high = found
     columns: dict[tuple[str, str], Column] = {(one.side, one.name): one for one in _columns(term)}
+    if columns.keys() != gap.factors.keys():  # a column that cancels out must still be known: null - null is null
+        return None
     if sorted(gap.factors.values()) != [-1, 1] or any(abs(end) > _LARGEST for end in (low, high) if end is not None):
         return None
     if any(end is not None and end.denominator != 1 for end in (low, high)):

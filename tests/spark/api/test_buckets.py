@@ -78,6 +78,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "a band above, at the ends": ("r.x BETWEEN s.x + 3 AND s.x + 9", {"x": ENDS}, {"x": ENDS}),
     "a band below, at the ends": ("r.x - s.x > -9 AND s.x - 2 >= r.x", {"x": ENDS}, {"x": ENDS}),
     "products": ("r.x = s.x AND r.x * s.x > 10", {"x": EXTREME}, {"x": EXTREME}),
+    "columns that cancel out": (
+        "abs(r.x - s.x + r.y - r.y) <= 3 AND 0 * s.y + r.x <= s.x + 1",
+        {"x": numbers(1), "y": numbers(2)},
+        {"x": numbers(3), "y": numbers(4)},
+    ),
     "floats": ("abs(r.x - s.x) <= 0.1", {"x": floats(1)}, {"x": floats(2)}),
     "infinities": ("r.x BETWEEN s.x - 0.2 AND s.x + 0.2", {"x": floats(1)}, {"x": floats(2).cast(pa.float32())}),
     "equal floats": ("r.x = s.x AND r.x < 100.0", {"x": floats(1)}, {"x": floats(2)}),

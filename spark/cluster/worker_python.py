@@ -2,9 +2,10 @@
 
 Spark starts `python3` of the PATH as its workers, so a script that runs in an environment which is not activated gets
 workers without millrace and without pyarrow. `use_this_python` runs when `millrace.spark` is imported, without
-importing pyspark. Before a session exists it sets `PYSPARK_PYTHON`; if a local session exists, it changes the Python of
-that session's functions from then on. It changes nothing if the user set `PYSPARK_PYTHON`, or under `spark-submit`,
-where the driver itself runs the workers' `python3`. Limit: a Connect server that is already there keeps its Python.
+importing pyspark. It sets `PYSPARK_PYTHON`, which sessions read when they start; if a local session exists already, it
+also changes the Python of that session's functions from then on. It changes nothing if the user set `PYSPARK_PYTHON` or
+the session's `pythonExec`, if the session is on a cluster, or under `spark-submit`, where the driver itself runs the
+workers' `python3`. Limit: a Connect server that is already there keeps its Python.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def use_this_python() -> None:
     if not sys.executable or os.environ.get(VARIABLE) or _SUBMITTED in os.environ:
         return
     context = active_context()
-    if context is None:
-        os.environ[VARIABLE] = sys.executable
-    elif context.master.startswith("local"):
+    if context is not None:
+        if not context.master.startswith("local") or context.pythonExec != DEFAULT:
+            return
         context.pythonExec = sys.executable
+    os.environ[VARIABLE] = sys.executable  # also for the next session, after this one has stopped
 
 
 def active_context() -> Any:

@@ -92,10 +92,10 @@ def _collect_reports(
 
 
 def _cause(error: Exception) -> str:
-    """The line of Spark's error that says why a worker does not start, or else its first one."""
+    """What Spark's error says on why a worker does not start, or else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     telling = ("Cannot run program", "PYTHON_VERSION_MISMATCH", "ModuleNotFoundError", "ImportError")
-    return next((line for line in lines if any(word in line for word in telling)), lines[0])
+    return next((line[line.index(word) :] for line in lines for word in telling if word in line), lines[0])
 
 
 def _check_versions(reports: list[dict[str, Any]]) -> None:

@@ -34,20 +34,27 @@ def test_importing_before_the_session(bare: tuple[str, dict[str, str]]) -> None:
 
 def test_a_local_session_that_is_there_and_a_python_that_lacks_packages(bare: tuple[str, dict[str, str]]) -> None:
     report = run_script("plain_session.py", "after", bare[0], environment=bare[1])
-    assert report["pairs"] == 149
+    assert (report["pairs"], report["again"]) == (149, 149)
     assert (report["kind"], report["cause"]) == ("StateError", "None")
     assert "which lacks millrace, pyarrow, pandas, numpy, numba: set PYSPARK_PYTHON to a Python" in report["text"]
     assert sys.executable in report["text"]
     assert "\n" not in report["text"]
 
 
+def test_a_python_that_does_not_exist(bare: tuple[str, dict[str, str]]) -> None:
+    report = run_script("plain_session.py", "after", "/nowhere/python", environment=bare[1])
+    assert report["kind"] == "StateError"
+    words = 'run /nowhere/python, fail before they do anything (Cannot run program "/nowhere/python"'
+    assert words in report["text"]
+    assert "\n" not in report["text"]
+
+
 class Context:
     """What `use_this_python` reads of a Spark context."""
 
-    pythonExec = "python3"  # noqa: N815 - Spark's name
-
     def __init__(self, master: str) -> None:
-        self.master = master
+        self.master, _, python = master.partition(" with ")
+        self.pythonExec = python or "python3"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +63,8 @@ class Context:
         (None, {}, sys.executable, None),
         (None, {"PYSPARK_PYTHON": "mine"}, "mine", None),
         (None, {"PYSPARK_GATEWAY_PORT": "1"}, None, None),
-        ("local[2]", {}, None, sys.executable),
+        ("local[2]", {}, sys.executable, sys.executable),
+        ("local[2] with mine", {}, None, "mine"),
         ("local[2]", {"PYSPARK_PYTHON": "mine"}, "mine", "python3"),
         ("yarn", {}, None, "python3"),
     ],

@@ -1,7 +1,7 @@
 """First contact: a plain session, as a user writes it. `plain_session.py before | after PYTHON`.
 
-`before`: millrace.spark is imported before the session exists. `after`: the session is there first; then another
-session, for which the user has set PYTHON, which lacks what workers need.
+`before`: millrace.spark is imported before the session exists. `after`: the session is there first; then a second one;
+then one for which the user has set PYTHON, which lacks what workers need.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ def before() -> dict[str, Any]:
 def after(python: str) -> dict[str, Any]:
     spark = session()
     found: dict[str, Any] = {"pairs": pairs(spark)}
+    spark.stop()
+    spark = session()
+    found["again"] = pairs(spark)
     spark.stop()
     os.environ["PYSPARK_PYTHON"] = python
     try:

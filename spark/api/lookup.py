@@ -41,7 +41,9 @@ from millrace.spark.cluster.task import (
     task_device,
 )
 from millrace.spark.cluster.workers import deliver, describe_remote
+from millrace.spark.exec.batch_bytes import BatchLimits, read_limits
 from millrace.spark.exec.join_rows import merge_batches
+from millrace.spark.exec.row_bytes import cut_rows, has_fixed_width
 from millrace.spark.plan import columns as cl
 
 Index = mr.OrderedIndex | str | os.PathLike[str]
@@ -49,6 +51,8 @@ NARROW = 2
 """A frame of at most so many fixed-width columns travels to Python as it is."""
 MERGED_ROWS, MERGED_BYTES = 1 << 16, 16 << 20
 """Rows of a narrow frame that are looked up together."""
+FIRST_ROWS = 1 << 8
+"""Rows that are looked up first, if the width of the values varies."""
 Batches = Iterable[pa.RecordBatch]
 MAX_OPEN = 16
 """Indexes that a worker keeps open at once."""
@@ -110,7 +114,8 @@ def lookup(
     counts = {f"{step.into}_null_keys": fn.count_if(fn.expr(cl.unusable(frame.schema, [step.key]))) for step in steps}
     seen = watched(frame, {"rows": fn.count(fn.lit(1)), **counts}, "lookup", metrics)
     if _is_narrow(frame):
-        made = map_in_arrow(seen, _row_mapper(steps, device_request), _with_values(frame, steps))
+        mapper = _row_mapper(steps, device_request, read_limits(frame.sparkSession))
+        made = map_in_arrow(seen, mapper, _with_values(frame, steps))
         for step in steps:
             use_in(step.file, task_function(made))
         return made
@@ -201,19 +206,42 @@ def _with_values(frame: DataFrame, steps: list[Step]) -> ty.StructType:
     return ty.StructType([*frame.schema.fields, *(ty.StructField(s.into, s.spark_values) for s in steps)])
 
 
-def _row_mapper(steps: list[Step], device_request: DeviceRequest) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def _row_mapper(
+    steps: list[Step], device_request: DeviceRequest, limits: BatchLimits
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """The function that workers run on the rows of a narrow frame; small batches are looked up together."""
     exact = [cl.arrow_type(step.spark_values) for step in steps]
 
+    def with_values(rows: pa.RecordBatch) -> pa.RecordBatch:
+        found = [find(step.file, device_request, rows[step.key]) for step in steps]
+        values = [one.cast(kind) for one, kind in zip(found, exact, strict=True)]
+        names = [*rows.schema.names, *(step.into for step in steps)]
+        return pa.RecordBatch.from_arrays([*rows.columns, *values], names=names)
+
     def look_up_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
+        varying = not all(has_fixed_width(kind) for kind in exact)
         for table in merge_batches(batches, MERGED_ROWS, MERGED_BYTES):
             rows = table.to_batches()[0]
-            found = [find(step.file, device_request, rows[step.key]) for step in steps]
-            values = [one.cast(kind) for one, kind in zip(found, exact, strict=True)]
-            names = [*rows.schema.names, *(step.into for step in steps)]
-            yield pa.RecordBatch.from_arrays([*rows.columns, *values], names=names)
+            for made in map_parts(rows, with_values, limits.bytes) if varying else [with_values(rows)]:
+                yield from (made.slice(*cut) for cut in cut_rows(made, limits))
 
     return named_node(reporting(look_up_rows), f"lookup_{'_'.join(step.into for step in steps)}")
+
+
+def map_parts(
+    rows: pa.RecordBatch, function: Callable[[pa.RecordBatch], pa.RecordBatch], max_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """`function` of parts of the rows, of which each result has about `max_bytes`.
+
+    How wide the values are that keys will find is not known before. So the first part is small, each part tells the
+    size of the next one, and that one has at most four times as many rows.
+    """
+    at, count = 0, FIRST_ROWS
+    while at < rows.num_rows:
+        made = function(rows.slice(at, count))
+        yield made
+        at += count
+        count = max(1, min(4 * count, max_bytes * made.num_rows // max(1, made.nbytes)))
 
 
 def _udf(step: Step, device_request: DeviceRequest) -> Callable[..., Any]:

@@ -25,7 +25,7 @@ from millrace.join_parts.knn_routes import PointRoutes
 from millrace.spark.cluster.files import SharedFile, map_table
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_FIELDS
 from millrace.spark.cluster.open_cache import OpenCache
-from millrace.spark.cluster.task import DeviceRequest, reporting, task_device
+from millrace.spark.cluster.task import DeviceRequest, error_first, reporting, task_device
 from millrace.spark.exec import shuffle
 from millrace.spark.exec.batch_bytes import DEFAULT_LIMITS, BatchLimits
 from millrace.spark.exec.join_rows import (
@@ -123,7 +123,7 @@ def broadcast_joiner(job: KnnJob, file: SharedFile) -> Task:
         if job.report and counts is not None and schema is not None:
             yield counts.row(schema)
 
-    return join_batches
+    return reporting(join_batches)
 
 
 def _held_probe(file: SharedFile, search: SearchArguments, held: pa.Table, r_schema: pa.Schema) -> Any:
@@ -137,11 +137,13 @@ def self_joiner(job: KnnJob, file: SharedFile) -> Task:
 
     def join_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
         search, held = job.local_search(), map_table(file)
-        counts = _TaskCounts(held.num_rows)
+        counts, sizes = _TaskCounts(held.num_rows), RowBytes.of(held)
         for bulk in merge_batches(batches, PROBE_ROWS, job.limits.bulk_bytes):
-            own = bulk.column(0).to_numpy()
-            with _held_probe(file, search, held, held.schema) as probe:
-                yield from _search(job, probe, held.take(pa.array(own)), held, counts, own)
+            numbers = bulk.column(0).combine_chunks()
+            for cut in cut_gathered([(sizes, numbers)], BatchLimits(job.limits.bulk_bytes, PROBE_ROWS)):
+                own = numbers.slice(*cut)
+                with _held_probe(file, search, held, held.schema) as probe:
+                    yield from _search(job, probe, held.take(own), held, counts, own.to_numpy())
         if job.report:
             yield counts.row(output_schema(held.schema, held.schema, True))
 
@@ -251,7 +253,8 @@ def _udf(routes: PointRoutes, method: str, data_type: ty.DataType) -> Callable[.
 
     def find(*columns: pa.Array) -> pa.Array:
         given = (columns[:-1], columns[-1]) if hashed else (columns,)
-        found: pa.Array = getattr(routes, method)(*given)
+        with error_first():
+            found: pa.Array = getattr(routes, method)(*given)
         return found
 
     made: Callable[..., Column] = arrow_udf(find, returnType=data_type)  # type: ignore[call-overload]

@@ -94,6 +94,11 @@ def _cuts(start: int, fixed: int, varying: list[Longs], count: int, max_bytes: i
         at, done = stop, int(total[stop - 1])
 
 
+def has_fixed_width(kind: pa.DataType) -> bool:
+    """Whether all values of a type have the same bytes."""
+    return _width(kind) is not None
+
+
 def _width(kind: pa.DataType) -> int | None:
     """Bytes of a value of a type, with its validity; None if they vary."""
     if pa.types.is_struct(kind):

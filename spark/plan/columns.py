@@ -103,6 +103,8 @@ def check_new(frame: DataFrame, names: Iterable[str]) -> None:
     exact = is_exact(frame)
     taken = {name if exact else name.lower(): name for name in frame.columns}
     for name in names:
+        if name.lower().startswith(RESERVED):
+            raise SchemaError(f"into={name!r}: names that begin with {RESERVED} are used by millrace itself")
         known = name if exact else name.lower()
         if known in taken:
             raise SchemaError(

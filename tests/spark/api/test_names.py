@@ -13,6 +13,7 @@ import millrace as mr
 from millrace import spark as ms
 from millrace.spark.plan.columns import spark_condition
 from millrace.spark.plan.nearest import KnnStrategyName
+from millrace.spark.plan.strategy import StrategyName
 from tests.spark.sessions import GROUP
 
 pytestmark = GROUP
@@ -84,6 +85,20 @@ def test_a_column_named_like_our_own_is_refused(spark: SparkSession) -> None:
     frame = spark.range(3).withColumn("__Millrace_shard", fn.lit(1))
     with pytest.raises(mr.SchemaError, match=r"r has a column named __Millrace_shard.*rename it"):
         ms.join(frame, spark.range(3), on="r.id = s.id", device="cpu")
+    with pytest.raises(mr.SchemaError, match=r"into='__millrace_x': names that begin with __millrace"):
+        ms.lookup(spark.range(3), mr.OrderedIndex([1], [2]), key="id", into="__millrace_x")
+
+
+@pytest.mark.parametrize("strategy", ["broadcast", "buckets", "range"])
+def test_columns_named_like_those_of_outputs_and_plans(spark: SparkSession, strategy: StrategyName) -> None:
+    names = ["seq", "source", "side", "count", "rank", "distance", "frame", "u", "f0c0", "c0", "shard", "key", "r_seq"]
+    frame = spark.createDataFrame(pa.table({name: [1.0, 2.0, 3.0] for name in names}))
+    pairs = ms.join(frame, frame, on="abs(r.seq - s.count) <= 1.0 AND r.u = s.c0", how="full", strategy=strategy)
+    assert pairs.columns == [f"{side}_{name}" for side in "rs" for name in names]
+    assert {tuple(row) for row in pairs.collect()} == {(value,) * 26 for value in (1.0, 2.0, 3.0)}
+    near = ms.knn_join(frame, frame, on=("rank", "distance"), k=1, by="count")
+    assert near.columns == ["rank", "distance", *pairs.columns]
+    assert [row[0] for row in near.collect()] == [0, 0, 0]
 
 
 def test_case_and_backticks_in_output_columns(spark: SparkSession) -> None:

@@ -117,12 +117,15 @@ def test_settings_are_logged_and_put_back(spark: SparkSession, caplog: pytest.Lo
 
 def test_errors_of_executors_begin_with_our_sentence(spark: SparkSession) -> None:
     table = spark.createDataFrame(pa.table({"x": [7, 8]}))
+    points = spark.createDataFrame(pa.table({"x": [1, 2], "y": [3, 4]}))
     before = files()
+    near = ms.knn_join(points, points, on=("x", "y"), k=1, strategy="broadcast")
+    alone = ms.knn_join(points.limit(1), on=("x", "y"), k=1, self_join=True, strategy="broadcast")
     pairs = ms.join(table, table, on="abs(r.x - s.x) <= 9", strategy="broadcast", device="cpu")
     looked = ms.lookup(spark.range(4), mr.OrderedIndex([77], [5], device="cpu"), key="id", device="cpu")
     for path in files() - before:
         os.unlink(path)
-    for frame in (pairs, looked):
+    for frame in (pairs, looked, near, alone):
         with pytest.raises(PySparkException) as failed:
             frame.toArrow()
         text = str(failed.value)

@@ -8,11 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_type
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark.api import lookup
+from millrace.spark.cluster.files import save_shared, save_table
+from millrace.spark.cluster.task import DeviceRequest
+from millrace.spark.exec import broadcast
 from millrace.spark.exec.batch_bytes import RECORDS, SETTING, BatchLimits, read_limits
-from millrace.spark.exec.join_rows import merge_batches
+from millrace.spark.exec.join_rows import JoinJob, merge_batches
 from millrace.spark.exec.row_bytes import RowBytes, cut_gathered, cut_rows
 from tests.spark.sessions import GROUP
 
@@ -103,3 +108,48 @@ def test_output_batches_follow_the_settings(spark: SparkSession) -> None:
 
     assert widest()[2] == widest(**{SETTING: "64k", RECORDS: "64"})[2]
     assert widest(**{RECORDS: "64"})[0] == 64
+
+
+LIMITS = BatchLimits(64 << 10, 64)
+CPU = DeviceRequest("cpu", None, mr.__version__)
+
+
+def check_batches(made: list[pa.RecordBatch], rows: int) -> None:
+    """As tasks return them: Spark itself makes other batches of their rows."""
+    assert sum(batch.num_rows for batch in made) == rows
+    assert max(batch.num_rows for batch in made) <= LIMITS.rows
+    assert max(batch.nbytes for batch in made if batch.num_rows > 1) <= LIMITS.bytes + 1000
+    assert len(made) < rows / 4, "no batches of single rows"
+
+
+def test_batches_that_a_join_returns(spark: SparkSession) -> None:
+    held = pa.table({"x": range(300), "c": ["t" * (10 * (i % 300)) for i in range(300)]})
+    names = (("r", ("x",)), ("s", ("x",)))
+    job = JoinJob("abs(r.x - s.x) <= 1", "left", names, CPU, False, limits=LIMITS)
+    join = broadcast.joiner(job, save_table(held), "s")
+    check_batches(list(join(held.select(["x"]).to_batches(max_chunksize=120))), 898)
+
+
+@pytest.mark.parametrize("width", [0, 3_000])
+def test_batches_that_a_lookup_returns(spark: SparkSession, width: int) -> None:
+    """The values may be wide: how wide they are is known only once they are looked up."""
+    values = pa.array(range(100) if not width else ["x" * (i * width // 100) for i in range(100)])
+    file = save_shared(mr.OrderedIndex(list(range(100)), values, device="cpu").save, ".index")
+    step = lookup.Step("value", "k", file, values.type, from_arrow_type(values.type))
+    keys = pa.record_batch({"k": [i * i % 100 for i in range(3_000)]})
+    made = list(lookup._row_mapper([step], CPU, LIMITS)([keys]))
+    check_batches(made, 3_000)
+    found = pa.Table.from_batches(made)
+    assert found["value"].equals(pa.chunked_array([values]).take(found["k"]))
+    assert found["k"].to_pylist() == keys["k"].to_pylist()
+
+
+def test_lookups_go_part_by_part() -> None:
+    """A worker does not hold the values of all keys that it looks up at once."""
+    rows, sizes = pa.record_batch({"k": range(60_000)}), []
+    for made in lookup.map_parts(
+        rows, lambda part: part.append_column("v", pa.array(["x" * 999] * len(part))), 1 << 20
+    ):
+        sizes.append(made.nbytes)
+    assert max(sizes) < 1.1 * (1 << 20)
+    assert len(sizes) < 100

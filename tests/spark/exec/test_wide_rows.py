@@ -7,7 +7,13 @@ from pathlib import Path
 from tests.spark.sessions import GROUP, run_script
 
 pytestmark = GROUP
-ROWS = {"streams": 24_617, "documents, broadcast": 76_970, "documents, range": 76_970, "many pairs": 39_430_022}
+ROWS = {
+    "streams": 24_617,
+    "documents, broadcast": 76_970,
+    "documents, range": 76_970,
+    "many pairs": 39_430_022,
+    "lookups": 200_000,
+}
 MAX_MB = 512
 
 

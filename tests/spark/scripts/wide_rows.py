@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
+import millrace as mr
 from millrace import spark as ms
 from millrace.spark.plan.strategy import StrategyName
 from tests.spark import stream_cases as sc
@@ -93,11 +94,19 @@ def many_pairs(spark: SparkSession, folder: Path) -> int:
     return ms.join(r, s, on="abs(r.id - s.id) <= 150", strategy="broadcast", device="cpu").count()
 
 
+def lookups(spark: SparkSession, folder: Path) -> int:
+    """200,000 rows, of which each finds a document of 12 KB."""
+    index = mr.OrderedIndex(list(range(2_000)), [f"{i:012000d}" for i in range(2_000)], device="cpu")
+    keys = spark.range(0, 200_000, 1, 2).selectExpr("id % 2000 AS k")
+    return ms.lookup(keys, index, key="k", device="cpu").where("int(value) = k AND length(value) = 12000").count()
+
+
 CASES: dict[str, Callable[[SparkSession, Path], int]] = {
     "streams": streams,
     "documents, broadcast": lambda spark, folder: documents(spark, folder, "broadcast"),
     "documents, range": lambda spark, folder: documents(spark, folder, "range"),
     "many pairs": many_pairs,
+    "lookups": lookups,
 }
 
 

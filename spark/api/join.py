@@ -222,10 +222,11 @@ def _own_columns(request: JoinRequest) -> list[tuple[str, str]]:
 
 def _schema(request: JoinRequest, report: bool) -> ty.StructType:
     """The output columns of the tasks."""
-    fields = [
-        ty.StructField(f"{side}_{name}", request.frames[side].schema[name].dataType, True)
-        for side, name in _own_columns(request)
-    ]
+    fields = []
+    for side, name in _own_columns(request):
+        field = request.frames[side].schema[name]
+        watermark = cl.watermark_of(field, request.streaming and side == "r")
+        fields.append(ty.StructField(f"{side}_{name}", field.dataType, True, watermark))
     if request.how == "count":
         fields.append(ty.StructField(COUNT, ty.LongType()))
     if report:

@@ -216,7 +216,9 @@ def _schema(request: KnnRequest, report: bool) -> ty.StructType:
     """The output columns of the tasks."""
     fields = [ty.StructField("rank", ty.IntegerType()), ty.StructField("distance", ty.DoubleType())]
     fields += [
-        ty.StructField(f"{side}_{field.name}", field.dataType, True)
+        ty.StructField(
+            f"{side}_{field.name}", field.dataType, True, cl.watermark_of(field, request.streaming and side == "r")
+        )
         for side in ("r", "s")
         for field in request.frames[side].schema.fields
     ]

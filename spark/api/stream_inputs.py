@@ -15,9 +15,8 @@ from pyspark.sql import types as ty
 
 from millrace.errors import ArgumentError, SchemaError
 from millrace.spark.plan import columns as cl
+from millrace.spark.plan.columns import WATERMARK_KEY
 
-WATERMARK_KEY = "spark.watermarkDelayMs"
-"""The metadata by which Spark knows the column of a watermark."""
 _TIMES = (ty.TimestampType, ty.TimestampNTZType, ty.DateType, ty.IntegralType)
 _BY_TABLE = "or write the pairs to a table and read that as a stream"
 Frames = dict[str, DataFrame]

@@ -23,6 +23,8 @@ from millrace.spark.cluster.jobs import described
 
 RESERVED = "__millrace"
 """How names of millrace's own columns begin."""
+WATERMARK_KEY = "spark.watermarkDelayMs"
+"""The metadata by which Spark knows the column of a watermark."""
 _BACKTICKS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`((?:[^`]|``)+)`")
 """Texts in quotes, which stay as they are, and names in backticks."""
 FLOATS = (ty.FloatType, ty.DoubleType)
@@ -138,6 +140,12 @@ def spark_type(arrow: pa.DataType, label: str) -> ty.DataType:
 def arrow_type(spark: ty.DataType) -> pa.DataType:
     """The exact Arrow type that Spark expects for a column of this type."""
     return to_arrow_type(spark, timezone="UTC")
+
+
+def watermark_of(field: ty.StructField, streaming: bool) -> dict[str, Any] | None:
+    """A stream's watermark on a column, as metadata for the same column behind a task; None if it has none."""
+    delay = field.metadata.get(WATERMARK_KEY) if streaming else None
+    return None if delay is None else {WATERMARK_KEY: delay}
 
 
 def quoted(name: str) -> str:

@@ -148,3 +148,30 @@ def test_what_a_stream_cannot_do(spark: SparkSession, drawn: Drawn) -> None:
     for (r, s), more, message in cases:
         with pytest.raises(mr.ArgumentError, match=message):
             ms.join(r, s, on=drawn.on, **more)
+
+
+@pytest.mark.parametrize("call", ["join", "knn_join"])
+def test_a_watermark_before_it_serves_what_follows(spark: SparkSession, call: str, tmp_path: Path) -> None:
+    """Counts by minute behind the join: a minute is complete once the stream's watermark has passed it."""
+    table = spark.range(60).selectExpr("id AS x", "id AS y")
+    times = table.selectExpr("*", "timestamp_seconds(60 * x + 6000) AS ts")
+    for part in range(3):
+        times.where(f"x DIV 20 = {part}").coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+    files = spark.readStream.schema(times.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+    stream = files.withWatermark("ts", "5 minutes")
+    if call == "join":
+        found = ms.join(stream, table, on="abs(r.x - s.x) <= 1", how="left", device="cpu")
+    else:
+        found = ms.knn_join(stream, table, on=("x", "y"), k=2)
+    counts = found.groupBy("r_ts").count()
+    query = (
+        counts.writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    rows = spark.read.parquet(str(tmp_path / "out")).selectExpr("unix_seconds(r_ts) DIV 60 - 100 AS x", "count").collect()
+    partners = {x: 2 if call == "knn_join" or x == 0 else 3 for x in range(55)}
+    assert sorted((row.x, row["count"]) for row in rows) == sorted(partners.items())

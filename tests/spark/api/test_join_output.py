@@ -172,6 +172,7 @@ def test_a_watermark_before_it_serves_what_follows(spark: SparkSession, call: st
         .start()
     )
     query.awaitTermination()
-    rows = spark.read.parquet(str(tmp_path / "out")).selectExpr("unix_seconds(r_ts) DIV 60 - 100 AS x", "count").collect()
+    written = spark.read.parquet(str(tmp_path / "out"))
+    rows = written.selectExpr("unix_seconds(r_ts) DIV 60 - 100 AS x", "count").collect()
     partners = {x: 2 if call == "knn_join" or x == 0 else 3 for x in range(55)}
     assert sorted((row.x, row["count"]) for row in rows) == sorted(partners.items())

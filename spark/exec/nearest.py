@@ -123,7 +123,7 @@ def broadcast_joiner(job: KnnJob, file: SharedFile) -> Task:
         if job.report and counts is not None and schema is not None:
             yield counts.row(schema)
 
-    return join_batches
+    return reporting(join_batches)
 
 
 def _held_probe(file: SharedFile, search: SearchArguments, held: pa.Table, r_schema: pa.Schema) -> Any:

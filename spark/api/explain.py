@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal, get_args
 
@@ -28,8 +29,10 @@ CALLS = get_args(Call)
 def explain(call: Call, /, *arguments: Any, **named: Any) -> mr.Explanation:
     """What `ms.join`, `ms.window_join`, `ms.knn_join` or `ms.lookup` would do with these arguments, and why.
 
-    The result prints as text, and `to_dict()` gives plain values. A batch join is sampled, as in the call itself;
-    nothing else runs. `index` is what tasks search with if their machines are like the driver's.
+    The result prints as text, and `to_dict()` gives plain values. A batch join is sampled in one job; nothing else
+    runs. Sizes of rows with text and the like come from that sample. The call itself measures them where they decide,
+    so close to the limit of a broadcast it may use another strategy. `index` is what tasks search with if their
+    machines are like the driver's.
 
     Args:
         call: `"join"`, `"window_join"`, `"knn_join"` or `"lookup"`.
@@ -69,6 +72,7 @@ def _join(arguments: tuple[Any, ...], named: dict[str, Any]) -> mr.Explanation:
     names = ("r", "s", "on", "how", "splits", "strategy", "columns", "output", "shards")
     counting = given["metrics"] is not None
     request = join_request(**{name: given[name] for name in names}, device=device, counting=counting)
+    request = replace(request, one_pass=True)
     chosen = [(part, choose(part)) for part in request.parts]
     parts = [one.describe() for _, one in chosen]
     entries = {"how": request.how, **parts[0]}

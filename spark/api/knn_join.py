@@ -20,7 +20,7 @@ from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import SearchArguments, explain_knn, parse_search
 from millrace.spark.cluster.files import save_table, use_in
-from millrace.spark.cluster.jobs import described
+from millrace.spark.cluster.jobs import described, named_node
 from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
 from millrace.spark.cluster.resources import read_device_request
@@ -83,10 +83,11 @@ def knn_join(
     if metrics is not None:
         metrics.start()
     limits = read_limits(request.frames["r"].sparkSession)
-    job = nearest.KnnJob(request.search, device_request, metrics is not None, limits)
+    report = metrics is not None or request.streaming
+    job = nearest.KnnJob(request.search, device_request, report, limits)
     observed = {side: _observed(request, side, metrics) for side in request.sides}
     rows = (_broadcast if chosen.name == "broadcast" else _partition)(job, request, observed, chosen)
-    if metrics is None:
+    if not report:
         return rows
     seen = watched(rows, task_counts(), "knn_join_tasks", metrics)
     return seen.where(fn.col(TASK_COLUMN).isNull()).drop(TASK_COLUMN)
@@ -171,7 +172,8 @@ def _frames(r: Any, s: Any, self_join: bool) -> dict[str, DataFrame]:
 
 
 def explain_knn_join(request: KnnRequest) -> mr.Explanation:
-    """The plan for `ms.explain`, without the device."""
+    """The plan for `ms.explain`, without the device; from samples alone."""
+    request = replace(request, one_pass=True)
     names = "rank, distance, r_<name>, s_<name>"
     source = "a stream r against a table s" if request.streaming else "batch frames"
     return explain_knn(request.search, {"output": names, "input": source, **choose_nearest(request).describe()})
@@ -192,11 +194,13 @@ def _broadcast(
         held = frames[request.sides[-1]].toArrow()
     file = save_table(held)
     deliver(session, file)
+    name = f"knn_join_holding_{held.num_rows}_rows_of_{request.sides[-1]}"
     if request.search.self_join:
         rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
-        made = rows.mapInArrow(nearest.self_joiner(job, file), _schema(request, job.report))
+        made = rows.mapInArrow(named_node(nearest.self_joiner(job, file), name), _schema(request, job.report))
     else:
-        made = map_in_arrow(frames["r"], nearest.broadcast_joiner(job, file), _schema(request, job.report))
+        search = named_node(nearest.broadcast_joiner(job, file), name)
+        made = map_in_arrow(frames["r"], search, _schema(request, job.report))
     use_in(file, task_function(made))
     return made
 
@@ -205,11 +209,14 @@ def _partition(
     job: nearest.KnnJob, request: KnnRequest, frames: dict[str, DataFrame], chosen: KnnStrategy
 ) -> DataFrame:
     """Shuffle the rows of both sides, and search each shard."""
+    name = f"knn_join_{chosen.shards}_shards"
     if request.search.self_join:
         rows = nearest.shuffle_self(request, frames["r"], chosen)
-        return map_in_arrow(rows, nearest.self_shard_joiner(job, chosen.routes), _schema(request, job.report))
+        search = named_node(nearest.self_shard_joiner(job, chosen.routes), name)
+        return map_in_arrow(rows, search, _schema(request, job.report))
     rows, where = nearest.shuffle_nearest(request, frames, chosen)
-    return rows.mapInArrow(nearest.shard_joiner(job, where, chosen.routes), _schema(request, job.report))
+    search = named_node(nearest.shard_joiner(job, where, chosen.routes), name)
+    return rows.mapInArrow(search, _schema(request, job.report))
 
 
 def _schema(request: KnnRequest, report: bool) -> ty.StructType:

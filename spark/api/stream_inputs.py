@@ -39,7 +39,7 @@ def is_chained(frame: DataFrame, label: str, time: str, watermark: str) -> bool:
     if "millrace_window_join" not in plan:
         raise ArgumentError(
             f"{label} already has a watermark on {', '.join(marked) or 'a column'}, but ms.window_join sets it itself: "
-            f"remove withWatermark, and pass lateness= here"
+            f"remove withWatermark, and pass lateness= here; {_BY_TABLE.replace('the pairs', 'what needs it')}"
         )
     if marked != [time]:
         raise ArgumentError(

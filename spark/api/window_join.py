@@ -36,10 +36,11 @@ from millrace.spark.api.stream_inputs import (
     streaming,
     time_kinds,
 )
+from millrace.spark.cluster.jobs import named_node
 from millrace.spark.cluster.lifetimes import sweep, task_function, when_gone
 from millrace.spark.cluster.metrics import watched
 from millrace.spark.cluster.resources import read_device_request
-from millrace.spark.cluster.session_settings import Change, change, put_back, session_number
+from millrace.spark.cluster.session_settings import change, put_back, session_number
 from millrace.spark.cluster.settings import read_settings
 from millrace.spark.cluster.task import map_in_arrow
 from millrace.spark.cluster.workers import check_workers
@@ -226,7 +227,8 @@ def read_call(
         **{f"columns of {side}": str(schemas[side]) for side in ("r", "s")},
     }
     sides = {
-        side: Side(schemas[side], names[side], condition.columns[side], condition.keys[side]) for side in ("r", "s")
+        side: Side(schemas[side], names[side], condition.columns[side], condition.keys[side], side in chained)
+        for side in ("r", "s")
     }
     after, before = (_ticks(span) for span in (spans.r, spans.s))
     if behind is not None:
@@ -260,6 +262,7 @@ def build(call: Call) -> DataFrame:
     changed = _configure(spark, call)
     joined = (
         _watermarked(call)
+        .where("uuid() <> ''")  # always true, and has another seed in each copy of the plan: see `_watermarked`
         .select(*(field.name for field in PACKED_TYPE.fields if field.name != "time"))
         .groupBy("shard")
         .transformWithStateInPandas(
@@ -271,7 +274,7 @@ def build(call: Call) -> DataFrame:
     )
     counted = watched(joined, {name: fn.sum(name) for name in COUNTS}, "window_join", None)
     pairs = counted.where("data IS NOT NULL OR path IS NOT NULL").select("data", "path")
-    made = pairs.mapInArrow(unpacker(call.plan.limits), _pairs(call))
+    made = pairs.mapInArrow(named_node(unpacker(call.plan.limits), "window_join_reads_pairs"), _pairs(call))
     if changed:
         when_gone(task_function(made), partial(put_back, spark, session_number(spark), changed))
     return refuse_watermarks(made, call.plan.event_time)
@@ -315,11 +318,10 @@ def _milliseconds(span: Span) -> int:
     return span.length if span.measure == "ticks" else -(-span.length // _NS_PER_MS)
 
 
-def _configure(spark: SparkSession, call: Call) -> dict[str, Change]:
+def _configure(spark: SparkSession, call: Call) -> tuple[str, ...]:
     """Set the state store that the operator needs; report settings that make the query wrong or slow."""
-    wanted = {CHANGELOG: "true"}
-    if "rocksdb" not in str(spark.conf.get(PROVIDER, "")).lower():
-        wanted[PROVIDER] = ROCKSDB
+    provider = str(spark.conf.get(PROVIDER, ""))
+    wanted = {CHANGELOG: "true", PROVIDER: provider if "rocksdb" in provider.lower() else ROCKSDB}
     if call.watermark == "min" and str(spark.conf.get(POLICY, "min")).lower() != "min":
         raise ArgumentError(f"{POLICY} is not 'min' in this session, but watermark='min' needs it: unset it")
     partitions = int(str(spark.conf.get(PARTITIONS, "200")))
@@ -344,7 +346,8 @@ def _packed_batches(call: Call, side: str) -> DataFrame:
         assigned = frame.select(shard.alias(SHARD), fn.lit(True).alias(FIRST), *own)
     else:
         assigned = _routed(call, side, frame, own)
-    return map_in_arrow(assigned, packer(_packing(call, side)), PACKED_TYPE)
+    pack = named_node(packer(_packing(call, side)), f"window_join_packs_{side}_for_{len(call.keys)}_shards")
+    return map_in_arrow(assigned, pack, PACKED_TYPE)
 
 
 def _packing(call: Call, side: str) -> Packing:
@@ -357,7 +360,8 @@ def _markers(call: Call, side: str) -> DataFrame:
     """A side's times for the watermark of the other, which may be idle."""
     assert call.idle is not None
     times = call.frames[side].select(cl.column(call.plan.side(side).time))
-    return map_in_arrow(times, marker(_packing(call, side), call.idle), PACKED_TYPE)
+    mark = named_node(marker(_packing(call, side), call.idle), f"window_join_reads_times_of_{side}")
+    return map_in_arrow(times, mark, PACKED_TYPE)
 
 
 def _routed(call: Call, side: str, frame: DataFrame, own: list[Column]) -> DataFrame:
@@ -382,6 +386,8 @@ def _watermarked(call: Call) -> DataFrame:
     """Both sides' packed batches: with one watermark per side, of which Spark takes the lower, or one for both.
 
     Pairs of another join have theirs. For integer times the packed times are below the newest by the lateness already.
+    A query may contain the pairs twice, in a union for example. If both copies of this plan were equal, Spark (4.3)
+    would reuse the shuffle of one for the other, and not see a watermark there: no row would be late, no state dropped.
     """
     packed = {side: _packed_batches(call, side) for side in ("r", "s")}
     delay = f"{0 if call.plan.integer else call.lateness_ms} milliseconds"

@@ -29,9 +29,12 @@ class Change:
     now: str
 
 
-def change(spark: SparkSession, wanted: dict[str, str], call: str) -> dict[str, Change]:
-    """Make sure that settings have these values; return those that a later `put_back` concerns."""
-    found: dict[str, Change] = {}
+def change(spark: SparkSession, wanted: dict[str, str], call: str) -> tuple[str, ...]:
+    """Make sure that settings have these values; return the names of those that a later `put_back` concerns.
+
+    Name every setting that the frame needs, even one that has its value: an earlier call may have set it.
+    """
+    found = []
     for name, value in wanted.items():
         key = session_number(spark), name
         before = spark.conf.get(name, None)
@@ -42,9 +45,9 @@ def change(spark: SparkSession, wanted: dict[str, str], call: str) -> dict[str, 
             spark.conf.set(name, value)
             _before[key] = Change(before, value)
         if key in _before:
-            found[name] = _before[key]
+            found.append(name)
             _frames[key] += 1
-    return found
+    return tuple(found)
 
 
 def session_number(spark: SparkSession) -> int:
@@ -53,14 +56,14 @@ def session_number(spark: SparkSession) -> int:
     return int(jvm_session.hashCode()) if jvm_session is not spark else id(spark)
 
 
-def put_back(spark: SparkSession, session: int, changed: dict[str, Change]) -> None:
+def put_back(spark: SparkSession, session: int, changed: tuple[str, ...]) -> None:
     """A frame is gone: put back the settings that no other frame needs, if nobody has changed them since."""
-    for name, one in changed.items():
+    for name in changed:
         key = session, name
         _frames[key] -= 1
         if _frames[key] > 0:
             continue
-        _before.pop(key, None)
+        one = _before.pop(key)
         try:
             if spark.conf.get(name, None) != one.now:
                 continue

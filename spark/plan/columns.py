@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import pyarrow as pa
@@ -181,12 +183,15 @@ def has_fixed_rows(schema: ty.StructType) -> bool:
 
 def measured_bytes(frame: DataFrame) -> int:
     """Estimated bytes of a frame, from a pass over all its rows; text and the like count by their length."""
-    size = fn.lit(0)
-    for field in frame.schema.fields:
-        size = size + (fn.lit(8) if isinstance(field.dataType, FIXED) else _length(field))
     with described(frame.sparkSession, "size of rows of variable length"):
-        row = frame.select(fn.sum(size.cast("bigint"))).first()
+        row = frame.select(fn.sum(row_size(frame.schema))).first()
     return int(row[0] or 0) if row is not None else 0
+
+
+def row_size(schema: ty.StructType) -> Column:
+    """Estimated bytes of a row as a column; text and the like count by their length."""
+    sizes = [fn.lit(8) if isinstance(field.dataType, FIXED) else _length(field) for field in schema.fields]
+    return reduce(add, sizes, fn.lit(0)).cast("bigint")
 
 
 def _length(field: ty.StructField) -> Column:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.spark.plan import columns as cl
 from millrace.spark.plan.strategy import JoinRequest, Strategy, estimated_pairs
 
 MANY = 10**9
@@ -19,7 +18,7 @@ def estimates(request: JoinRequest, chosen: Strategy) -> dict[str, Any]:
     """Entries for `ms.explain`: numbers, and a warning if the work grows with the product of the sides."""
     samples = request.samples()
     rows = {side: one.rows for side, one in samples.items()}
-    width = {side: cl.row_bytes(request.frames[side].schema) for side in rows}
+    width = {side: one.width(request.frames[side].schema) for side, one in samples.items()}
     found = round(estimated_pairs(samples, request.condition))
     product = rows["r"] * rows["s"]
     drawn = max(1, samples["r"].drawn * samples["s"].drawn)
@@ -27,12 +26,12 @@ def estimates(request: JoinRequest, chosen: Strategy) -> dict[str, Any]:
     entries: dict[str, Any] = {
         "r_rows": rows["r"],
         "s_rows": rows["s"],
-        "r_bytes": rows["r"] * width["r"],
-        "s_bytes": rows["s"] * width["s"],
+        "r_bytes": round(rows["r"] * width["r"]),
+        "s_bytes": round(rows["s"] * width["s"]),
         "pairs" if found else "pairs, at most about": pairs,
     }
     if request.pairs:
-        entries["pair_bytes"] = pairs * sum(width.values())
+        entries["pair_bytes"] = round(pairs * sum(width.values()))
     warning = _warning(chosen, product, found)
     return {"estimates": entries, **({} if warning is None else {"warning": warning})}
 

@@ -49,6 +49,8 @@ class KnnRequest:
     strategy: str
     tasks: int
     settings: Settings = DEFAULTS
+    one_pass: bool = False
+    """Whether sizes and ends come from the samples alone, for `ms.explain`; the call looks at all rows for them."""
 
     @property
     def streaming(self) -> bool:
@@ -112,7 +114,9 @@ def choose_nearest(request: KnnRequest) -> KnnStrategy:
     held, rows = request.frames["s"], samples["s"].rows
     if name == "auto":
         limit = request.settings.broadcast_limit
-        size = st.measured_size(held, rows * cl.row_bytes(held.schema), limit)
+        size = round(rows * samples["s"].width(held.schema))
+        if not request.one_pass:
+            size = st.measured_size(held, size, limit)
         if size <= limit:
             return KnnStrategy("broadcast", st.small_enough("s", rows, size, limit))
     why = "requested" if name == "partition" else f"s has about {rows:,} rows, too many to hold them in every worker"
@@ -120,7 +124,8 @@ def choose_nearest(request: KnnRequest) -> KnnStrategy:
     if request.search.spec.by["r"]:
         return KnnStrategy("partition", why, groups=cut(samples["r"], None, shards))
     points = {side: PointSample(one.rows, one.values) for side, one in samples.items()}
-    routes = PointRoutes.of(request.search, points, _box(request), shards)
+    box = _box_of_sample(request, points["r"]) if request.one_pass else _box(request)
+    routes = PointRoutes.of(request.search, points, box, shards)
     return KnnStrategy("partition", why, routes=routes)
 
 
@@ -133,7 +138,7 @@ def _samples(request: KnnRequest) -> dict[str, Sample]:
         coordinates = [as_double(name, schema[name].dataType) for name in names]
         wanted[side] = [group_key(schema, spec.by[side])] if spec.by["r"] else coordinates  # type: ignore[index]
     rows = max(MIN_SAMPLE, SAMPLES_PER_NEIGHBOUR * (request.search.k + 1))
-    drawn = sample({side: request.frames[side] for side in wanted}, wanted, rows)
+    drawn = sample({side: request.frames[side] for side in wanted}, wanted, rows, sizes=request.one_pass)
     return {"s": drawn["r"], **drawn}
 
 
@@ -171,6 +176,14 @@ def _box(request: KnnRequest) -> tuple[Ends, Ends]:
         return np.full(dims, -1.0), np.ones(dims)
     margin = SLACK if sphere else 0.0
     return np.array(row[:dims]) - margin, np.array(row[dims : 2 * dims]) + margin
+
+
+def _box_of_sample(request: KnnRequest, sampled: PointSample) -> tuple[Ends, Ends]:
+    """About the same from a sample of r."""
+    points = sampled.points(request.search.spec.metric)
+    if not len(points):
+        return np.zeros(points.shape[1]), np.zeros(points.shape[1])
+    return points.min(axis=0), points.max(axis=0)
 
 
 def _unit_vector(longitude: str, latitude: str) -> list[str]:

@@ -22,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
+from pyspark.sql import types as ty
 
 from millrace.join_parts.routes import Route
 from millrace.spark.cluster.jobs import described
-from millrace.spark.plan.columns import quoted
+from millrace.spark.plan.columns import column, has_fixed_rows, row_bytes, row_size
 from millrace.spark.plan.routing import Blocks, Cells
 
 ROWS = 4096
@@ -45,11 +46,17 @@ class Sample:
     values: tuple[Doubles, ...]
     table: pa.Table | None = None
     """The sampled rows' own columns, as far as they were wanted."""
+    row_bytes: float | None = None
+    """The average bytes of the sampled rows, if sizes were wanted."""
 
     @property
     def drawn(self) -> int:
         """The number of sampled rows."""
         return 0 if self.table is None else self.table.num_rows
+
+    def width(self, schema: ty.StructType) -> float:
+        """Bytes of a row: as sampled, or else by the columns' types."""
+        return row_bytes(schema) if self.row_bytes is None else self.row_bytes
 
 
 def sample(
@@ -58,20 +65,24 @@ def sample(
     rows: int = ROWS,
     own: Mapping[str, Sequence[str]] | None = None,
     tasks: int | None = None,
+    sizes: bool = False,
 ) -> dict[str, Sample]:
     """Sample all frames in one job; rows with a null or NaN count in `rows`, but are not in `values`.
 
     `wanted`: SQL of doubles; `own`: names of columns to return as they are. `tasks`: how many run at a time; a sample
-    of cached frames starts no more, because starting one takes longer than reading a partition from memory.
+    of cached frames starts no more, because starting one takes longer than reading a partition from memory. `sizes`:
+    draw the sizes of rows of variable length too, for which Spark must read all columns.
     """
     names = {frame: [] if own is None else list(own[frame]) for frame in frames}
     known = {name: _cached_rows(frame) for name, frame in frames.items()}
+    measured = {name for name, frame in frames.items() if sizes and not has_fixed_rows(frame.schema)}
     parts = [
-        _some(frames[frame], rows, known[frame], SEED + i).selectExpr(
-            f"{i} AS frame",
-            f"{_DRAWN if known[frame] is None else '0.0D'} AS u",
-            *(f"{value} AS f{i}c{j}" for j, value in enumerate(wanted[frame])),
-            *(f"{quoted(name)} AS f{i}own{j}" for j, name in enumerate(names[frame])),
+        _some(frames[frame], rows, known[frame], SEED + i).select(
+            fn.lit(i).alias("frame"),
+            fn.expr(_DRAWN if known[frame] is None else "0.0D").alias("u"),
+            *(fn.expr(value).alias(f"f{i}c{j}") for j, value in enumerate(wanted[frame])),
+            *(column(name).alias(f"f{i}own{j}") for j, name in enumerate(names[frame])),
+            *([row_size(frames[frame].schema).alias(f"f{i}bytes")] if frame in measured else []),
         )
         for i, frame in enumerate(frames)
     ]
@@ -84,7 +95,9 @@ def sample(
         table = pa.table({name: part[f"f{i}own{j}"] for j, name in enumerate(names[frame])}) if names[frame] else None
         values = [part[f"f{i}c{j}"] for j in range(len(wanted[frame]))]
         count = known[frame]
-        found[frame] = replace(_sample(_rows(part["u"], rows) if count is None else count, values), table=table)
+        width = pc.mean(part[f"f{i}bytes"]).as_py() if frame in measured else None
+        one = _sample(_rows(part["u"], rows) if count is None else count, values)
+        found[frame] = replace(one, table=table, row_bytes=width)
     return found
 
 

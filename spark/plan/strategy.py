@@ -97,6 +97,8 @@ class JoinRequest:
     """Whether rows must pass through Python: a device was named, or tasks count their work."""
     output: OutputColumns = ALL_COLUMNS
     kept: str = "r"
+    one_pass: bool = False
+    """Whether sizes come from the samples alone, for `ms.explain`; the call measures rows of variable length."""
     drawn: dict[str, Sample] = field(default_factory=dict, compare=False)
     """The samples, once they are drawn; the parts of a join share them."""
 
@@ -131,7 +133,7 @@ class JoinRequest:
         if not self.drawn:
             own = {side: self.condition.columns[side] for side in ("r", "s")}
             wanted = {side: sample_columns(self, side) for side in own}
-            self.drawn.update(sample(self.frames, wanted, own=own, tasks=self.tasks))
+            self.drawn.update(sample(self.frames, wanted, own=own, tasks=self.tasks, sizes=self.one_pass))
         return self.drawn
 
     def route(self, side: str) -> Route | None:
@@ -201,7 +203,7 @@ def _best_buckets(request: JoinRequest, terms: BucketTerms, samples: dict[str, S
 
 def _fastest(request: JoinRequest, samples: dict[str, Sample]) -> Strategy | None:
     """Broadcast or Spark's own join, whichever seems faster; None: cells."""
-    sizes = {side: samples[side].rows * cl.row_bytes(request.frames[side].schema) for side in samples}
+    sizes = {side: round(one.rows * one.width(request.frames[side].schema)) for side, one in samples.items()}
     limit = request.settings.broadcast_limit
     small = _small(request, sizes)
     terms = None if request.in_python else request.bucket_terms
@@ -234,7 +236,8 @@ def _small(request: JoinRequest, sizes: dict[str, int]) -> str | None:
     allowed = ("r", "s") if request.how == "inner" else (other_side(request.kept),)
     limit = request.settings.broadcast_limit
     for side in sorted(allowed, key=lambda side: (sizes[side], side != "s")):
-        sizes[side] = measured_size(request.frames[side], sizes[side], limit)
+        if not request.one_pass:
+            sizes[side] = measured_size(request.frames[side], sizes[side], limit)
         if sizes[side] <= limit:
             return side
     return None

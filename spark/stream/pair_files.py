@@ -40,7 +40,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Writer:
-    """The task that writes files: the micro-batch, its partition and attempt, the query and the stateful operator."""
+    """The task that writes files: its micro-batch, partition and attempt, the query, and the operator in its stage."""
 
     batch: int
     partition: int
@@ -50,13 +50,13 @@ class Writer:
 
     @staticmethod
     def of_task(operator: str) -> Writer:
-        """The running task; `operator` tells the joins of a query apart."""
+        """The running task; `operator` tells the joins of a query apart, and the stage two copies of one join."""
         task = TaskContext.get()
         if task is None:
             return Writer(0, 0, os.getpid(), "", operator)
         query = task.getLocalProperty("sql.streaming.queryId") or ""
         batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
-        return Writer(batch, task.partitionId(), task.taskAttemptId(), query, operator)
+        return Writer(batch, task.partitionId(), task.taskAttemptId(), query, f"{operator}-{task.stageId()}")
 
     @staticmethod
     def of_file(name: str) -> Writer | None:

@@ -48,6 +48,9 @@ class Side:
     time: str
     used: tuple[str, ...]
     keys: tuple[str, ...]
+    never_late: bool = False
+    """Whether the rows come from another join, which has left out the late ones. An aggregation in between holds rows
+    back until the watermark has passed them: they are below it, but not late."""
 
     def times(self, table: pa.Table) -> tuple[Longs, Flags]:
         """Each row's time in ticks, and whether it is not null."""

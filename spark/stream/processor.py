@@ -6,6 +6,7 @@ remove dead runs when no rows arrive. A shard outputs rows of its own: its pairs
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from millrace.spark.cluster.gc_freeze import freeze_loaded_objects
+from millrace.spark.cluster.jobs import LOGGER
 from millrace.spark.cluster.task import error_first, task_device
 from millrace.spark.stream.input_spool import InputSpool
 from millrace.spark.stream.packed_batches import unpack_input
@@ -30,6 +32,7 @@ from millrace.spark.stream.plan import StreamPlan
 from millrace.spark.stream.state import StoredRun
 from millrace.spark.stream.task import COUNTS, ShardBatch, ShardInput
 
+log = logging.getLogger(LOGGER)
 MANIFEST, RUNS = "manifest", "runs"
 """The names of the state variables, needed to read a checkpoint."""
 _DATA = ty.StructField("data", ty.BinaryType())
@@ -106,7 +109,9 @@ class JoinProcessor(StatefulProcessor):
             batch = self._shard_batch(timerValues)
             for table in batch.join(_inputs(self._plan, rows, spool)):
                 yield _output_row(output.add(table))
-        yield _output_row(batch.counts())
+        counts = batch.counts()
+        log.info("window_join, shard %s: %s", key[0], {name: n for name, n in counts.items() if n})
+        yield _output_row(counts)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo

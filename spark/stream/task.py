@@ -125,7 +125,6 @@ class ShardBatch:
 
     def join(self, inputs: Iterable[ShardInput]) -> Iterator[pa.Table]:
         """The pairs of the new rows; the state is updated when the iterator is exhausted."""
-        self._drop_dead()
         for bulk in self._bulks(inputs):
             side = bulk[0].side
             parts = self._usable_rows(side, bulk)
@@ -135,6 +134,7 @@ class ShardBatch:
                 self._store_rows(side, part)
             if 2 * _size(bulk) > self._plan.limits.bytes:
                 pa.default_memory_pool().release_unused()  # Arrow's allocator keeps freed memory otherwise
+        self._drop_dead()  # not before: rows that are never late may be as old as the last batch's watermark
         self._commit()
 
     def expire(self) -> None:
@@ -178,7 +178,9 @@ class ShardBatch:
         about, own = self._plan.side(side), given.parts[given.own]
         table = pa.Table.from_batches([part.rows for part in given.parts])
         times, known = about.times(table)
-        late = known & (times < self._watermark) if self._watermark is not None else np.zeros_like(known)
+        late = np.zeros_like(known)
+        if self._watermark is not None and not about.never_late:
+            late = known & (times < self._watermark)
         able = about.usable(table)
         first = sum(part.rows.num_rows for part in given.parts[: given.own])
         counted = slice(first, first + given.counted)

@@ -8,14 +8,18 @@ from typing import Any
 
 from millrace.errors import MillraceError
 from millrace.host.base.types import Side
-from millrace.host.expr.condition import Comparison, columns_of
+from millrace.host.expr.condition import Absolute, Arithmetic, Comparison, columns_of
 from millrace.ingest.arguments import parse_condition
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 
 
 def same_meaning(one: str, other: str) -> bool:
-    """Whether two conditions have the same terms; spaces, the order of terms and that of operands do not matter."""
+    """Whether two conditions have the same terms.
+
+    Spaces, the order of terms and the sides of a comparison, a sum, a product or `abs(a - b)` do not matter: whatever
+    the types, the result is the same. Terms that are rearranged (`r.a - s.b < 1`, `r.a < s.b + 1`) are other terms.
+    """
     try:
         return _meaning(one) == _meaning(other)
     except MillraceError:
@@ -36,6 +40,10 @@ def _tree(node: Any) -> str:
     """An expression without the places of its parts in the text."""
     if not hasattr(node, "span"):
         return repr(node)
+    if isinstance(node, Arithmetic) and node.op in "+*":
+        return f"{node.op}({', '.join(sorted((_tree(node.left), _tree(node.right))))})"
+    if isinstance(node, Absolute) and isinstance(node.operand, Arithmetic) and node.operand.op == "-":
+        return f"distance({', '.join(sorted((_tree(node.operand.left), _tree(node.operand.right))))})"
     parts = [_tree(getattr(node, one.name)) for one in fields(node) if one.name != "span"]
     return f"{type(node).__name__}({', '.join(parts)})"
 

@@ -15,6 +15,8 @@ from millrace.join_parts.condition_texts import same_meaning, with_names
         ("r.a < s.a AND r.b > s.b", 'r.b > s."b" and r.a < s.a'),
         ("s.x BETWEEN r.lo AND r.hi", "r.lo <= s.x AND s.x <= r.hi"),
         ("r.x = s.x OR r.x = s.x + 1", "r.x = s.x + 1.0 OR s.x = r.x".replace("1.0", "1")),
+        ("abs(r.x - s.x) <= 5", "abs(s.x - r.x) <= 5"),
+        ("r.x + 1 = 2 * s.x", "s.x * 2 = 1 + r.x"),
         ("r.n != s.n AND r.x = s.x", "r.n <> s.n AND r.x = s.x"),
     ],
 )
@@ -30,6 +32,8 @@ def test_the_same_condition_in_other_words(one: str, other: str) -> None:
         ("r.x < s.x", "r.x > s.x"),
         ("r.x < s.x", "r.X < s.x"),
         ("r.x - s.x = 1", "s.x - r.x = 1"),
+        ("abs(r.x + s.x) <= 5", "abs(r.x - s.x) <= 5"),
+        ("r.x + 2 * s.x = 1", "2 * r.x + s.x = 1"),
         ("r.x = s.x AND r.y = s.y", "r.x = s.x"),
         ("r.x = s.x", "not a condition"),
     ],

@@ -165,6 +165,8 @@ def test_a_stream_searches_a_table(spark: SparkSession, tmp_path: Path) -> None:
     observed = [m for p in query.recentProgress for name, m in p.observedMetrics.items() if "knn_join_r" in name]
     assert sum(m["r_rows"] for m in observed) == len(r)
     assert sum(m["r_null_keys"] for m in observed) == sum(not search.usable(row, "r") for row in r)
+    tasks = [m for p in query.recentProgress for name, m in p.observedMetrics.items() if "knn_join_tasks" in name]
+    assert (sum(m["asked"] for m in tasks), max(m["held"] for m in tasks)) == (len(r), len(s))
 
 
 @pytest.mark.parametrize("self_join", [False, True])

@@ -137,7 +137,13 @@ def test_a_checkpoint_of_other_arguments_is_refused(spark: SparkSession, tmp_pat
         assert "cannot continue from this checkpoint: the state was made with other arguments" in str(refused.value)
         assert words in str(refused.value)
     assert sc.found(tmp_path) == before
-    sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
+    same = {
+        "on": "3 >= ABS( S.x - r.`X` )",
+        "window": ("15000 milliseconds", "15 s"),
+        "lateness": "10000 ms",
+        "time": "TS",
+    }
+    sc.run(joined(spark, streams, tmp_path, shards=2, **same), tmp_path)
     sc.same(sc.found(tmp_path), streams.wanted())
 
 

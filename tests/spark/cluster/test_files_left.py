@@ -15,11 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace import spark as ms
 from millrace.spark.api.window_join import CHANGELOG, PROVIDER
+from millrace.spark.cluster import lifetimes
 from millrace.spark.cluster.lifetimes import sweep
 from millrace.spark.cluster.owned_folders import folder, lists_folder, remove_abandoned
 from tests.spark.sessions import GROUP
@@ -99,8 +100,8 @@ def test_settings_are_logged_and_put_back(spark: SparkSession, caplog: pytest.Lo
         spark.conf.unset(name)
     before = {name: spark.conf.get(name, None) for name in (PROVIDER, CHANGELOG)}
     stream = spark.readStream.format("rate").load()
-    with caplog.at_level(logging.INFO, "millrace"):
-        pairs = ms.window_join(stream, stream, "r.value = s.value", window="1 second", time="timestamp", shards=1)
+    caplog.set_level(logging.INFO, "millrace")
+    pairs = ms.window_join(stream, stream, "r.value = s.value", window="1 second", time="timestamp", shards=1)
     lines = [record.getMessage() for record in caplog.records]
     assert any(line.startswith(f"ms.window_join sets {PROVIDER} to ") for line in lines), lines
     assert any(line.startswith(f"ms.window_join sets {CHANGELOG} to true") for line in lines), lines
@@ -113,6 +114,32 @@ def test_settings_are_logged_and_put_back(spark: SparkSession, caplog: pytest.Lo
 
     let_go(spark, put_back)
     assert put_back()
+    assert any(record.getMessage() == f"{CHANGELOG} is None again" for record in caplog.records)
+
+
+def test_a_setting_stays_as_long_as_any_frame_needs_it(spark: SparkSession) -> None:
+    spark = spark.newSession()
+    for name in (PROVIDER, CHANGELOG):
+        spark.conf.unset(name)
+    stream = spark.readStream.format("rate").load()
+
+    def joined() -> DataFrame:
+        return ms.window_join(stream, stream, "r.value = s.value", window="1 second", time="timestamp", shards=1)
+
+    def calls() -> int:
+        return len(lifetimes._watched)
+
+    let_go(spark)
+    known = calls()
+    first, second = joined(), joined()  # the second call finds both settings as it needs them
+    assert calls() == known + 2, first.columns
+    del first
+    let_go(spark, lambda: calls() == known + 1)
+    assert "RocksDB" in str(spark.conf.get(PROVIDER)), second.columns
+    assert spark.conf.get(CHANGELOG) == "true"
+    del second
+    let_go(spark, lambda: calls() == known)
+    assert spark.conf.get(PROVIDER, None) is None
 
 
 def test_errors_of_executors_begin_with_our_sentence(spark: SparkSession) -> None:

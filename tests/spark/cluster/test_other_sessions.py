@@ -23,6 +23,8 @@ def test_connect(tmp_path: Path) -> None:
     assert report["counted"]["pairs"] == 28
     assert report["stream"]
     assert report["window_join"]
+    assert report["heard"]
+    assert report["behind"]
 
 
 @pytest.fixture(scope="module")

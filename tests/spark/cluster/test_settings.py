@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from millrace import spark as ms
 from millrace.spark.cluster.jobs import described, log_in_worker
 from millrace.spark.cluster.listener import BatchCounts
 from millrace.spark.cluster.settings import DEFAULTS, read_settings
+from millrace.spark.cluster.workers import check_workers
 from tests.spark.conftest import SetSettings
 from tests.spark.sessions import GROUP
 from tests.watchdog import WATCHDOG
@@ -78,9 +82,30 @@ def test_plans_name_the_call_and_the_held_side(spark: SparkSession, capsys: pyte
     ms.join(frame, frame, on=BAND, strategy="range").explain()
     ms.lookup(frame, index, key="id", into="found").explain()
     ms.lookup(frame.selectExpr("id", "id AS b", "id AS c"), index, key="id", into="wide").explain()
+    points = frame.selectExpr("double(id) AS x", "double(id) AS y")
+    for strategy in ("broadcast", "partition"):
+        ms.knn_join(points, points, ("x", "y"), k=1, strategy=strategy).explain()
+    ms.knn_join(points, on=("x", "y"), k=1, self_join=True, strategy="broadcast").explain()
+    stream = spark.readStream.format("rate").load()
+    ms.window_join(
+        stream, stream, "r.value = s.value", window="1 minute", time="timestamp", shards=3, idle="1 minute"
+    ).explain()
     text = capsys.readouterr().out
-    for name in ("join_holding_300_rows_of_s", "join_shard_range_", "millrace_lookup_found", "millrace_lookup_wide"):
-        assert name in text
+    for name in (
+        "join_holding_300_rows_of_s",
+        "join_shard_range_",
+        "millrace_lookup_found",
+        "millrace_lookup_wide",
+        "millrace_knn_join_holding_300_rows_of_s",
+        "millrace_knn_join_holding_300_rows_of_r",
+        r"millrace_knn_join_\d+_shards",
+        "millrace_window_join_packs_r_for_3_shards",
+        "millrace_window_join_packs_s_for_3_shards",
+        "millrace_window_join_reads_times_of_r",
+        "millrace_window_join_reads_pairs",
+    ):
+        assert re.search(name, text), name
+    assert re.search(r"Map\w+ (?!millrace_)", text) is None, "every Python node has a name"
 
 
 def test_explain_estimates(spark: SparkSession, settings: SetSettings) -> None:
@@ -93,24 +118,50 @@ def test_explain_estimates(spark: SparkSession, settings: SetSettings) -> None:
     assert "warning" not in band
     pairs = ms.explain("join", frame, frame, on="r.x = s.x").plan
     assert 50_000_000 < pairs["estimates"]["pairs"] < 160_000_000
-    assert pairs["estimates"]["pair_bytes"] > pairs["estimates"]["pairs"] * 64
+    width = 2 * (8 + 8 + 8 + 1 + 5.63)  # the average id has 5.63 digits
+    assert abs(pairs["estimates"]["pair_bytes"] / pairs["estimates"]["pairs"] - width) < 0.1
     for on, text in (("r.x * s.x > 5", "no comparison bounds"), ("r.id < s.id", "the result itself has about")):
         assert text in ms.explain("join", frame, frame, on=on).plan["warning"]
+
+
+def jobs_of(spark: SparkSession, call: Callable[[], mr.Explanation]) -> tuple[int, mr.Explanation]:
+    """How many jobs a call runs, by Spark's own tracker."""
+    context = spark.sparkContext
+    context.setJobGroup(group := f"explained {time.monotonic_ns()}", "")
+    try:
+        found = call()
+    finally:
+        context._jsc.clearJobGroup()
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    return len(context.statusTracker().getJobIdsForGroup(group)), found
+
+
+def test_explain_runs_one_job_whatever_the_rows(spark: SparkSession) -> None:
+    """The call itself measures small frames with text, and the ends of all points, in jobs of their own."""
+    texts = spark.range(20_000).selectExpr("id", "double(id) AS x", "double(id % 77) AS y", "repeat('abcd', 100) AS t")
+    check_workers(spark)
+    for how in ("inner", "full"):
+        jobs, found = jobs_of(spark, lambda how=how: ms.explain("join", texts, texts, on=BAND, how=how))  # type: ignore[misc]
+        assert jobs == 1
+        assert found.plan["strategy"] == "broadcast"
+        numbers = found.plan["estimates"]
+        assert 400 <= numbers["r_bytes"] / numbers["r_rows"] <= 500, "by the sampled lengths"
+    for strategy in ("auto", "partition"):
+        jobs, found = jobs_of(
+            spark,
+            lambda chosen=strategy: ms.explain("knn_join", texts, texts, ("x", "y"), k=3, strategy=chosen),  # type: ignore[misc]
+        )
+        assert jobs == 1
+        assert found.plan["strategy"] == ("broadcast" if strategy == "auto" else "partition")
 
 
 def test_explain_runs_one_job_and_samples_the_sides_independently(spark: SparkSession) -> None:
     """Rows of both sides at the same positions would be 20 million pairs of this frame with itself."""
     frame = spark.range(300_000).withColumn("x", fn.col("id") * 3)
-    ms.explain("join", frame, frame, on=BAND)  # the first call in a session checks the workers
-    context = spark.sparkContext
-    context.setJobGroup("explained", "")
-    try:
-        numbers = ms.explain("join", frame, frame, on="r.x = s.x").plan["estimates"]
-    finally:
-        context._jsc.clearJobGroup()
-    context._jsc.sc().listenerBus().waitUntilEmpty()
-    assert len(context.statusTracker().getJobIdsForGroup("explained")) == 1
-    assert 100_000 < numbers["pairs"] < 900_000
+    check_workers(spark)  # as the first call in a session does
+    jobs, found = jobs_of(spark, lambda: ms.explain("join", frame, frame, on="r.x = s.x"))
+    assert jobs == 1
+    assert 100_000 < found.plan["estimates"]["pairs"] < 900_000
 
 
 def test_the_listener_reports_counts(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,26 +9,54 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
 
 import millrace as mr
 from millrace import spark as ms
+from millrace.spark.cluster.listener import BatchCounts
 from millrace.spark.plan.hows import How
 from millrace.spark.plan.strategy import StrategyName
 from tests.spark import stream_cases as sc
 from tests.spark.cases import draw, found
 from tests.spark.sessions import connect_session
+from tests.watchdog import WATCHDOG
 
 SEEDS = (3, 11)
 CALLS: list[tuple[How, StrategyName]] = [("inner", "broadcast"), ("left", "grid"), ("anti", "auto")]
 
 
-def window_join(spark: SparkSession, folder: Path) -> bool:
-    """Whether a stream gives what it must."""
+def window_join(spark: SparkSession, folder: Path) -> tuple[bool, bool]:
+    """Whether a stream gives what it must, and whether a listener hears of it."""
+    pairs, all_heard = [0], threading.Event()
+
+    def hear(one: BatchCounts) -> None:
+        pairs[0] += one.counts["pairs"]
+        if pairs[0] == sum(wanted.values()):
+            all_heard.set()
+
     streams = sc.draw(1, batches=2, rows=60)
     sc.write(streams, folder)
     r, s = (sc.read(spark, folder, side) for side in "rs")
+    wanted = streams.wanted()
+    heard = ms.listener(hear)
+    spark.streams.addListener(heard)
     sc.run(ms.window_join(r, s, **streams.arguments(), shards=2, device="cpu"), folder)
-    return sc.found(folder) == streams.wanted()
+    told = all_heard.wait(WATCHDOG)
+    spark.streams.removeListener(heard)
+    return sc.found(folder) == wanted, told
+
+
+def behind(spark: SparkSession, folder: Path) -> bool:
+    """Whether an aggregation behind a join counts every pair."""
+    streams = sc.draw(2, batches=2, rows=60)
+    sc.write(streams, folder)
+    r, s = (sc.read(spark, folder, side) for side in "rs")
+    pairs = ms.window_join(r, s, **streams.arguments(), shards=2, device="cpu", event_time="at")
+    counts = pairs.groupBy(fn.window("at", "10 seconds")).count()
+    query = counts.writeStream.outputMode("complete").format("memory").queryName("behind").trigger(availableNow=True)
+    query.start().awaitTermination()
+    found = spark.table("behind").agg(fn.sum("count")).collect()[0][0]
+    return bool(found == sum(streams.wanted().values()))
 
 
 def main() -> None:
@@ -63,7 +91,8 @@ def main() -> None:
     timer.join()
     stream = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
     report["stream"] = ms.lookup(stream, index, key="value", into="found").isStreaming
-    report["window_join"] = window_join(spark, folder / "streams")
+    report["window_join"], report["heard"] = window_join(spark, folder / "streams")
+    report["behind"] = behind(spark, folder / "behind")
     spark.stop()
     print(json.dumps(report))  # noqa: T201 - what the test reads
 

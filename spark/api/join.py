@@ -187,13 +187,15 @@ def _part(
     names = tuple((side, part.condition.columns[side]) for side in ("r", "s"))
     limits = read_limits(part.frames["r"].sparkSession)
     job = JoinJob(part.condition.text, part.how, names, device_request, report, part.kept, limits, part.output)
-    return _shuffle(job, part, frames, chosen) if chosen.held is None else _broadcast(job, part, frames, chosen.held)
+    if chosen.held is None:
+        return _shuffle(job, part, frames, chosen)
+    return _broadcast(job, part, frames, chosen.held, chosen.sort_held)
 
 
-def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], held: str) -> DataFrame:
+def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], held: str, sort_held: bool) -> DataFrame:
     """Save the held side; the tasks search it with the rows of the other side."""
     probing = other_side(held)
-    route = part.ordered_route(held)
+    route = part.ordered_route(held) if sort_held else None
     with described(frames[held].sparkSession, f"ms.join reads {held}, which every worker will hold"):
         rows = frames[held].toArrow()
     file = save_table(broadcast.sorted_by_key(rows, None if route is None else route.column))

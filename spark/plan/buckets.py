@@ -150,13 +150,15 @@ def _hashable(name: str, data_type: ty.DataType) -> str:
 
 def home_bucket(band: Band, width: float, schema: ty.StructType) -> str:
     """SQL: the bucket of a home row."""
-    return _bucket(as_double(band.column, schema[band.column].dataType), width, 0.0)
+    data_type = schema[band.column].dataType
+    return _bucket(as_double(band.column, data_type), width, 0.0, _shift(data_type))
 
 
 def guest_buckets(band: Band, width: float, schema: ty.StructType) -> str:
     """SQL: all buckets of a guest row, as an array."""
     low, high = guest_ends(band, schema)
-    return f"sequence({_bucket(low, width, -MARGIN)}, {_bucket(high, width, MARGIN)})"
+    shift = _shift(schema[band.guest].dataType)
+    return f"sequence({_bucket(low, width, -MARGIN, shift)}, {_bucket(high, width, MARGIN, shift)})"
 
 
 def guest_ends(band: Band, schema: ty.StructType) -> tuple[str, str]:
@@ -166,9 +168,14 @@ def guest_ends(band: Band, schema: ty.StructType) -> tuple[str, str]:
     return f"({scaled} + ({band.low!r}D))", f"({scaled} + ({band.high!r}D))"
 
 
-def _bucket(value: str, width: float, margin: float) -> str:
+def _shift(data_type: ty.DataType) -> str:
+    """SQL: what is added to integers, so that few ends are within `MARGIN` of a border, where a copy is needless."""
+    return " + 0.5D" if isinstance(data_type, ty.IntegralType) else ""
+
+
+def _bucket(value: str, width: float, margin: float, shift: str) -> str:
     most = width * MAX_BUCKETS
-    inside = f"greatest(({-most!r}D), least(({most!r}D), {value}))"
+    inside = f"greatest(({-most!r}D), least(({most!r}D), {value}{shift}))"
     return f"floor({inside} / ({width!r}D) + ({margin!r}D))"
 
 

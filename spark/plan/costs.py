@@ -21,6 +21,8 @@ HELD, PROBING, CELLS = 0.6, 1.3, 1.5
 """Units per row: collected, sorted and saved; sent through Python; shuffled and sent through Python."""
 LARGE_HELD = 1 << 20
 """Held rows from which sorting and searching them is slower than in proportion."""
+SORTED_FROM = 8.0
+"""Partners of a held row from which sorting the held rows pays: payload of neighbours is then read together."""
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)
 """Widths of buckets, in widths of the band."""
 
@@ -46,6 +48,11 @@ def of_broadcast(rows: dict[str, int], held: str, pairs: float) -> float:
     """A broadcast join with this held side."""
     large = max(1.0, rows[held] / LARGE_HELD) ** 2
     return HELD * large * rows[held] + PROBING * rows[other_side(held)] + pairs / PYTHON_PAIRS_PER_ROW
+
+
+def sort_held(rows: int, pairs: float) -> bool:
+    """Whether to sort so many held rows by their key before they are saved, if they have so many partners together."""
+    return pairs >= SORTED_FROM * rows
 
 
 def of_cells(rows: dict[str, int], pairs: float) -> float:

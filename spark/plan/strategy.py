@@ -54,6 +54,8 @@ class Strategy:
     route: Route | None = None
     cells: Cells | Blocks | None = None
     buckets: Buckets | None = None
+    sort_held: bool = True
+    """Whether the held rows are sorted by their key: not worth it if they have few partners."""
 
     def describe(self) -> dict[str, Any]:
         """Entries for `ms.explain`."""
@@ -206,18 +208,19 @@ def _fastest(request: JoinRequest, samples: dict[str, Sample]) -> Strategy | Non
     sizes = {side: round(one.rows * one.width(request.frames[side].schema)) for side, one in samples.items()}
     limit = request.settings.broadcast_limit
     small = _small(request, sizes)
+    rows = {side: one.rows for side, one in samples.items()}
+    pairs = estimated_pairs(samples, request.condition)
     terms = None if request.in_python else request.bucket_terms
     if terms is not None and _homes(request, terms):
         best = _best_buckets(request, terms, samples)
-        rows = {side: one.rows for side, one in samples.items()}
-        pairs = estimated_pairs(samples, request.condition)
         others = costs.of_broadcast(rows, small, pairs) if small else costs.of_cells(rows, pairs)
         if costs.of_buckets(best, samples) < others:
             why = f"Spark's own join seems faster: about {best.compared:,.0f} comparisons"
             return Strategy("buckets", why, buckets=best)
     if small is None:
         return None
-    return Strategy("broadcast", small_enough(small, samples[small].rows, sizes[small], limit), held=small)
+    why = small_enough(small, rows[small], sizes[small], limit)
+    return Strategy("broadcast", why, held=small, sort_held=costs.sort_held(rows[small], pairs))
 
 
 def estimated_pairs(samples: dict[str, Sample], condition: BoundCondition) -> float:

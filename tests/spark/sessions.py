@@ -10,8 +10,10 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pyspark.sql import SparkSession
@@ -24,6 +26,7 @@ GROUP = pytest.mark.xdist_group("spark")
 """Tests that share the session run in one worker."""
 SCRIPTS = Path(__file__).parent / "scripts"
 ZONE = "Europe/Berlin"
+T = TypeVar("T")
 
 
 def set_up() -> None:
@@ -65,3 +68,15 @@ def run_script(script: str | Path, *arguments: str, environment: dict[str, str] 
     assert lines, f"{script}: nothing was printed; {done.stderr[-2000:]}"
     report: dict[str, Any] = json.loads(lines[-1])
     return report
+
+
+def jobs_of(spark: SparkSession, call: Callable[[], T]) -> tuple[int, T]:
+    """How many jobs a call runs, by Spark's own tracker, and what it returns."""
+    context = spark.sparkContext
+    context.setJobGroup(group := f"counted {time.monotonic_ns()}", "")
+    try:
+        found = call()
+    finally:
+        context._jsc.clearJobGroup()
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    return len(context.statusTracker().getJobIdsForGroup(group)), found

@@ -7,8 +7,6 @@ import logging
 import re
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from millrace.spark.cluster.listener import BatchCounts
 from millrace.spark.cluster.settings import DEFAULTS, read_settings
 from millrace.spark.cluster.workers import check_workers
 from tests.spark.conftest import SetSettings
-from tests.spark.sessions import GROUP
+from tests.spark.sessions import GROUP, jobs_of
 from tests.watchdog import WATCHDOG
 
 pytestmark = GROUP
@@ -122,18 +120,6 @@ def test_explain_estimates(spark: SparkSession, settings: SetSettings) -> None:
     assert abs(pairs["estimates"]["pair_bytes"] / pairs["estimates"]["pairs"] - width) < 0.1
     for on, text in (("r.x * s.x > 5", "no comparison bounds"), ("r.id < s.id", "the result itself has about")):
         assert text in ms.explain("join", frame, frame, on=on).plan["warning"]
-
-
-def jobs_of(spark: SparkSession, call: Callable[[], mr.Explanation]) -> tuple[int, mr.Explanation]:
-    """How many jobs a call runs, by Spark's own tracker."""
-    context = spark.sparkContext
-    context.setJobGroup(group := f"explained {time.monotonic_ns()}", "")
-    try:
-        found = call()
-    finally:
-        context._jsc.clearJobGroup()
-    context._jsc.sc().listenerBus().waitUntilEmpty()
-    return len(context.statusTracker().getJobIdsForGroup(group)), found
 
 
 def test_explain_runs_one_job_whatever_the_rows(spark: SparkSession) -> None:

@@ -93,6 +93,11 @@ def sample(
     return dict(found)
 
 
+def forget_samples() -> None:
+    """Draw the next samples anew, of cached frames too."""
+    _kept.clear()
+
+
 def _draw(
     frames: Mapping[str, DataFrame],
     wanted: Mapping[str, Sequence[str]],

@@ -1,19 +1,21 @@
 """Cases of the bench `spark` about choices: which way `ms.join` and `ms.lookup` go by themselves, and what that gives.
 
 - `cached-10K`, `cached-100K`: `ms.lookup` in 2^22 keys of 8 M cached rows of one `bigint`, in Arrow batches of 10,000
-  and 100,000 rows, compared with identity.
+  and 100,000 rows, compared with identity. `cached-100K-no-byte-limit`: the same, both with Spark's setting
+  `maxBytesPerBatch` switched off.
 - `matches-2-1M`, `-20-1M`, `-200-1M`, `-2-10M`, `-20-10M`, `-2-30M`: so many partners for each row, so many rows a side
   (more than 1 M not with `--quick`; a step takes up to a minute); `ms.join` as it chooses, compared with
-  `spark-buckets`, the bucketed equi-join that a careful user writes by hand.
+  `spark-buckets`, the bucketed equi-join that a careful user writes by hand. The frames are cached, so `auto` draws
+  samples in its first call only; `auto-sampling` draws them in every step, as first calls do (up to 1 M rows).
 - `strategies-2-1M`, `-20-1M`, `-200-1M`: the same rows by each strategy. `plan/costs.py` has its constants from here.
 - `equal-20-1M`, `equal-200-1M`: rows that are equal in one column, so many for each, and in a band of another, compared
-  with `spark-equi-join`: Spark's own equi-join with a filter.
+  with `spark-equi-join`: Spark's own equi-join with a filter. `auto` and `auto-sampling` as above.
 - `inequalities-50K`: two inequalities of 50,000 rows with few pairs, compared with `spark-loop`, Spark's own plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -27,6 +29,7 @@ from millrace.spark.api.join import join
 from millrace.spark.api.lookup import lookup
 from millrace.spark.cluster.files import new_path
 from millrace.spark.exec.batch_bytes import RECORDS
+from millrace.spark.plan.sampling import forget_samples
 from millrace.spark.plan.strategy import StrategyName
 from millrace.spark.tools import bench_parts as parts
 from millrace.spark.tools.bench_parts import TimedAction, cached, identity, ours, size, sum_of_pairs
@@ -41,13 +44,15 @@ LARGE = ((2, 10_000_000), (20, 10_000_000), (2, 30_000_000))
 GROUPS, QUICK_GROUPS = (20, 200), (20,)
 BAND, SPAN = 5, 1000
 SEED = 24
+BYTES, NO_LIMIT = "spark.sql.execution.arrow.maxBytesPerBatch", f"{2**31 - 1}b"
+"""Spark's limit of a batch to Python; with exactly this number Spark does not compare."""
 RACKS = "r.power < s.power AND r.cool > s.cool"
 
 
 def cases(quick: bool) -> Iterator[Case]:
     """The cases of this file."""
-    for records in (10_000, 100_000):
-        yield _cached_lookups(QUICK_KEYS if quick else KEYS, QUICK_LOOKUPS if quick else LOOKUPS, records)
+    for records, limited in ((10_000, True), (100_000, True), (100_000, False)):
+        yield _cached_lookups(QUICK_KEYS if quick else KEYS, QUICK_LOOKUPS if quick else LOOKUPS, records, limited)
     rows = QUICK_ROWS if quick else ROWS
     matches = QUICK_MATCHES if quick else MATCHES
     for partners, side in [*((partners, rows) for partners in matches), *(() if quick else LARGE)]:
@@ -81,18 +86,21 @@ def _keys(keys: int, rows: int) -> DataFrame:
 
 
 class BatchedAction(TimedAction):
-    """A timed action with a given number of rows in Arrow batches."""
+    """A timed action with these settings of Spark's Arrow batches."""
 
-    records = "10000"
+    settings: Mapping[str, str] = {}
 
     def step(self) -> tuple[float, float]:
-        """Set the number for the time of the action."""
-        conf, before = parts.session().conf, parts.session().conf.get(RECORDS)
-        conf.set(RECORDS, self.records)
+        """Change the settings for the time of the action."""
+        conf = parts.session().conf
+        before = {name: str(conf.get(name)) for name in self.settings}
         try:
+            for name, value in self.settings.items():
+                conf.set(name, value)
             return super().step()
         finally:
-            conf.set(RECORDS, str(before))
+            for name, value in before.items():
+                conf.set(name, value)
 
 
 def _sum_of_values(frame: DataFrame) -> Answer:
@@ -100,9 +108,11 @@ def _sum_of_values(frame: DataFrame) -> Answer:
     return {"sum": np.array([row[0]]), "count": np.array([row[1]])}
 
 
-def _cached_lookups(keys: int, rows: int, records: int) -> Case:
+def _cached_lookups(keys: int, rows: int, records: int, limited: bool) -> Case:
+    settings = {RECORDS: str(records)} | ({} if limited else {BYTES: NO_LIMIT})
+
     def batched(action: BatchedAction) -> TimedAction:
-        action.records = str(records)
+        action.settings = settings
         return action
 
     def looked_up() -> TimedAction:
@@ -114,8 +124,10 @@ def _cached_lookups(keys: int, rows: int, records: int) -> Case:
         return batched(BatchedAction(lambda: frame.mapInArrow(identity, frame.schema), rows, lambda _: {}))
 
     contenders = [ours("lookup", looked_up), Contender("identity", through_python, answers=False)]
-    facts = {"keys": keys, "rows": rows, "records": records}
-    return Case(f"cached-{records // 1000}K", "rows/s", contenders, facts, check_steps=2)
+    facts = {"keys": keys, "rows": rows, **settings}
+    return Case(
+        f"cached-{records // 1000}K{'' if limited else '-no-byte-limit'}", "rows/s", contenders, facts, check_steps=2
+    )
 
 
 # Joins.
@@ -124,15 +136,24 @@ def _cached_lookups(keys: int, rows: int, records: int) -> Case:
 def _case(name: str, rows: int, sides: Any, plans: Any, peer: str, checks: int = 2) -> Case:
     """`ms.join` as it chooses, and Spark's own plan; `plans` gives our condition and Spark's frame."""
 
-    def chosen() -> TimedAction:
+    def chosen(sampling: bool) -> TimedAction:
         r, s = sides()
-        return TimedAction(lambda: join(r, s, on=plans(r, s)[0], device="cpu"), 2 * rows, sum_of_pairs)
+
+        def make() -> DataFrame:
+            if sampling:
+                forget_samples()
+            return join(r, s, on=plans(r, s)[0], device="cpu")
+
+        return TimedAction(make, 2 * rows, sum_of_pairs)
 
     def by_spark() -> TimedAction:
         r, s = sides()
         return TimedAction(lambda: plans(r, s)[1], 2 * rows, sum_of_pairs)
 
-    return Case(name, "rows/s", [ours("auto", chosen), Contender(peer, by_spark)], {"rows": rows}, check_steps=checks)
+    tried = [ours("auto", partial(chosen, False))]
+    if rows <= ROWS:
+        tried.append(ours("auto-sampling", partial(chosen, True)))
+    return Case(name, "rows/s", [*tried, Contender(peer, by_spark)], {"rows": rows}, check_steps=checks)
 
 
 def _strategies(rows: int, partners: int) -> Case:

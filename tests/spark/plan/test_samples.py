@@ -28,13 +28,13 @@ BAND = "abs(r.id - s.id) <= 1"
 @pytest.fixture
 def cached(spark: SparkSession) -> Iterator[DataFrame]:
     """A cached frame of `ROWS` rows; its samples are forgotten before and after."""
-    sampling._kept.clear()
+    sampling.forget_samples()
     frame = spark.range(0, ROWS, 1, 4).selectExpr("id", "id * 3 AS x").cache()
     frame.count()
     check_workers(spark)
     yield frame
     frame.unpersist()
-    sampling._kept.clear()
+    sampling.forget_samples()
 
 
 def test_cached_frames_are_sampled_once(spark: SparkSession, settings: SetSettings, cached: DataFrame) -> None:

@@ -22,6 +22,7 @@ def test_cases_run_and_agree(spark: SparkSession, monkeypatch: pytest.MonkeyPatc
     for case in bench.cases(Options(quick=True)):
         rows += list(result_rows("spark", measure(case, SHORT, lambda what, share: None), {}))
     names = {"lookup-2^14", "join-10K-band", "join-10K-heavy", "knn-200x1K", "memory-4MB", "cached-10K", "cached-100K"}
+    names |= {"cached-100K-no-byte-limit"}
     names |= {"matches-2-5K", "matches-20-5K", "equal-20-5K", "inequalities-2K", "strategies-2-5K", "strategies-20-5K"}
     assert {row["case"] for row in rows} == names
     assert {(row["index"], row["peer"]) for row in rows if row["case"] == "join-10K-heavy"} == {

@@ -125,9 +125,8 @@ def _cached_lookups(keys: int, rows: int, records: int, limited: bool) -> Case:
 
     contenders = [ours("lookup", looked_up), Contender("identity", through_python, answers=False)]
     facts = {"keys": keys, "rows": rows, **settings}
-    return Case(
-        f"cached-{records // 1000}K{'' if limited else '-no-byte-limit'}", "rows/s", contenders, facts, check_steps=2
-    )
+    name = f"cached-{records // 1000}K{'' if limited else '-no-byte-limit'}"
+    return Case(name, "rows/s", contenders, facts, check_steps=2)
 
 
 # Joins.

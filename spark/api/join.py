@@ -70,7 +70,8 @@ def join(
         splits: Values of r's column, numbers or times, at which cells begin; None samples both frames instead.
         columns: Names of the wanted output columns, such as `["r_id", "s_price"]`; others do not travel. None is all.
         output: `"pairs"`, or `"count"`: each row of r that `how` keeps, with the number of its partners as `count`.
-        shards: Partitions of a shuffled join, at least 1; None is chosen by the number of rows and tasks.
+        shards: Partitions of a shuffled join, at least 1; None is chosen by the number of rows and tasks. Not with
+            `splits`.
         device: The device of the tasks: `"cpu"`, `"opencl[:i]"`, `"cuda[:i]"`, … as in `mr.device`; `"auto"` is the
             setting `spark.millrace.device`, and without one each task chooses on its machine.
         fallback: `"cpu"`: a task whose device fails continues on the CPU. None: it fails, and Spark runs it again.
@@ -141,6 +142,7 @@ def join_request(
         check_workers(spark).tasks,
         settings,
         settings.shards if shards is None else integer_at_least("shards", shards, 1),
+        shards is not None,
         in_python or counting,
         wanted,
     )

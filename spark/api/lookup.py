@@ -108,7 +108,8 @@ def lookup(
     device_request = read_device_request(frame.sparkSession, device, fallback)
     wanted = _wanted(index, key, into)
     cl.check_new(frame, wanted)
-    steps = [_prepare(frame, name, *pair) for name, pair in wanted.items()]
+    checked = {name: _check(frame, name, *pair) for name, pair in wanted.items()}  # all before the first is saved
+    steps = [_prepare(frame, name, wanted[name][0], one) for name, one in checked.items()]
     if metrics is not None:
         metrics.start()
     counts = {f"{step.into}_null_keys": fn.count_if(fn.expr(cl.unusable(frame.schema, [step.key]))) for step in steps}
@@ -152,23 +153,40 @@ def _wanted(index: Any, key: Any, into: Any) -> dict[str, tuple[Index, str]]:
     return dict(index)
 
 
-def _prepare(frame: DataFrame, into: str, index: Any, key: Any) -> Step:
-    """Check one lookup against the frame's types, and make the index's file known to the workers."""
+@dataclass(frozen=True)
+class Checked:
+    """A lookup that fits the frame: the key column, the values' types, and the index's file, if it is saved already."""
+
+    key: str
+    values: pa.DataType
+    spark_values: ty.DataType
+    file: SharedFile | None
+
+
+def _check(frame: DataFrame, into: str, index: Any, key: Any) -> Checked:
+    """Check one lookup against the frame's types."""
     field = cl.check_column(frame, key, f"the key of {into!r}")
-    key_type = cl.arrow_schema(ty.StructType([field]), f"column {key}").field(0).type
-    spark = frame.sparkSession
+    kind = cl.arrow_schema(ty.StructType([field]), f"column {key}").field(0).type
+    file = None
     if isinstance(index, mr.OrderedIndex):
-        values = _check_key(index, key_type, key)
-        file = save_shared(index.save, ".index")
-        deliver(spark, file)
+        values = _check_key(index, kind, key)
     elif isinstance(index, str | os.PathLike):
-        file, values = _prepare_path(frame, Path(index), key_type, key)
+        file, values = _prepare_path(frame, Path(index), kind, key)
     else:
         raise ArgumentError(
             f"the index of {into!r} is a {type(index).__name__}; allowed are an mr.OrderedIndex and the path of a "
             f"saved one"
         )
-    return Step(into, field.name, file, values, cl.spark_type(values, f"the index of {into!r}: its values"))
+    return Checked(field.name, values, cl.spark_type(values, f"the index of {into!r}: its values"), file)
+
+
+def _prepare(frame: DataFrame, into: str, index: Any, checked: Checked) -> Step:
+    """Make the index's file known to the workers."""
+    file = checked.file
+    if file is None:
+        file = save_shared(index.save, ".index")
+        deliver(frame.sparkSession, file)
+    return Step(into, checked.key, file, checked.values, checked.spark_values)
 
 
 def _prepare_path(frame: DataFrame, path: Path, key_type: pa.DataType, key: str) -> tuple[SharedFile, pa.DataType]:

@@ -10,6 +10,7 @@ next process that saves one: a process holds a lock as long as it lives (`owned_
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import threading
 import uuid
@@ -96,19 +97,34 @@ _lock = threading.Lock()
 
 def save_shared(write: Callable[[Path], None], ending: str) -> SharedFile:
     """Let `write` make a file, named by its content; it stays until `use_in` has told which frame needs it."""
-    sweep()
     made = new_path(".unfinished")
     try:
         write(made)
         with made.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()[:32]
-        path = made.with_name(f"{content}{ending}")
-        with _lock:
-            _users[str(path)] += 1
-            os.replace(made, path)
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        return _share(content, ending, lambda path: os.replace(made, path))
     finally:
         made.unlink(missing_ok=True)
-    return shared_file(path)
+
+
+def _share(content: str, ending: str, write: Callable[[Path], None]) -> SharedFile:
+    """The file with this content, by its hash; `write` makes it if it is not there."""
+    sweep()
+    path = folder() / f"{content[:32]}{ending}"
+    with _lock:
+        _users[str(path)] += 1  # from now on nobody removes it
+    try:
+        if not path.exists():
+            made = new_path(".unfinished")
+            try:
+                write(made)
+                os.replace(made, path)
+            finally:
+                made.unlink(missing_ok=True)
+        return shared_file(path)
+    except BaseException:
+        _release(str(path))
+        raise
 
 
 def use_in(file: SharedFile, function: Any) -> None:
@@ -132,13 +148,30 @@ def new_path(ending: str) -> Path:
 
 
 def save_table(table: pa.Table) -> SharedFile:
-    """Save a table as one batch in an Arrow IPC file."""
+    """Save a table as one batch in an Arrow IPC file; nothing is written if there is such a file."""
+    whole = table.combine_chunks()
 
-    def write(path: Path) -> None:
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as file:
-            file.write_table(table.combine_chunks(), max_chunksize=max(1, table.num_rows))
+    def write(sink: pa.NativeFile) -> None:
+        with sink, pa.ipc.new_file(sink, whole.schema) as file:
+            file.write_table(whole, max_chunksize=max(1, whole.num_rows))
 
-    return save_shared(write, ".arrow")
+    hashed = _HashSink()
+    write(pa.PythonFile(hashed, "w"))
+    return _share(hashed.hash.hexdigest(), ".arrow", lambda path: write(pa.OSFile(str(path), "wb")))
+
+
+class _HashSink(io.RawIOBase):
+    """A file that keeps only the hash of what is written."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        return len(data)
 
 
 def map_table(file: SharedFile) -> pa.Table:

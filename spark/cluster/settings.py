@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,7 +30,9 @@ class Settings:
     strategy: str = "auto"
     """`strategy`: what `strategy="auto"` means in `ms.join`, where the join allows it."""
     broadcast_limit: int = 256 << 20
-    """`broadcastLimit`: a side of at most this estimated size is broadcast; bytes, or such as `64m`."""
+    """`broadcastLimit`: a side of at most this estimated size is broadcast; bytes, or such as `64m`. Unset, it is an
+    eighth of the driver's heap if that is less, because the driver reads the side.
+    """
     batch_bytes: int = 16 << 20
     """`batchBytes`: about the size of a batch that tasks return to Spark; bytes, or such as `8m`."""
     shards: int | None = None
@@ -39,6 +42,8 @@ class Settings:
 
 
 DEFAULTS = Settings()
+HEAP_SHARE = 8
+"""The largest default of `broadcastLimit` is the driver's heap divided by this."""
 
 
 def read_settings(spark: SparkSession) -> Settings:
@@ -49,11 +54,24 @@ def read_settings(spark: SparkSession) -> Settings:
     return Settings(
         device=_given(spark, "device") or DEFAULTS.device,
         strategy=_given(spark, "strategy") or DEFAULTS.strategy,
-        broadcast_limit=_size(spark, "broadcastLimit", DEFAULTS.broadcast_limit, "0", "1024g"),
+        broadcast_limit=_size(spark, "broadcastLimit", _broadcast_limit(spark), "0", "1024g"),
         batch_bytes=_size(spark, "batchBytes", DEFAULTS.batch_bytes, "64k", "1g"),
         shards=None if shards is None else _count("shards", shards),
         log_level=None if level is None else level.upper(),
     )
+
+
+def _broadcast_limit(spark: SparkSession) -> int:
+    """The default: reading a quarter of a heap of 1 GB to Python fails in Spark for want of direct memory."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return DEFAULTS.broadcast_limit  # a client does not see the heap of its server
+    return min(DEFAULTS.broadcast_limit, _heap(spark.sparkContext._jvm) // HEAP_SHARE)
+
+
+@lru_cache(1)
+def _heap(jvm: Any) -> int:
+    """The bytes of a JVM's heap."""
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
 
 
 def _given(spark: SparkSession, name: str) -> str | None:

@@ -2,9 +2,9 @@
 
 The rule: the strategy with the smallest sum of a time per row and a time per pair. The constants are fitted by hand to
 `millrace bench spark --case strategies-` and `--case matches-`: 1 M with 1 M rows that have 2, 20 and 200 partners
-each, on two cores (docs/internals/spark.md has the times). There a unit is 0.46 microseconds, Spark compares a pair in
-11.5 ns, and a pair that a task finds takes 57 ns to return from Python. Both are about linear from 2 to 200 partners.
-The time of the sample is not counted: every strategy but a requested broadcast has it.
+each, on two cores (docs/internals/spark.md has the times). There a unit is 0.3 microseconds, Spark compares a pair in
+3 ns and returns one in 12, and a pair that a task finds takes 40 ns to return from Python. All are about linear from 2
+to 200 partners. The time of the sample is not counted: every strategy but a requested broadcast has it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from millrace.spark.plan.buckets import Buckets, BucketTerms, compared
 from millrace.spark.plan.hows import other_side
 from millrace.spark.plan.sampling import Sample
 
-COMPARED_PER_ROW = 40.0
-"""Pairs that Spark compares in one unit."""
-PYTHON_PAIRS_PER_ROW = 8.0
+COMPARED_PER_ROW, PAIRS_PER_ROW = 100.0, 25.0
+"""Pairs that Spark's own join compares, and that it returns, in one unit."""
+PYTHON_PAIRS_PER_ROW = 7.5
 """Pairs that tasks find and return in one unit."""
-HELD, PROBING, CELLS = 0.6, 1.3, 1.5
-"""Units per row: collected, sorted and saved; sent through Python; shuffled and sent through Python."""
-LARGE_HELD = 1 << 20
-"""Held rows from which sorting and searching them is slower than in proportion."""
+HELD, PROBING, CELLS = 0.7, 0.75, 1.5
+"""Units per row: collected, saved and opened; sent through Python; shuffled and sent through Python."""
 SORTED_FROM = 8.0
 """Partners of a held row from which sorting the held rows pays: payload of neighbours is then read together."""
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)
@@ -37,17 +35,16 @@ def best_width(terms: BucketTerms, samples: dict[str, Sample], home: str) -> Buc
     return min(options, key=lambda option: of_buckets(option, samples))
 
 
-def of_buckets(option: Buckets, samples: dict[str, Sample]) -> float:
-    """Spark's own join: rows that are shuffled, a guest row once per bucket, and pairs that are compared."""
+def of_buckets(option: Buckets, samples: dict[str, Sample], pairs: float = 0.0) -> float:
+    """Spark's own join: rows that are shuffled, a guest row once per bucket, pairs that are compared and returned."""
     copies = 1.0 if option.band is None else 1 + option.band.width / option.width
     sent = samples[option.home].rows + copies * samples[other_side(option.home)].rows
-    return sent + option.compared / COMPARED_PER_ROW
+    return sent + option.compared / COMPARED_PER_ROW + pairs / PAIRS_PER_ROW
 
 
 def of_broadcast(rows: dict[str, int], held: str, pairs: float) -> float:
     """A broadcast join with this held side."""
-    large = max(1.0, rows[held] / LARGE_HELD) ** 2
-    return HELD * large * rows[held] + PROBING * rows[other_side(held)] + pairs / PYTHON_PAIRS_PER_ROW
+    return HELD * rows[held] + PROBING * rows[other_side(held)] + pairs / PYTHON_PAIRS_PER_ROW
 
 
 def sort_held(rows: int, pairs: float) -> bool:

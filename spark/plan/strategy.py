@@ -95,6 +95,8 @@ class JoinRequest:
     tasks: int
     settings: Settings = DEFAULTS
     shards: int | None = None
+    shards_given: bool = False
+    """Whether `shards` is an argument of the call, not a setting."""
     in_python: bool = False
     """Whether rows must pass through Python: a device was named, or tasks count their work."""
     output: OutputColumns = ALL_COLUMNS
@@ -214,7 +216,7 @@ def _fastest(request: JoinRequest, samples: dict[str, Sample]) -> Strategy | Non
     if terms is not None and _homes(request, terms):
         best = _best_buckets(request, terms, samples)
         others = costs.of_broadcast(rows, small, pairs) if small else costs.of_cells(rows, pairs)
-        if costs.of_buckets(best, samples) < others:
+        if costs.of_buckets(best, samples, pairs) < others:
             why = f"Spark's own join seems faster: about {best.compared:,.0f} comparisons"
             return Strategy("buckets", why, buckets=best)
     if small is None:
@@ -335,6 +337,8 @@ def by_splits(request: JoinRequest) -> Strategy:
     """Cells that begin at the given splits."""
     if request.strategy == "broadcast":
         raise ArgumentError("splits are for strategy='range' or 'grid': leave one of the two out")
+    if request.shards_given:
+        raise ArgumentError("splits already say how many shards there are: leave splits or shards out")
     if request.kept == "s":
         raise ArgumentError(
             "splits cut r's column, but a right or full join is cut by a column of s: leave splits out, or swap r and s"

@@ -78,6 +78,11 @@ BAD: dict[str, tuple[type[mr.MillraceError], str, Call]] = {
         "leave one of the two out",
         lambda d: ms.join(d, d, on="r.k = s.k", splits=[1], strategy="broadcast"),
     ),
+    "splits and shards": (
+        mr.ArgumentError,
+        "leave splits or shards out",
+        lambda d: ms.join(d, d, on="r.k = s.k", splits=[1], shards=3),
+    ),
     "explain without a name": (
         mr.ArgumentError,
         "the first argument is a DataFrame; it names the call, 'join' or 'window_join' or 'knn_join' or 'lookup', and "

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -140,6 +141,18 @@ def test_a_setting_stays_as_long_as_any_frame_needs_it(spark: SparkSession) -> N
     del second
     let_go(spark, lambda: calls() == known)
     assert spark.conf.get(PROVIDER, None) is None
+
+
+def test_a_refused_call_leaves_no_file(spark: SparkSession) -> None:
+    """All lookups are checked before the first index is saved."""
+    frame = spark.range(4)
+    before, index = files(), mr.OrderedIndex([4711], [5], device="cpu")
+    words = frame.selectExpr("id", "'a' AS word")
+    seconds: list[Any] = [(index, "absent"), (index, "word"), ("no index", "id"), (3, "id")]
+    for second in seconds:
+        with pytest.raises(mr.MillraceError):
+            ms.lookup(words, {"one": (index, "id"), "two": second}, device="cpu")
+        assert files() == before, second
 
 
 def test_errors_of_executors_begin_with_our_sentence(spark: SparkSession) -> None:

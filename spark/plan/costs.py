@@ -2,9 +2,9 @@
 
 The rule: the strategy with the smallest sum of a time per row and a time per pair. The constants are fitted by hand to
 `millrace bench spark --case strategies-` and `--case matches-`: 1 M with 1 M rows that have 2, 20 and 200 partners
-each, on two cores (docs/internals/spark.md has the times). There a unit is 0.3 microseconds, Spark compares a pair in
-3 ns and returns one in 12, and a pair that a task finds takes 40 ns to return from Python. All are about linear from 2
-to 200 partners. The time of the sample is not counted: every strategy but a requested broadcast has it.
+each, on two cores (docs/internals/spark.md has the times). There a unit is a third of a microsecond, Spark compares a
+pair in 3 ns and returns one in 13, and a pair that a task finds takes 40 ns to return from Python. All are about linear
+from 2 to 200 partners. The time of the sample is not counted: every strategy but a requested broadcast has it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from millrace.spark.plan.sampling import Sample
 
 COMPARED_PER_ROW, PAIRS_PER_ROW = 100.0, 25.0
 """Pairs that Spark's own join compares, and that it returns, in one unit."""
-PYTHON_PAIRS_PER_ROW = 7.5
+PYTHON_PAIRS_PER_ROW = 8.5
 """Pairs that tasks find and return in one unit."""
-HELD, PROBING, CELLS = 0.7, 0.75, 1.5
+HELD, PROBING, CELLS = 0.55, 0.65, 1.5
 """Units per row: collected, saved and opened; sent through Python; shuffled and sent through Python."""
 SORTED_FROM = 8.0
 """Partners of a held row from which sorting the held rows pays: payload of neighbours is then read together."""

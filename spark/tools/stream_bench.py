@@ -34,7 +34,8 @@ from pyspark.sql import functions as fn
 
 from millrace.bench.harness import Answer, Case, Contender
 from millrace.bench.options import Options
-from millrace.spark.api.window_join import CHANGELOG, PROVIDER, ROCKSDB, build, read_call
+from millrace.spark.api.stream_query import CHANGELOG, PROVIDER, ROCKSDB, build
+from millrace.spark.api.window_join import read_call
 from millrace.spark.cluster.files import new_path
 from millrace.spark.cluster.session import local_session
 from millrace.spark.stream.state import pack_rows

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import millrace as mr
 from millrace import spark as ms
-from millrace.spark.api.window_join import CHANGELOG, PROVIDER
+from millrace.spark.api.stream_query import CHANGELOG, PROVIDER
 from millrace.spark.cluster import lifetimes
 from millrace.spark.cluster.lifetimes import sweep
 from millrace.spark.cluster.owned_folders import folder, lists_folder, remove_abandoned

@@ -20,7 +20,7 @@ from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.checks import choice, integer_at_least
 from millrace.ingest.choices import Fallback
 from millrace.join_parts.routes import BoundCondition, bound_condition
-from millrace.spark.cluster.files import save_table, use_in
+from millrace.spark.cluster.files import given_up_on_error, save_table, use_in
 from millrace.spark.cluster.jobs import described, named_node
 from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
@@ -201,10 +201,11 @@ def _broadcast(job: JoinJob, part: JoinRequest, frames: dict[str, DataFrame], he
     with described(frames[held].sparkSession, f"ms.join reads {held}, which every worker will hold"):
         rows = frames[held].toArrow()
     file = save_table(broadcast.sorted_by_key(rows, None if route is None else route.column))
-    deliver(frames[probing].sparkSession, file)
-    search = named_node(broadcast.joiner(job, file, held), f"join_holding_{rows.num_rows}_rows_of_{held}")
-    made = map_in_arrow(frames[probing], search, _schema(part, job.report))
-    use_in(file, task_function(made))
+    with given_up_on_error(file):
+        deliver(frames[probing].sparkSession, file)
+        search = named_node(broadcast.joiner(job, file, held), f"join_holding_{rows.num_rows}_rows_of_{held}")
+        made = map_in_arrow(frames[probing], search, _schema(part, job.report))
+        use_in(file, task_function(made))
     return made
 
 

@@ -19,7 +19,7 @@ import millrace as mr
 from millrace.errors import ArgumentError, DeviceUnavailable
 from millrace.ingest.choices import Fallback
 from millrace.ingest.knn_arguments import SearchArguments, explain_knn, parse_search
-from millrace.spark.cluster.files import save_table, use_in
+from millrace.spark.cluster.files import given_up_on_error, save_table, use_in
 from millrace.spark.cluster.jobs import described, named_node
 from millrace.spark.cluster.lifetimes import task_function
 from millrace.spark.cluster.metrics import TASK_COLUMN, TASK_TYPE, Metrics, input_counts, task_counts, watched
@@ -193,15 +193,16 @@ def _broadcast(
     with described(session, f"ms.knn_join reads {request.sides[-1]}, which every worker will hold"):
         held = frames[request.sides[-1]].toArrow()
     file = save_table(held)
-    deliver(session, file)
-    name = f"knn_join_holding_{held.num_rows}_rows_of_{request.sides[-1]}"
-    if request.search.self_join:
-        rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
-        made = rows.mapInArrow(named_node(nearest.self_joiner(job, file), name), _schema(request, job.report))
-    else:
-        search = named_node(nearest.broadcast_joiner(job, file), name)
-        made = map_in_arrow(frames["r"], search, _schema(request, job.report))
-    use_in(file, task_function(made))
+    with given_up_on_error(file):
+        deliver(session, file)
+        name = f"knn_join_holding_{held.num_rows}_rows_of_{request.sides[-1]}"
+        if request.search.self_join:
+            rows = session.range(0, held.num_rows, 1, SHARDS_PER_TASK * request.tasks)
+            made = rows.mapInArrow(named_node(nearest.self_joiner(job, file), name), _schema(request, job.report))
+        else:
+            search = named_node(nearest.broadcast_joiner(job, file), name)
+            made = map_in_arrow(frames["r"], search, _schema(request, job.report))
+        use_in(file, task_function(made))
     return made
 
 

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 import millrace as mr
 from millrace.errors import ArgumentError
 from millrace.ingest.choices import Fallback
-from millrace.spark.cluster.files import SharedFile, save_shared, shared_file, use_in
+from millrace.spark.cluster.files import SharedFile, given_up_on_error, save_shared, shared_file, use_in
 from millrace.spark.cluster.jobs import named_node
 from millrace.spark.cluster.lifetimes import column_function, task_function
 from millrace.spark.cluster.metrics import Metrics, watched
@@ -185,7 +185,8 @@ def _prepare(frame: DataFrame, into: str, index: Any, checked: Checked) -> Step:
     file = checked.file
     if file is None:
         file = save_shared(index.save, ".index")
-        deliver(frame.sparkSession, file)
+        with given_up_on_error(file):
+            deliver(frame.sparkSession, file)
     return Step(into, checked.key, file, checked.values, checked.spark_values)
 
 

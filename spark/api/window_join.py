@@ -153,8 +153,6 @@ def read_call(
     condition = read_condition(frames, text)
     device_request = read_device_request(spark, device, fallback)
     strategy = None if splits is None else by_splits(JoinRequest(frames, condition, "inner", splits, "auto", 1))
-    if shards is not None and splits is not None:
-        raise ArgumentError("splits already say how many shards there are: leave splits or shards out")
     if shards is None:
         shards = read_settings(spark).shards or SHARDS
     keys = shard_keys(_shard_count(shards, strategy))

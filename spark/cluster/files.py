@@ -15,8 +15,8 @@ import os
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,17 @@ def use_in(file: SharedFile, function: Any) -> None:
         when_gone(function, lambda: _release(file.path))
 
 
+@contextmanager
+def given_up_on_error(file: SharedFile) -> Iterator[None]:
+    """If the block fails, no frame of its call needs the file."""
+    try:
+        yield
+    except BaseException:
+        if file.path in _users:
+            _release(file.path)
+        raise
+
+
 def _release(path: str) -> None:
     with _lock:
         _users[path] -= 1
@@ -149,11 +160,11 @@ def new_path(ending: str) -> Path:
 
 def save_table(table: pa.Table) -> SharedFile:
     """Save a table as one batch in an Arrow IPC file; nothing is written if there is such a file."""
-    whole = table.combine_chunks()
+    one = table.combine_chunks()
 
     def write(sink: pa.NativeFile) -> None:
-        with sink, pa.ipc.new_file(sink, whole.schema) as file:
-            file.write_table(whole, max_chunksize=max(1, whole.num_rows))
+        with sink, pa.ipc.new_file(sink, one.schema) as file:
+            file.write_table(one, max_chunksize=max(1, one.num_rows))
 
     hashed = _HashSink()
     write(pa.PythonFile(hashed, "w"))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from millrace.spark.cluster.connect import is_connect
 from millrace.spark.cluster.worker_python import active_context
 
 DESCRIPTION = "spark.job.description"
@@ -25,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 @contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
     """Jobs that start inside have this description, `millrace: …`."""
-    context = None if type(spark).__module__.startswith("pyspark.sql.connect") else active_context()
+    context = None if is_connect(spark) else active_context()
     if context is None:
         yield
         return

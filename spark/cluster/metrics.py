@@ -17,6 +17,8 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 
+from millrace.spark.cluster.connect import is_connect
+
 _numbers = itertools.count()
 _POLL_SECONDS = 0.05
 TASK_FIELDS = ("tasks", "asked", "held", "pairs", "device_rows", "device_cycles", "device_ns", "fallbacks")
@@ -64,7 +66,7 @@ class Metrics:
 
 def _observation(frame: DataFrame) -> Any:
     """A new observation; Classic and Connect have separate classes."""
-    if type(frame).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(frame):
         from pyspark.sql.connect.observation import Observation as ConnectObservation
 
         return ConnectObservation()

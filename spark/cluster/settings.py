@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millrace.errors import ArgumentError
+from millrace.spark.cluster.connect import is_connect
 
 PREFIX = "spark.millrace."
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -63,7 +64,7 @@ def read_settings(spark: SparkSession) -> Settings:
 
 def _broadcast_limit(spark: SparkSession) -> int:
     """The default: reading a quarter of a heap of 1 GB to Python fails in Spark for want of direct memory."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         return DEFAULTS.broadcast_limit  # a client does not see the heap of its server
     return min(DEFAULTS.broadcast_limit, _heap(spark.sparkContext._jvm) // HEAP_SHARE)
 

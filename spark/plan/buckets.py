@@ -105,7 +105,11 @@ def _band(condition: BoundCondition, schemas: Schemas, side: str) -> Band | None
         if route.hashed or not route.bounded or len(route.ranges) != 1:
             continue
         found = _constant_band(route.column, route.ranges[0])
-        if found is not None and found.width > 0 and max(abs(found.low), abs(found.high)) < found.width * MAX_BUCKETS:
+        if found is None or _shift(schemas[side][found.column].dataType) != _shift(
+            schemas[other_side(side)][found.guest].dataType
+        ):
+            continue
+        if found.width > 0 and max(abs(found.low), abs(found.high)) < found.width * MAX_BUCKETS:
             return found
     return None
 

@@ -1,8 +1,8 @@
 """What Spark knows of cached frames without a job, and the samples drawn of them, which later calls use again.
 
-A frame counts as cached if it only selects columns of a relation that is completely in Spark's cache: its rows do not
-change while it is there. So a call on the same cached frames needs no second sampling job: `ms.join` after
-`ms.explain`, or the next join of the same tables. Samples only decide the plan, never the result.
+A frame counts as cached if it only selects or computes columns of a relation that is completely in Spark's cache: its
+rows stay as they are while it is there. So a call on the same cached frames needs no second sampling job: `ms.join`
+after `ms.explain`, or the next join of the same tables. Samples only decide the plan, never the result.
 
 Limits: frames of Spark Connect never count as cached, since its clients do not see plans.
 """
@@ -17,13 +17,17 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from millrace.spark.cluster.connect import is_connect
+
 MAX_KEPT = 16
-"""Samples that are kept, the last used ones: each has some thousand rows of the columns of one condition."""
+"""Samples that are kept, the last used ones."""
+MAX_KEPT_BYTES = 4 << 20
+"""The most bytes of a sample that is kept: it has some thousand rows, but conditions may read long texts."""
 
 
 @dataclass(frozen=True)
 class CachedFrame:
-    """The number of rows of a cached frame, and what names it: the same names always have the same rows."""
+    """The number of rows of a cached frame, and what names it: equal names mean the same rows of the same columns."""
 
     rows: int
     names: tuple[Hashable, ...]
@@ -31,10 +35,10 @@ class CachedFrame:
 
 def cached_frame(frame: DataFrame) -> CachedFrame | None:
     """What is known of a frame that is completely in Spark's cache, from Spark's statistics; None of other frames."""
-    if type(frame).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(frame):
         return None
-    whole: Any = frame._jdf.queryExecution().optimizedPlan()
-    plan = whole
+    top: Any = frame._jdf.queryExecution().optimizedPlan()
+    plan = top
     while plan.nodeName() == "Project":
         plan = plan.children().apply(0)
     if plan.nodeName() != "InMemoryRelation":
@@ -43,7 +47,7 @@ def cached_frame(frame: DataFrame) -> CachedFrame | None:
     if not rows.isDefined() or not builder.isCachedColumnBuffersLoaded():
         return None
     context = frame.sparkSession.sparkContext.applicationId
-    names = context, builder.cachedColumnBuffers().id(), whole.semanticHash(), *frame.columns
+    names = context, builder.cachedColumnBuffers().id(), top.semanticHash(), *frame.columns
     return CachedFrame(int(str(rows.get())), names)
 
 

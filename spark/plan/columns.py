@@ -19,8 +19,9 @@ from pyspark.sql import functions as fn
 from pyspark.sql import types as ty
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 
-from millrace.errors import ArgumentError, SchemaError
+from millrace.errors import ArgumentError, SchemaError, StateError
 from millrace.join_parts.condition_texts import with_names
+from millrace.spark.cluster.connect import is_connect
 from millrace.spark.cluster.jobs import described
 
 RESERVED = "__millrace"
@@ -39,6 +40,8 @@ def check_frame(given: Any, label: str) -> DataFrame:
         raise ArgumentError(
             f"{label} is a {type(given).__name__}; allowed is a Spark DataFrame: make one with spark.createDataFrame"
         )
+    if not is_connect(given) and given.sparkSession.sparkContext._jsc is None:
+        raise StateError(f"{label} belongs to a Spark session that was stopped: make the frame in one that runs")
     folded = Counter(given.columns if is_exact(given) else [name.lower() for name in given.columns])
     duplicates = sorted(name for name, count in folded.items() if count > 1)
     if duplicates:

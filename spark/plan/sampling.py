@@ -26,7 +26,7 @@ from pyspark.sql import types as ty
 
 from millrace.join_parts.routes import Route
 from millrace.spark.cluster.jobs import described
-from millrace.spark.plan.cached_frames import MAX_KEPT, CachedFrame, KeptResults, cached_frame
+from millrace.spark.plan.cached_frames import MAX_KEPT, MAX_KEPT_BYTES, CachedFrame, KeptResults, cached_frame
 from millrace.spark.plan.columns import has_fixed_rows, quoted, row_bytes, row_size
 from millrace.spark.plan.routing import Blocks, Cells
 
@@ -57,6 +57,11 @@ class Sample:
         """The number of sampled rows."""
         return 0 if self.table is None else self.table.num_rows
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the sampled values."""
+        return sum(one.nbytes for one in self.values) + (0 if self.table is None else self.table.nbytes)
+
     def width(self, schema: ty.StructType) -> float:
         """Bytes of a row: as sampled, or else by the columns' types."""
         return row_bytes(schema) if self.row_bytes is None else self.row_bytes
@@ -84,13 +89,14 @@ def sample(
     known = [(name, one.names) for name, one in cached.items() if one is not None]
     if len(known) < len(frames):
         return draw()
-    columns = [(tuple(wanted[frame]), names[frame], frame in measured) for frame in frames]
+    columns = [(tuple(wanted[frame]), names[frame]) for frame in frames]
     key = *known, *columns, rows
     found: dict[str, Sample] | None = _kept.get(key)
-    if found is None:
+    if found is None or any(found[frame].row_bytes is None for frame in measured):
         found = draw()
-        _kept.keep(key, found)
-    return dict(found)
+        if sum(one.nbytes for one in found.values()) <= MAX_KEPT_BYTES:
+            _kept.keep(key, found)
+    return {frame: one if frame in measured else replace(one, row_bytes=None) for frame, one in found.items()}
 
 
 def forget_samples() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +11,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+import millrace as mr
 from millrace import spark as ms
+from millrace.spark.api import join as join_module
 from millrace.spark.api.join import join_request
+from millrace.spark.cluster.files import SharedFile, given_up_on_error, map_table, save_table
 from millrace.spark.cluster.workers import check_workers
 from millrace.spark.plan import sampling
 from millrace.spark.plan.buckets import Band, guest_buckets, home_bucket
@@ -49,6 +53,33 @@ def test_cached_frames_are_sampled_once(spark: SparkSession, settings: SetSettin
         assert jobs_of(spark, call)[0] == 0
     assert ms.explain("join", cached, cached, on=BAND).to_dict() == plan.to_dict()
     assert ms.join(cached, cached, on=BAND).count() == 3 * ROWS - 2
+
+
+def test_a_join_uses_the_sample_of_explain_though_text_was_measured(
+    spark: SparkSession, settings: SetSettings, cached: DataFrame
+) -> None:
+    settings(broadcastLimit="0", strategy="range")
+    texts = cached.selectExpr("id", "repeat('a', int(id % 50)) AS t").cache()
+    texts.count()
+    try:
+        joined, _ = jobs_of(spark, lambda: ms.join(texts, texts, on=BAND))
+        explained, plan = jobs_of(spark, lambda: ms.explain("join", texts, texts, on=BAND))
+        again, _ = jobs_of(spark, lambda: ms.join(texts, texts, on=BAND))
+        assert (joined, explained, again) == (1, 1, 0), "explain wants the texts' lengths too"
+        assert plan.plan["estimates"]["r_bytes"] / ROWS == pytest.approx(8 + 8 + 24.5, abs=1)
+    finally:
+        texts.unpersist()
+
+
+def test_large_samples_are_not_kept(spark: SparkSession, settings: SetSettings) -> None:
+    settings(broadcastLimit="0", strategy="grid")
+    wide = spark.range(0, 1000, 1, 2).selectExpr("id", "concat(id, repeat('a', 5000)) AS t").cache()
+    wide.count()
+    try:
+        for _ in range(2):
+            assert jobs_of(spark, lambda: ms.join(wide, wide, on="r.t = s.t AND r.id < s.id", strategy="grid"))[0] == 1
+    finally:
+        wide.unpersist()
 
 
 def test_other_columns_and_other_rows_are_sampled_again(
@@ -107,3 +138,47 @@ def test_held_rows_with_many_partners_are_sorted(cached: DataFrame, band: int, s
     request = join_request(cached, cached, f"abs(r.id - s.id) <= {band}", "inner", None, "auto", device="rtl")
     chosen = choose(request)
     assert (chosen.name, chosen.sort_held) == ("broadcast", sort)
+
+
+@pytest.mark.parametrize(("band", "sort"), [(1, False), (30, True)])
+def test_the_held_rows_are_saved_in_that_order(
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession, band: int, sort: bool
+) -> None:
+    saved: list[pa.Table] = []
+
+    def save(table: pa.Table) -> SharedFile:
+        saved.append(table)
+        return save_table(table)
+
+    monkeypatch.setattr(join_module, "save_table", save)
+    mixed = spark.range(0, 5000, 1, 2).selectExpr("id * 1231 % 5003 AS id")
+    pairs = ms.join(mixed, mixed, on=f"abs(r.id - s.id) <= {band}", metrics=ms.Metrics())
+    keys = saved[0]["id"].to_numpy()
+    assert (np.diff(keys) > 0).all() == sort
+    assert pairs.count() == sum(int((np.abs(np.sort(keys) - key) <= band).sum()) for key in keys)
+
+
+def test_a_frame_of_a_stopped_session_is_refused(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+    frame = spark.range(3)
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)
+    with pytest.raises(mr.StateError, match="r belongs to a Spark session that was stopped"):
+        ms.join(frame, frame, on=BAND)
+
+
+def test_equal_tables_are_one_file_and_a_failed_call_gives_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"x": np.arange(1000)})
+    first, second = save_table(table), save_table(table.slice(0, 600))
+    assert save_table(pa.concat_tables([table.slice(0, 7), table.slice(7)])) == first
+    assert map_table(first).equals(table)
+    for file in (first, first, second):
+        with pytest.raises(ZeroDivisionError), given_up_on_error(file):
+            raise ZeroDivisionError
+    assert not Path(first.path).exists()
+    assert not Path(second.path).exists()
+    monkeypatch.setattr(pa, "OSFile", None)  # as a full disk: the file cannot be written
+    with pytest.raises(TypeError):
+        save_table(table)
+    monkeypatch.undo()
+    with pytest.raises(ZeroDivisionError), given_up_on_error(save_table(table)):
+        raise ZeroDivisionError
+    assert not Path(first.path).exists(), "the call that failed is not counted"

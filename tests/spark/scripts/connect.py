@@ -41,9 +41,9 @@ def window_join(spark: SparkSession, folder: Path) -> tuple[bool, bool]:
     heard = ms.listener(hear)
     spark.streams.addListener(heard)
     sc.run(ms.window_join(r, s, **streams.arguments(), shards=2, device="cpu"), folder)
-    told = all_heard.wait(WATCHDOG)
+    reported = all_heard.wait(WATCHDOG)
     spark.streams.removeListener(heard)
-    return sc.found(folder) == wanted, told
+    return sc.found(folder) == wanted, reported
 
 
 def behind(spark: SparkSession, folder: Path) -> bool:

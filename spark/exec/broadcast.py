@@ -9,7 +9,7 @@ that probe for later tasks. On a card a probe lives only as long as one bulk (`p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
 
 import numpy as np
@@ -26,7 +26,8 @@ from millrace.spark.exec.probe_task import ProbeTask, bulks
 MAX_PROBES = 4
 """Probes of held tables that a worker keeps."""
 Batches = Iterable[pa.RecordBatch]
-_probes: OpenCache[tuple[SharedFile, str, JoinJob, pa.Schema, str], TableProbe] = OpenCache(MAX_PROBES)
+ProbeKey = tuple[SharedFile, str, JoinJob, pa.Schema, str]
+_probes: OpenCache[ProbeKey, TableProbe] = OpenCache(MAX_PROBES)
 """By file, held side, join, the probing rows' schema and device. Files are named by content: calls that hold the same
 rows share one, whichever side these are.
 """
@@ -40,6 +41,15 @@ def sorted_by_key(table: pa.Table, key: str | None) -> pa.Table:
     if keys.null_count:
         return table.take(pc.sort_indices(keys))
     return table.take(pa.array(np.argsort(keys.to_numpy())))  # half the time of Arrow's sort
+
+
+def _kept_probe(key: ProbeKey, new_probe: Callable[[], TableProbe]) -> AbstractContextManager[TableProbe]:
+    """The probe that this process keeps for later tasks.
+
+    A function of its own: Spark sends the function of a task by value, with copies of all objects that it names. If it
+    named the cache, every task would have an empty one.
+    """
+    return _probes.use(key, new_probe)
 
 
 def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -58,7 +68,7 @@ def joiner(job: JoinJob, file: SharedFile, side: str) -> Callable[[Batches], Ite
 
         def probe() -> TableProbe:
             key = (file, side, job, schema, device.name)
-            return new_probe() if device.card else used.enter_context(_probes.use(key, new_probe))
+            return new_probe() if device.card else used.enter_context(_kept_probe(key, new_probe))
 
         with ExitStack() as used:  # a probe that is not on a card stays open for later tasks
             task = ProbeTask(job, job.payload(side, held), device, probe)

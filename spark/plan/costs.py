@@ -19,6 +19,8 @@ PYTHON_PAIRS_PER_ROW = 8.5
 """Pairs that tasks find and return in one unit."""
 HELD, PROBING, CELLS = 0.55, 0.65, 1.5
 """Units per row: collected, saved and opened; sent through Python; shuffled and sent through Python."""
+SPARK_BROADCASTS, UNSHUFFLED = 1 << 14, 0.3
+"""Rows of a side that Spark broadcasts by itself, about, and the units of a row of the other side then (a guess)."""
 SORTED_FROM = 8.0
 """Partners of a held row from which sorting the held rows pays: payload of neighbours is then read together."""
 FACTORS = (0.25, 0.5, 1.0, 1.5, 2.0, 4.0)
@@ -38,7 +40,8 @@ def best_width(terms: BucketTerms, samples: dict[str, Sample], home: str) -> Buc
 def of_buckets(option: Buckets, samples: dict[str, Sample], pairs: float = 0.0) -> float:
     """Spark's own join: rows that are shuffled, a guest row once per bucket, pairs that are compared and returned."""
     copies = 1.0 if option.band is None else 1 + option.band.width / option.width
-    sent = samples[option.home].rows + copies * samples[other_side(option.home)].rows
+    sides = samples[option.home].rows, copies * samples[other_side(option.home)].rows
+    sent = min(sides) + max(sides) * (UNSHUFFLED if min(sides) <= SPARK_BROADCASTS else 1.0)
     return sent + option.compared / COMPARED_PER_ROW + pairs / PAIRS_PER_ROW
 
 

@@ -166,7 +166,7 @@ def test_files_of_a_task_that_died_between_the_steps_are_removed(
     streams = sc.draw(10, batches=2, rows=60)
     sc.write(streams, tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("millrace.spark.api.window_join.unpacker", lambda limits: die)
+        patched.setattr("millrace.spark.api.stream_query.unpacker", lambda limits: die)
         with pytest.raises(StreamingQueryException):
             sc.run(joined(spark, streams, tmp_path, shards=2), tmp_path)
     assert left()

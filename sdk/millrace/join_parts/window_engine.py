@@ -116,7 +116,8 @@ class WindowEngine(HeldWindows):
 
     def strategy(self) -> str:
         """Which structure `auto` or which index `tune` chose last, and why; empty if the user named an index."""
-        now = "" if self.matcher is None else self.matcher.reason()
+        # The index that `tune` chose may have a reason of its own for how it works, as `spo` has.
+        now = "" if self.matcher is None or self._tuned else self.matcher.reason()
         return now or self._past_strategy
 
     def counters(self) -> dict[str, int]:

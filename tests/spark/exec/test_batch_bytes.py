@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
@@ -128,6 +129,19 @@ def test_batches_that_a_join_returns(spark: SparkSession) -> None:
     job = JoinJob("abs(r.x - s.x) <= 1", "left", names, CPU, False, limits=LIMITS)
     join = broadcast.joiner(job, save_table(held), "s")
     check_batches(list(join(held.select(["x"]).to_batches(max_chunksize=120))), 898)
+
+
+def test_tasks_use_the_probe_that_their_process_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark sends the task's function by value: the cache of probes must not travel with it."""
+    held = pa.table({"x": range(50)})
+    job = JoinJob("abs(r.x - s.x) <= 1", "inner", (("r", ("x",)), ("s", ("x",))), CPU, False)
+    join = broadcast.joiner(job, save_table(held), "s")
+    sent = cloudpickle.dumps(join)  # type: ignore[no-untyped-call]
+    assert sum(batch.num_rows for batch in cloudpickle.loads(sent)(held.to_batches())) == 148
+    monkeypatch.setattr(broadcast, "open_probe", lambda *_: pytest.fail("the probe was opened again"))
+    later = cloudpickle.dumps(join)  # type: ignore[no-untyped-call]
+    for one in (sent, later):  # before and after the cache was used
+        assert sum(batch.num_rows for batch in cloudpickle.loads(one)(held.to_batches())) == 148
 
 
 @pytest.mark.parametrize("width", [0, 3_000])
